@@ -1,0 +1,289 @@
+//! The one door to local time and chance. Everything else in Tenure asks a [`Clock`], so that tests and simulation can
+//! drive the same code.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// A local instant for measuring trust: it only ever grows, and it counts the time a machine was suspended.
+///
+/// It cannot be compared with [`crate::StoreTime`]; that is the point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Mono(Duration);
+
+impl Mono {
+    /// From the time since an arbitrary origin of the process.
+    #[must_use]
+    pub const fn from_origin(since: Duration) -> Self {
+        Self(since)
+    }
+
+    /// Time since the origin.
+    #[must_use]
+    pub const fn since_origin(self) -> Duration {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero when it is before it.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl std::ops::Add<Duration> for Mono {
+    type Output = Self;
+    fn add(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(by))
+    }
+}
+
+/// A sleep in progress.
+pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Local time, sleeping and chance.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// Local trust time: `max(Δboottime, Δrealtime)` since the clock was made. It counts suspend, never falls, and a
+    /// wall clock stepped forward only makes a client stop earlier.
+    fn mono(&self) -> Mono;
+
+    /// The wall clock in microseconds since the epoch. May step in either direction.
+    fn wall_micros(&self) -> u64;
+
+    /// Completes after `duration`. Never early; a pause of the process makes it late once, not often.
+    fn sleep(&self, duration: Duration) -> Sleep;
+
+    /// 64 random bits.
+    fn entropy(&self) -> u64;
+}
+
+/// Spreads a duration by ±`percent` %, so that many processes do not wake together.
+#[must_use]
+pub fn jitter(clock: &dyn Clock, duration: Duration, percent: u32) -> Duration {
+    let span = f64::from(percent) / 100.0;
+    #[expect(clippy::cast_precision_loss, reason = "a random fraction needs no more than 53 bits")]
+    let unit = (clock.entropy() >> 11) as f64 / (1u64 << 53) as f64;
+    duration.mul_f64(1.0 - span + 2.0 * span * unit)
+}
+
+/// Runs a future with a bound. `None` when the bound passed first; the future is dropped then.
+pub async fn within<T>(clock: &dyn Clock, bound: Duration, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = clock.sleep(bound) => None,
+    }
+}
+
+/// The machine's clock.
+#[derive(Debug)]
+pub struct SystemClock {
+    origin_boot: Duration,
+    origin_real: Duration,
+    highest: AtomicU64,
+    chance: AtomicU64,
+}
+
+impl SystemClock {
+    /// A clock whose origin is now.
+    #[must_use]
+    pub fn new() -> Self {
+        let (boot, real) = (read(rustix::time::ClockId::Boottime), read(rustix::time::ClockId::Realtime));
+        // The address of a fresh allocation and the process id keep clocks made in one nanosecond apart.
+        let unique = Arc::new(0u8);
+        let seed = (Arc::as_ptr(&unique) as usize as u64).rotate_left(32) ^ u64::from(std::process::id());
+        let nanos = u64::try_from(real.as_nanos() & u128::from(u64::MAX)).unwrap_or(0);
+        Self {
+            origin_boot: boot,
+            origin_real: real,
+            highest: AtomicU64::new(0),
+            chance: AtomicU64::new(mix(seed ^ nanos) ^ os_entropy()),
+        }
+    }
+
+    /// One to share.
+    #[must_use]
+    pub fn shared() -> Arc<dyn Clock> {
+        Arc::new(Self::new())
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn read(id: rustix::time::ClockId) -> Duration {
+    let at = rustix::time::clock_gettime(id);
+    Duration::new(u64::try_from(at.tv_sec).unwrap_or(0), u32::try_from(at.tv_nsec).unwrap_or(0))
+}
+
+/// The operating system's own randomness, so that two containers that start in one instant still differ.
+fn os_entropy() -> u64 {
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut source| {
+            let mut bytes = [0u8; 8];
+            std::io::Read::read_exact(&mut source, &mut bytes)?;
+            Ok(u64::from_le_bytes(bytes))
+        })
+        .unwrap_or(0)
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn next_random(state: &AtomicU64) -> u64 {
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    mix(state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP))
+}
+
+impl Clock for SystemClock {
+    fn mono(&self) -> Mono {
+        let boot = read(rustix::time::ClockId::Boottime).saturating_sub(self.origin_boot);
+        let real = read(rustix::time::ClockId::Realtime).saturating_sub(self.origin_real);
+        let now = u64::try_from(boot.max(real).as_nanos()).unwrap_or(u64::MAX);
+        // A wall clock that was stepped forward and back again must not make trust time fall.
+        let highest = self.highest.fetch_max(now, Ordering::Relaxed).max(now);
+        Mono(Duration::from_nanos(highest))
+    }
+
+    fn wall_micros(&self) -> u64 {
+        u64::try_from(read(rustix::time::ClockId::Realtime).as_micros()).unwrap_or(0)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the seam that the rule points to")]
+    fn sleep(&self, duration: Duration) -> Sleep {
+        Box::pin(tokio::time::sleep(duration))
+    }
+
+    fn entropy(&self) -> u64 {
+        next_random(&self.chance)
+    }
+}
+
+/// A clock that moves only when told to. For tests, the conformance suite and simulation.
+#[derive(Debug)]
+pub struct ManualClock {
+    state: Arc<Mutex<Manual>>,
+    chance: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Manual {
+    mono: Duration,
+    wall_micros: u64,
+    sleepers: Vec<(Duration, Waker)>,
+}
+
+impl ManualClock {
+    /// A clock that shows `wall_micros`, with chance drawn from `seed`.
+    #[must_use]
+    pub fn new(wall_micros: u64, seed: u64) -> Self {
+        let state = Manual { mono: Duration::ZERO, wall_micros, sleepers: Vec::new() };
+        Self { state: Arc::new(Mutex::new(state)), chance: AtomicU64::new(seed) }
+    }
+
+    /// Moves both clocks forward and wakes whoever is due.
+    pub fn advance(&self, by: Duration) {
+        let due: Vec<Waker> = {
+            let mut state = lock(&self.state);
+            state.mono += by;
+            state.wall_micros = state.wall_micros.saturating_add(crate::time::micros(by));
+            let now = state.mono;
+            let (due, rest) = std::mem::take(&mut state.sleepers).into_iter().partition(|(at, _)| *at <= now);
+            state.sleepers = rest;
+            due
+        }
+        .into_iter()
+        .map(|(_, waker)| waker)
+        .collect();
+        due.into_iter().for_each(Waker::wake);
+    }
+
+    /// Steps the wall clock alone, as an operator or NTP does.
+    pub fn set_wall_micros(&self, micros: u64) {
+        lock(&self.state).wall_micros = micros;
+    }
+
+    /// When the earliest sleeper wants to wake, if anyone sleeps.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Duration> {
+        let state = lock(&self.state);
+        state.sleepers.iter().map(|(at, _)| at.saturating_sub(state.mono)).min()
+    }
+}
+
+fn lock(state: &Mutex<Manual>) -> MutexGuard<'_, Manual> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Clock for ManualClock {
+    fn mono(&self) -> Mono {
+        Mono(lock(&self.state).mono)
+    }
+
+    fn wall_micros(&self) -> u64 {
+        lock(&self.state).wall_micros
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        let until = lock(&self.state).mono + duration;
+        let state = Arc::clone(&self.state);
+        Box::pin(std::future::poll_fn(move |context| {
+            let mut state = lock(&state);
+            if state.mono >= until {
+                return Poll::Ready(());
+            }
+            state.sleepers.push((until, context.waker().clone()));
+            Poll::Pending
+        }))
+    }
+
+    fn entropy(&self) -> u64 {
+        next_random(&self.chance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trust_time_never_falls_and_two_clocks_draw_apart() {
+        let (one, two) = (SystemClock::new(), SystemClock::new());
+        let first = one.mono();
+        assert!(one.mono() >= first);
+        assert_ne!(one.entropy(), two.entropy());
+    }
+
+    #[tokio::test]
+    async fn a_manual_sleeper_wakes_when_told() {
+        let clock = Arc::new(ManualClock::new(0, 7));
+        let sleeper = tokio::spawn(clock.sleep(Duration::from_secs(5)));
+        while clock.next_wake().is_none() {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(Duration::from_secs(4));
+        assert_eq!(clock.next_wake(), Some(Duration::from_secs(1)));
+        clock.advance(Duration::from_secs(1));
+        sleeper.await.unwrap();
+    }
+
+    #[test]
+    fn jitter_stays_within_its_share() {
+        let clock = ManualClock::new(0, 1);
+        let base = Duration::from_secs(10);
+        let drawn: Vec<_> = (0..1000).map(|_| jitter(&clock, base, 10)).collect();
+        assert!(drawn.iter().all(|d| (9.0..=11.0).contains(&d.as_secs_f64())));
+        assert!(drawn.iter().any(|d| d.as_secs_f64() < 9.5) && drawn.iter().any(|d| d.as_secs_f64() > 10.5));
+    }
+}

@@ -1,0 +1,163 @@
+//! Events: what happened and why, written in the same step as the change.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::id::{Group, MemberId, TenureId};
+use crate::time::StoreTime;
+
+/// The number of an event in its group: dense and rising, also across loss of data (it starts at the store's time in
+/// µs), so that a missing stretch can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EventId(pub u64);
+
+impl std::fmt::Display for EventId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// What kind of thing happened.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[non_exhaustive]
+        pub enum EventKind {
+            $($(#[$doc])* #[serde(rename = $name)] $variant,)*
+        }
+
+        impl EventKind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name on the wire.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A tenure began.
+    Joined = "joined",
+    /// A tenure ended by its member.
+    Left = "left",
+    /// A tenure ended because its end time passed.
+    Lapsed = "lapsed",
+    /// A tenure ended because the member joined again.
+    Superseded = "superseded",
+    /// A tenure ended by an operator.
+    Expelled = "expelled",
+    /// Holdings of an ended tenure were removed: one event a batch, with counts.
+    Evicted = "evicted",
+    /// Removal of what the lapsed held is paused.
+    SweepBraked = "sweep_braked",
+    /// Removal goes on.
+    SweepUnbraked = "sweep_unbraked",
+    /// The store had a gap, or lost data: everyone gets one full ttl.
+    GroupUnsettled = "group_unsettled",
+    /// The grace after the last gap is over.
+    GroupSettled = "group_settled",
+}
+
+impl EventKind {
+    /// From the name on the wire.
+    ///
+    /// # Errors
+    /// `Invalid`, listing the kinds there are.
+    pub fn parse(name: &str) -> Result<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == name).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
+            let shown: String = name.chars().take(64).collect();
+            Error::invalid(format!("{shown:?} is not a type of event; there are {}", known.join(", ")))
+        })
+    }
+}
+
+/// Something that happened in a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Its number.
+    pub id: EventId,
+    /// When, by the store's clock.
+    pub at: StoreTime,
+    /// What.
+    #[serde(rename = "type")]
+    pub kind: EventKind,
+    /// Whose tenure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenure: Option<TenureId>,
+    /// Why, in one word or phrase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Which sweep pass did it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass: Option<String>,
+    /// How many, by what (a registry for `evicted`; `lapsed`, `present` for the brake; `silent_ms` for a gap).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u64>,
+    /// The keys removed, as `registry/key`, when the store keeps them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+}
+
+impl Event {
+    /// An event with nothing but its kind.
+    #[must_use]
+    pub fn new(id: EventId, at: StoreTime, kind: EventKind) -> Self {
+        Self { id, at, kind, tenure: None, reason: None, pass: None, counts: BTreeMap::new(), keys: Vec::new() }
+    }
+
+    /// The member it is about.
+    #[must_use]
+    pub fn member(&self) -> Option<&MemberId> {
+        self.tenure.as_ref().map(TenureId::member)
+    }
+}
+
+/// Which events to read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EventQuery {
+    /// Only events after this one; `None` reads from the oldest that is kept.
+    pub after: Option<EventId>,
+    /// At most this many, 1 to 1,000.
+    pub limit: u32,
+    /// Only these kinds; all when empty.
+    pub kinds: Vec<EventKind>,
+}
+
+/// A page of events, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EventPage {
+    /// The events.
+    pub events: Vec<Event>,
+    /// Where to read on: the last event looked at (also when its kind was not asked for).
+    pub last: EventId,
+    /// Events after the asked one are gone: trimmed, or lost with the store's data. The reader has missed something.
+    pub missed: bool,
+}
+
+/// What happened.
+#[async_trait]
+pub trait EventLog: Send + Sync {
+    /// Reads events after a point, oldest first. A missing stretch is announced (`missed`), never silent: also when the
+    /// asked event is newer than all there are. O(limit).
+    ///
+    /// # Errors
+    /// `Invalid` for a limit outside 1..=1000, `Unavailable`.
+    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage>;
+
+    /// Waits until there may be an event after `after`, or until `patience` is over. Wake-ups may coalesce and may be
+    /// for nothing; events are never skipped, since the reader reads on from its own point.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()>;
+}

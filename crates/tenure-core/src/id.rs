@@ -1,0 +1,278 @@
+//! Names: groups, members, registries, keys, and the tenure id that makes one stretch of life unique.
+//!
+//! A name is 1 to 200 characters of `A-Z a-z 0-9 . _ : -`. The alphabet leaves out `/`, `@`, `{` and `}`, which the
+//! stores use as separators, so a name can never be mistaken for a part of a key.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// The longest name that is accepted, in bytes (and characters: the alphabet is ASCII).
+pub const MAX_NAME: usize = 200;
+
+/// Checks a name against the one rule for names.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the value, the first offending character and the rule.
+pub fn check_name(what: &str, name: &str) -> Result<(), Error> {
+    const RULE: &str = "use 1 to 200 characters of A-Z a-z 0-9 . _ : -";
+    if name.is_empty() {
+        return Err(Error::invalid(format!("the {what} is empty; {RULE}")));
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-');
+    if let Some((at, bad)) = name.chars().enumerate().find(|(_, c)| !allowed(*c)) {
+        let shown: String = name.chars().take(MAX_NAME).collect();
+        return Err(Error::invalid(format!(
+            "the {what} {shown:?} has {bad:?} at position {}; {RULE}",
+            at + 1
+        )));
+    }
+    if name.len() > MAX_NAME {
+        return Err(Error::invalid(format!("the {what} is {} characters long; {RULE}", name.len())));
+    }
+    Ok(())
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(Arc<str>);
+
+        impl $type {
+            /// Takes a name, refusing what is not one.
+            ///
+            /// # Errors
+            /// `Invalid`, naming the first offending character.
+            pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
+                let name = name.as_ref();
+                check_name($what, name)?;
+                Ok(Self(name.into()))
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($type), self.0)
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = Error;
+            fn from_str(name: &str) -> Result<Self, Error> {
+                Self::new(name)
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = Error;
+            fn try_from(name: String) -> Result<Self, Error> {
+                Self::new(name)
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> String {
+                name.0.as_ref().to_owned()
+            }
+        }
+    };
+}
+
+name!(
+    /// A group: the unit of atomicity. Its members and all they hold change together.
+    Group, "group"
+);
+name!(
+    /// A named participant of a group. The name outlives its tenures; a restart keeps it.
+    MemberId, "member"
+);
+name!(
+    /// A registry: a map from keys to the members that own them.
+    RegistryName, "registry"
+);
+name!(
+    /// A key of a registry, for example a device.
+    Key, "key"
+);
+
+impl MemberId {
+    /// The host part of a generated id (`hostname-<boot ns>-<8 hex>`), or the whole name when it is not a generated
+    /// one. Used where a label per boot would grow without bound.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        let mut parts = self.0.rsplitn(3, '-');
+        let (hex, boot, host) = (parts.next(), parts.next(), parts.next());
+        match (hex, boot, host) {
+            (Some(hex), Some(boot), Some(host))
+                if hex.len() == 8
+                    && hex.bytes().all(|b| b.is_ascii_hexdigit())
+                    && boot.len() >= 10
+                    && boot.bytes().all(|b| b.is_ascii_digit())
+                    && !host.is_empty() =>
+            {
+                host
+            }
+            _ => &self.0,
+        }
+    }
+}
+
+/// A strictly rising integer per group that makes a tenure unique.
+///
+/// The next term is `max(previous + 1, store time in µs)`, so it also tells when the tenure began, and it rises across
+/// restarts and loss of data. It stays below 2^53, so that it survives every JSON parser and Lua's doubles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Term(u64);
+
+impl Term {
+    /// The largest term: 2^53 − 1.
+    pub const MAX: u64 = (1 << 53) - 1;
+
+    /// Takes a term from its number.
+    ///
+    /// # Errors
+    /// `Invalid` when it is 0 or above [`Term::MAX`].
+    pub fn new(term: u64) -> Result<Self, Error> {
+        if term == 0 || term > Self::MAX {
+            return Err(Error::invalid(format!("the term {term} is outside 1..=2^53-1")));
+        }
+        Ok(Self(term))
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One continuous stretch of a member being alive: `member@term`. Opaque to users.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TenureId {
+    member: MemberId,
+    term: Term,
+}
+
+impl TenureId {
+    /// Puts a tenure id together.
+    #[must_use]
+    pub fn new(member: MemberId, term: Term) -> Self {
+        Self { member, term }
+    }
+
+    /// Who it is about.
+    #[must_use]
+    pub fn member(&self) -> &MemberId {
+        &self.member
+    }
+
+    /// Which stretch of that member's life.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.term
+    }
+}
+
+impl fmt::Display for TenureId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.member, self.term)
+    }
+}
+
+impl fmt::Debug for TenureId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TenureId({self})")
+    }
+}
+
+impl FromStr for TenureId {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bad = || {
+            let shown: String = text.chars().take(2 * MAX_NAME).collect();
+            Error::invalid(format!("{shown:?} is not a tenure id; it is the `tenure` of a join, like member@1234567890"))
+        };
+        let (member, term) = text.split_once('@').ok_or_else(bad)?;
+        let digits = !term.is_empty() && term.bytes().all(|b| b.is_ascii_digit()) && !term.starts_with('0');
+        let term = if digits { term.parse().map_err(|_| bad())? } else { return Err(bad()) };
+        Ok(Self { member: MemberId::new(member)?, term: Term::new(term)? })
+    }
+}
+
+impl TryFrom<String> for TenureId {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<TenureId> for String {
+    fn from(tenure: TenureId) -> String {
+        tenure.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_name_is_refused_with_the_character_and_the_rule() {
+        for (name, must_say) in [
+            ("", "empty"),
+            ("a b", "' ' at position 2"),
+            ("é", "'é' at position 1"),
+            ("a@1", "'@' at position 2"),
+            ("{x}", "'{' at position 1"),
+            ("a/b", "'/' at position 2"),
+            ("a\0", "'\\0' at position 2"),
+        ] {
+            let error = MemberId::new(name).expect_err(name).to_string();
+            assert!(error.contains(must_say) && error.contains("A-Z"), "{name:?}: {error}");
+        }
+        let long = "x".repeat(201);
+        assert!(MemberId::new(&long).expect_err("too long").to_string().contains("201 characters"));
+        assert!(MemberId::new("x".repeat(200)).is_ok());
+    }
+
+    #[test]
+    fn a_tenure_id_reads_back_what_it_writes() {
+        let tenure: TenureId = "pod-7:a.b_c@1763676800000000".parse().unwrap();
+        assert_eq!(tenure.to_string(), "pod-7:a.b_c@1763676800000000");
+        for bad in ["pod", "pod@", "@5", "pod@x", "pod@0", "pod@-1", "pod@+1", "pod@007", "pod@9007199254740992", "a@1@2"] {
+            assert!(bad.parse::<TenureId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_host_of_a_generated_id_leaves_boot_and_nonce_out() {
+        assert_eq!(MemberId::new("web-3-1763676800000000000-0a1b2c3d").unwrap().host(), "web-3");
+        assert_eq!(MemberId::new("web-3").unwrap().host(), "web-3");
+        assert_eq!(MemberId::new("a-b-c").unwrap().host(), "a-b-c");
+    }
+}

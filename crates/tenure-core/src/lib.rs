@@ -1,0 +1,31 @@
+//! The words, decisions and contracts of Tenure.
+//!
+//! This crate holds what every other part agrees on: the names of things ([`id`]), the two kinds of time ([`clock`],
+//! [`time`]), the decisions that need no I/O ([`settling`], [`brake`], [`timing`], [`verdict`]), one trait per noun that
+//! a store implements ([`membership`], [`registry`], [`sweep`], [`event`], summed up in [`store`]), the errors
+//! ([`error`]), and a reference store in memory ([`memory`]). With the feature `conformance` it also holds the suite
+//! that every store must pass.
+//!
+//! It refuses to know any database, any wire format of others, and any ambient clock: time and chance come through
+//! [`clock::Clock`], and a store's decisions are made on the store's own time.
+
+pub mod brake;
+pub mod clock;
+pub mod error;
+pub mod event;
+pub mod id;
+pub mod membership;
+pub mod memory;
+pub mod registry;
+pub mod settling;
+pub mod store;
+pub mod sweep;
+pub mod time;
+pub mod timing;
+pub mod verdict;
+
+pub use clock::Clock;
+pub use error::{Error, ErrorKind, Result};
+pub use id::{Group, Key, MemberId, RegistryName, TenureId, Term};
+pub use store::Store;
+pub use time::StoreTime;

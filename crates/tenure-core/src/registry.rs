@@ -1,0 +1,111 @@
+//! Registries: which member owns which key.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::id::{Group, Key, MemberId, RegistryName, TenureId};
+use crate::store::{Call, Page, PageRequest};
+
+/// The most keys in one call.
+pub const MAX_KEYS: usize = 10_000;
+
+/// Whether a claim takes a key from a living owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClaimMode {
+    /// The device is with me now: takes the key from whoever owns it.
+    #[default]
+    Take,
+    /// Succeeds only where the key is free, owned by the dead, or by an earlier tenure of the same member.
+    IfAbsent,
+}
+
+/// What a claim came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimOutcome {
+    /// The key was free.
+    New,
+    /// The same tenure owned it already.
+    Kept,
+    /// It was taken over from this tenure.
+    Moved {
+        /// The owner before.
+        from: TenureId,
+    },
+    /// `IfAbsent`, and this living tenure owns it. Nothing changed.
+    Held {
+        /// The owner.
+        by: TenureId,
+    },
+}
+
+impl ClaimOutcome {
+    /// The name on the wire.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Kept => "kept",
+            Self::Moved { .. } => "moved",
+            Self::Held { .. } => "held",
+        }
+    }
+}
+
+/// Who owns a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The key.
+    pub key: Key,
+    /// The member.
+    pub owner: MemberId,
+    /// The tenure it is held under.
+    pub tenure: TenureId,
+    /// Whether that tenure is alive now. Never waits for a janitor.
+    pub alive: bool,
+}
+
+/// Who owns what.
+#[async_trait]
+pub trait RegistryStore: Send + Sync {
+    /// Claims keys under a living tenure, each answered by itself, in the order asked. At most [`MAX_KEYS`]; applied in
+    /// atomic parts of about 200. O(keys).
+    ///
+    /// # Errors
+    /// `Ended` when the tenure is not alive: nothing changed in that part (parts before it may have been applied, and
+    /// belong to the janitor now). `TooLate`, `Unavailable`, `Invalid` for too many keys.
+    async fn claim(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        tenure: &TenureId,
+        keys: &[Key],
+        mode: ClaimMode,
+        call: Call,
+    ) -> Result<Vec<ClaimOutcome>>;
+
+    /// Gives a key up. Compare-and-delete on the exact tenure. Releasing what nobody owns is fine. O(1).
+    ///
+    /// # Errors
+    /// `NotOwner` when another tenure owns it, `Ended` when the tenure is not alive, `TooLate`, `Unavailable`.
+    async fn release_claim(&self, group: &Group, registry: &RegistryName, key: &Key, tenure: &TenureId, call: Call) -> Result<()>;
+
+    /// Looks a key up, together with whether its owner is alive now. O(1).
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>>;
+
+    /// Lists claims, of one owner (its current tenure and ended ones not yet released) or all. A claim present
+    /// throughout is listed at least once. O(page).
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
+    async fn claims(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        owner: Option<&MemberId>,
+        page: &PageRequest,
+    ) -> Result<Page<Claim>>;
+}

@@ -1,0 +1,187 @@
+//! What a store is: the sum of one trait per noun, with paging, call limits and options.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::brake::BrakeSettings;
+use crate::error::{Error, Result};
+use crate::event::EventLog;
+use crate::id::Group;
+use crate::membership::MembershipStore;
+use crate::registry::RegistryStore;
+use crate::sweep::Sweep;
+use crate::time::StoreTime;
+use crate::timing::DEFAULT_MAX_TTL;
+
+/// The limits of one mutating call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Call {
+    /// The store time after which the call must not take effect, checked in the atomic step itself. A store that talks
+    /// over a network adds its own (from its request timeout) and uses the earlier one.
+    pub not_after: Option<StoreTime>,
+}
+
+impl Call {
+    /// A call with a not-after time.
+    #[must_use]
+    pub fn not_after(at: StoreTime) -> Self {
+        Self { not_after: Some(at) }
+    }
+}
+
+/// The most items of a page.
+pub const MAX_PAGE: u32 = 1_000;
+/// The items of a page when not said otherwise.
+pub const DEFAULT_PAGE: u32 = 100;
+
+/// Which page to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageRequest {
+    /// The `next` of the page before; opaque.
+    pub after: Option<String>,
+    /// At most this many items, 1 to 1,000.
+    pub limit: u32,
+}
+
+impl Default for PageRequest {
+    fn default() -> Self {
+        Self { after: None, limit: DEFAULT_PAGE }
+    }
+}
+
+impl PageRequest {
+    /// Takes a page request within the limits.
+    ///
+    /// # Errors
+    /// `Invalid` for a limit outside 1..=1000.
+    pub fn new(after: Option<String>, limit: u32) -> Result<Self> {
+        check_limit(limit)?;
+        Ok(Self { after, limit })
+    }
+}
+
+/// Refuses a page size outside 1..=1000.
+///
+/// # Errors
+/// `Invalid`, with the number.
+pub fn check_limit(limit: u32) -> Result<u32> {
+    if limit == 0 || limit > MAX_PAGE {
+        return Err(Error::invalid(format!("the limit {limit} is outside 1 to {MAX_PAGE}")));
+    }
+    Ok(limit)
+}
+
+/// Refuses a cursor that is not from the page before.
+#[must_use]
+pub fn bad_cursor(cursor: &str) -> Error {
+    let shown: String = cursor.chars().take(64).collect();
+    Error::invalid(format!("{shown:?} is not a place in this listing; pass the `next` of the page before, unchanged"))
+}
+
+/// A page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The items, never more than the limit.
+    pub items: Vec<T>,
+    /// Where to read on; `None` at the end. A page may be empty and still have a next one.
+    pub next: Option<String>,
+}
+
+impl<T> Default for Page<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), next: None }
+    }
+}
+
+/// What every store is configured with. All processes that share a store must agree on these.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoreOptions {
+    /// Joins above this ttl are refused, and no lease is granted for this long after data was lost. Longer allows slower
+    /// members, and costs a longer wait after a loss.
+    pub max_ttl: Duration,
+    /// The brake.
+    pub brake: BrakeSettings,
+    /// How many events a group keeps.
+    pub events_max: u64,
+    /// Whether `evicted` events list the keys removed. `why KEY` needs them; they cost room in the event log.
+    pub event_keys: bool,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { max_ttl: DEFAULT_MAX_TTL, brake: BrakeSettings::default(), events_max: 100_000, event_keys: true }
+    }
+}
+
+/// How sure we are that the store answers, without asking it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum Health {
+    /// The last calls were answered.
+    Up,
+    /// It does not answer.
+    Down {
+        /// What was seen last.
+        reason: String,
+    },
+}
+
+/// How a finding of the doctor is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// Works, but can hurt.
+    Warning,
+    /// Does not work.
+    Error,
+}
+
+/// Something the doctor looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What was looked at, in a word or two.
+    pub check: String,
+    /// How it is.
+    pub severity: Severity,
+    /// What was found, and what to do about it.
+    pub detail: String,
+}
+
+impl Finding {
+    /// A finding.
+    pub fn new(check: impl Into<String>, severity: Severity, detail: impl Into<String>) -> Self {
+        Self { check: check.into(), severity, detail: detail.into() }
+    }
+}
+
+/// Everything a store does. Connect to one by URL with the `tenure` crate.
+#[async_trait]
+pub trait Store: MembershipStore + RegistryStore + EventLog + Sweep {
+    /// Where it is, for people: a URL without secrets.
+    fn place(&self) -> String;
+
+    /// Whether it answered lately. No I/O.
+    fn health(&self) -> Health;
+
+    /// The store's clock now, by asking it. The cheapest round trip there is.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    async fn now(&self) -> Result<StoreTime>;
+
+    /// The groups it has. May list one that is empty by now. O(groups).
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    async fn groups(&self) -> Result<Vec<Group>>;
+
+    /// Looks at what could hurt: version, settings, permissions. Never fails; what cannot be looked at is a finding.
+    async fn examine(&self) -> Vec<Finding>;
+
+    /// Lets go of connections, files and threads. Calls after it fail with `Unavailable`.
+    async fn close(&self);
+}

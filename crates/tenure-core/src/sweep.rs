@@ -1,0 +1,237 @@
+//! The janitor's contract: end what lapsed, release what the ended held, exactly once, whoever sweeps.
+//!
+//! A pass has two steps. Step 1 ends members whose end time has passed. Step 2 releases holdings of ended tenures,
+//! once step 1 has drained and [`BURST`] after the end, so that the brake sees a burst whole. Any number of sweepers
+//! may run; each holding is released by exactly one of them and reported in one event.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::brake::Brake;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventId;
+use crate::id::{Group, TenureId};
+use crate::membership::{EndReason, Holdings};
+use crate::settling::GapCause;
+use crate::store::Call;
+use crate::time::StoreTime;
+
+/// How long after its end a tenure's holdings are left alone, so that the brake sees a burst whole.
+pub const BURST: Duration = Duration::from_millis(250);
+/// How many members or holdings one atomic step touches at most.
+pub const BATCH: u32 = 200;
+
+/// A group that is inside a grace period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unsettled {
+    /// Why.
+    pub cause: GapCause,
+    /// Until when everyone has had one full ttl.
+    pub until: StoreTime,
+}
+
+/// The state of a group, for the sweeper, for status pages and for the event reader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// The store's time of this reading.
+    pub as_of: StoreTime,
+    /// Members with a current tenure.
+    pub members: u64,
+    /// The longest silence that is no gap; tick at least three times as often.
+    pub gap: Duration,
+    /// When the store last resumed serving this group after a gap.
+    pub resumed_at: StoreTime,
+    /// Set while inside a grace period.
+    pub unsettled: Option<Unsettled>,
+    /// Set while the brake is engaged.
+    pub brake: Option<Brake>,
+    /// The earliest time at which a member may have lapsed. The true end may be later.
+    pub next_due: Option<StoreTime>,
+    /// The earliest time at which holdings may be released (what the brake holds back does not count).
+    pub next_release: Option<StoreTime>,
+    /// Ended tenures whose holdings are not all released.
+    pub releasing: u64,
+    /// The newest event.
+    pub last_event: EventId,
+}
+
+/// Step 1 of a pass: what it did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EndedBatch {
+    /// The tenures that lapsed.
+    pub ended: Vec<TenureId>,
+    /// Whether more may be due: call again.
+    pub more: bool,
+}
+
+/// Step 2 of a pass: what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReleaseRequest {
+    /// Names the pass in the events, so that a lost reply cannot lose the count. Unique per call.
+    pub pass: String,
+    /// At most this many holdings.
+    pub limit: u32,
+    /// Lift the brake first. Never overrides a grace period: only ended tenures are released.
+    pub force: bool,
+}
+
+/// Holdings removed from one ended tenure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Eviction {
+    /// Whose.
+    pub tenure: TenureId,
+    /// How many entries, by registry.
+    pub claims: BTreeMap<String, u64>,
+}
+
+/// Step 2 of a pass: what it did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReleasedBatch {
+    /// What was removed. Holdings that had moved to someone else meanwhile are not counted.
+    pub evicted: Vec<Eviction>,
+    /// Whether more may be releasable now: call again.
+    pub more: bool,
+    /// Set when the brake holds something back.
+    pub braked: Option<Brake>,
+}
+
+/// What a pass would do, or has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doomed {
+    /// Which tenure.
+    pub tenure: TenureId,
+    /// Why; `Lapsed` also for one that is past its end time but not ended yet.
+    pub reason: EndReason,
+    /// What it still holds.
+    pub holdings: Holdings,
+    /// Whether the brake holds it back.
+    pub braked: bool,
+}
+
+/// The single steps of a sweep, for a sweeper that runs in this process.
+#[async_trait]
+pub trait SweepSteps: Send + Sync {
+    /// Keeps the cadence: looks for a gap, writes the tick, settles a group whose grace is over, lifts a brake whose
+    /// time is over. O(1).
+    ///
+    /// # Errors
+    /// `Unavailable`; then nobody is to be declared dead.
+    async fn tick(&self, group: &Group) -> Result<GroupStatus>;
+
+    /// Step 1: ends up to `limit` members whose end time has passed, one event each, and forgets records of ended
+    /// tenures that are older than 2 × max ttl and hold nothing. O(limit · log members).
+    ///
+    /// # Errors
+    /// `TooLate`, `Unavailable`.
+    async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch>;
+
+    /// Step 2: releases up to `limit` holdings of ended tenures by compare-and-delete, one event per tenure and call
+    /// with the counts, reason and pass. Tenures take turns, so that a huge one blocks nobody. O(limit).
+    ///
+    /// # Errors
+    /// `TooLate`, `Unavailable`. After an unknown outcome look for events that carry the pass.
+    async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch>;
+
+    /// What is due, without doing it: lapsed members and ended tenures with holdings, at most `limit`. O(limit).
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>>;
+}
+
+/// A request for a whole pass.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SweepRequest {
+    /// Only tell what would go.
+    pub dry_run: bool,
+    /// Lift the brake.
+    pub force: bool,
+}
+
+/// What a whole pass did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SweepReport {
+    /// How many tenures lapsed.
+    pub ended: u64,
+    /// What was removed.
+    pub evicted: Vec<Eviction>,
+    /// With `dry_run`: what would go. At most 1,000.
+    pub doomed: Vec<Doomed>,
+    /// Set when the brake holds something back.
+    pub braked: Option<Brake>,
+    /// When there will be something to release, if that is known and later than now.
+    pub next_release_in: Option<Duration>,
+}
+
+impl SweepReport {
+    /// All entries removed.
+    #[must_use]
+    pub fn evicted_total(&self) -> u64 {
+        self.evicted.iter().flat_map(|eviction| eviction.claims.values()).sum()
+    }
+}
+
+/// Runs one whole pass with single steps. `pass` makes the names of the batches.
+///
+/// # Errors
+/// Those of the steps. What was done before the error stays done and is in the events.
+pub async fn run_pass(steps: &dyn SweepSteps, group: &Group, request: &SweepRequest, pass: &str, call: Call) -> Result<SweepReport> {
+    let mut report = SweepReport::default();
+    if request.dry_run {
+        report.doomed = steps.doomed(group, 1_000).await?;
+        return Ok(report);
+    }
+    loop {
+        let batch = steps.end_lapsed(group, BATCH, call).await?;
+        report.ended += batch.ended.len() as u64;
+        if !batch.more {
+            break;
+        }
+    }
+    let mut evicted: BTreeMap<TenureId, BTreeMap<String, u64>> = BTreeMap::new();
+    for number in 0u64.. {
+        let release = ReleaseRequest { pass: format!("{pass}.{number}"), limit: BATCH, force: request.force && number == 0 };
+        let batch = steps.release(group, &release, call).await?;
+        for eviction in batch.evicted {
+            let counts = evicted.entry(eviction.tenure).or_default();
+            for (registry, count) in eviction.claims {
+                *counts.entry(registry).or_default() += count;
+            }
+        }
+        report.braked = batch.braked;
+        if !batch.more {
+            break;
+        }
+    }
+    report.evicted = evicted.into_iter().map(|(tenure, claims)| Eviction { tenure, claims }).collect();
+    let status = steps.tick(group).await?;
+    report.next_release_in = status.next_release.map(|at| at.since(status.as_of)).filter(|wait| !wait.is_zero());
+    Ok(report)
+}
+
+/// Sweeping, by whoever does it for this store.
+#[async_trait]
+pub trait Sweep: Send + Sync {
+    /// The single steps, when this process is to sweep; `None` when a daemon does.
+    fn steps(&self) -> Option<&dyn SweepSteps>;
+
+    /// The state of a group, without changing anything. O(1).
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    async fn status(&self, group: &Group) -> Result<GroupStatus>;
+
+    /// Runs a whole pass now. `pass` names it in the events and must be unique.
+    ///
+    /// # Errors
+    /// Those of the steps.
+    async fn sweep(&self, group: &Group, request: &SweepRequest, pass: &str, call: Call) -> Result<SweepReport> {
+        match self.steps() {
+            Some(steps) => run_pass(steps, group, request, pass, call).await,
+            None => Err(Error::new(ErrorKind::Unsupported, "this store does not sweep")),
+        }
+    }
+}
