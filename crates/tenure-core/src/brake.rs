@@ -22,7 +22,11 @@ pub struct BrakeSettings {
 
 impl Default for BrakeSettings {
     fn default() -> Self {
-        Self { share: 0.5, floor: 10, hold: Duration::from_secs(300) }
+        Self {
+            share: 0.5,
+            floor: 10,
+            hold: Duration::from_secs(300),
+        }
     }
 }
 
@@ -59,16 +63,30 @@ mod tests {
     #[test]
     fn it_engages_above_half_of_at_least_ten() {
         let brake = BrakeSettings::default();
-        for (lapsed, present, engaged) in
-            [(60, 40, true), (50, 50, false), (51, 49, true), (5, 4, false), (6, 4, true), (1, 0, false), (10, 0, true), (0, 0, false)]
-        {
-            assert_eq!(brake.too_many(lapsed, present), engaged, "{lapsed} lapsed, {present} present");
+        for (lapsed, present, engaged) in [
+            (60, 40, true),
+            (50, 50, false),
+            (51, 49, true),
+            (5, 4, false),
+            (6, 4, true),
+            (1, 0, false),
+            (10, 0, true),
+            (0, 0, false),
+        ] {
+            assert_eq!(
+                brake.too_many(lapsed, present),
+                engaged,
+                "{lapsed} lapsed, {present} present"
+            );
         }
     }
 
     #[test]
     fn a_share_of_one_switches_it_off() {
-        let brake = BrakeSettings { share: 1.0, ..BrakeSettings::default() };
+        let brake = BrakeSettings {
+            share: 1.0,
+            ..BrakeSettings::default()
+        };
         assert!(!brake.too_many(1000, 0));
     }
 }

@@ -92,7 +92,10 @@ impl SystemClock {
     /// A clock whose origin is now.
     #[must_use]
     pub fn new() -> Self {
-        let (boot, real) = (read(rustix::time::ClockId::Boottime), read(rustix::time::ClockId::Realtime));
+        let (boot, real) = (
+            read(rustix::time::ClockId::Boottime),
+            read(rustix::time::ClockId::Realtime),
+        );
         // The address of a fresh allocation and the process id keep clocks made in one nanosecond apart.
         let unique = Arc::new(0u8);
         let seed = (Arc::as_ptr(&unique) as usize as u64).rotate_left(32) ^ u64::from(std::process::id());
@@ -120,7 +123,10 @@ impl Default for SystemClock {
 
 fn read(id: rustix::time::ClockId) -> Duration {
     let at = rustix::time::clock_gettime(id);
-    Duration::new(u64::try_from(at.tv_sec).unwrap_or(0), u32::try_from(at.tv_nsec).unwrap_or(0))
+    Duration::new(
+        u64::try_from(at.tv_sec).unwrap_or(0),
+        u32::try_from(at.tv_nsec).unwrap_or(0),
+    )
 }
 
 /// The operating system's own randomness, so that two containers that start in one instant still differ.
@@ -188,8 +194,15 @@ impl ManualClock {
     /// A clock that shows `wall_micros`, with chance drawn from `seed`.
     #[must_use]
     pub fn new(wall_micros: u64, seed: u64) -> Self {
-        let state = Manual { mono: Duration::ZERO, wall_micros, sleepers: Vec::new() };
-        Self { state: Arc::new(Mutex::new(state)), chance: AtomicU64::new(seed) }
+        let state = Manual {
+            mono: Duration::ZERO,
+            wall_micros,
+            sleepers: Vec::new(),
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            chance: AtomicU64::new(seed),
+        }
     }
 
     /// Moves both clocks forward and wakes whoever is due.
@@ -199,7 +212,9 @@ impl ManualClock {
             state.mono += by;
             state.wall_micros = state.wall_micros.saturating_add(crate::time::micros(by));
             let now = state.mono;
-            let (due, rest) = std::mem::take(&mut state.sleepers).into_iter().partition(|(at, _)| *at <= now);
+            let (due, rest) = std::mem::take(&mut state.sleepers)
+                .into_iter()
+                .partition(|(at, _)| *at <= now);
             state.sleepers = rest;
             due
         }

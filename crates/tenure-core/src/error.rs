@@ -69,7 +69,13 @@ struct Inner {
 impl Error {
     /// An error of a kind, with the sentence that tells people what to do. Its outcome is `Unchanged`.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), outcome: Outcome::Unchanged, retry_after: None, source: None }))
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            outcome: Outcome::Unchanged,
+            retry_after: None,
+            source: None,
+        }))
     }
 
     /// Bad input.
@@ -100,7 +106,10 @@ impl Error {
     /// A call that arrived after its not-after time.
     #[must_use]
     pub fn too_late() -> Self {
-        Self::new(ErrorKind::TooLate, "the call reached the store after its not-after time and changed nothing")
+        Self::new(
+            ErrorKind::TooLate,
+            "the call reached the store after its not-after time and changed nothing",
+        )
     }
 
     /// Adds the cause.

@@ -73,11 +73,18 @@ impl EventKind {
     /// # Errors
     /// `Invalid`, listing the kinds there are.
     pub fn parse(name: &str) -> Result<Self> {
-        Self::ALL.iter().copied().find(|kind| kind.as_str() == name).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
-            let shown: String = name.chars().take(64).collect();
-            Error::invalid(format!("{shown:?} is not a type of event; there are {}", known.join(", ")))
-        })
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|kind| kind.as_str() == name)
+            .ok_or_else(|| {
+                let known: Vec<_> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
+                let shown: String = name.chars().take(64).collect();
+                Error::invalid(format!(
+                    "{shown:?} is not a type of event; there are {}",
+                    known.join(", ")
+                ))
+            })
     }
 }
 
@@ -112,7 +119,16 @@ impl Event {
     /// An event with nothing but its kind.
     #[must_use]
     pub fn new(id: EventId, at: StoreTime, kind: EventKind) -> Self {
-        Self { id, at, kind, tenure: None, reason: None, pass: None, counts: BTreeMap::new(), keys: Vec::new() }
+        Self {
+            id,
+            at,
+            kind,
+            tenure: None,
+            reason: None,
+            pass: None,
+            counts: BTreeMap::new(),
+            keys: Vec::new(),
+        }
     }
 
     /// The member it is about.

@@ -32,7 +32,10 @@ pub fn check_name(what: &str, name: &str) -> Result<(), Error> {
         )));
     }
     if name.len() > MAX_NAME {
-        return Err(Error::invalid(format!("the {what} is {} characters long; {RULE}", name.len())));
+        return Err(Error::invalid(format!(
+            "the {what} is {} characters long; {RULE}",
+            name.len()
+        )));
     }
     Ok(())
 }
@@ -215,12 +218,21 @@ impl FromStr for TenureId {
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = || {
             let shown: String = text.chars().take(2 * MAX_NAME).collect();
-            Error::invalid(format!("{shown:?} is not a tenure id; it is the `tenure` of a join, like member@1234567890"))
+            Error::invalid(format!(
+                "{shown:?} is not a tenure id; it is the `tenure` of a join, like member@1234567890"
+            ))
         };
         let (member, term) = text.split_once('@').ok_or_else(bad)?;
         let digits = !term.is_empty() && term.bytes().all(|b| b.is_ascii_digit()) && !term.starts_with('0');
-        let term = if digits { term.parse().map_err(|_| bad())? } else { return Err(bad()) };
-        Ok(Self { member: MemberId::new(member)?, term: Term::new(term)? })
+        let term = if digits {
+            term.parse().map_err(|_| bad())?
+        } else {
+            return Err(bad());
+        };
+        Ok(Self {
+            member: MemberId::new(member)?,
+            term: Term::new(term)?,
+        })
     }
 }
 
@@ -256,7 +268,12 @@ mod tests {
             assert!(error.contains(must_say) && error.contains("A-Z"), "{name:?}: {error}");
         }
         let long = "x".repeat(201);
-        assert!(MemberId::new(&long).expect_err("too long").to_string().contains("201 characters"));
+        assert!(
+            MemberId::new(&long)
+                .expect_err("too long")
+                .to_string()
+                .contains("201 characters")
+        );
         assert!(MemberId::new("x".repeat(200)).is_ok());
     }
 
@@ -264,14 +281,28 @@ mod tests {
     fn a_tenure_id_reads_back_what_it_writes() {
         let tenure: TenureId = "pod-7:a.b_c@1763676800000000".parse().unwrap();
         assert_eq!(tenure.to_string(), "pod-7:a.b_c@1763676800000000");
-        for bad in ["pod", "pod@", "@5", "pod@x", "pod@0", "pod@-1", "pod@+1", "pod@007", "pod@9007199254740992", "a@1@2"] {
+        for bad in [
+            "pod",
+            "pod@",
+            "@5",
+            "pod@x",
+            "pod@0",
+            "pod@-1",
+            "pod@+1",
+            "pod@007",
+            "pod@9007199254740992",
+            "a@1@2",
+        ] {
             assert!(bad.parse::<TenureId>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn the_host_of_a_generated_id_leaves_boot_and_nonce_out() {
-        assert_eq!(MemberId::new("web-3-1763676800000000000-0a1b2c3d").unwrap().host(), "web-3");
+        assert_eq!(
+            MemberId::new("web-3-1763676800000000000-0a1b2c3d").unwrap().host(),
+            "web-3"
+        );
         assert_eq!(MemberId::new("web-3").unwrap().host(), "web-3");
         assert_eq!(MemberId::new("a-b-c").unwrap().host(), "a-b-c");
     }

@@ -30,7 +30,10 @@ impl Labels {
     /// `Invalid`, naming the label and the limit.
     pub fn new(labels: BTreeMap<String, String>) -> Result<Self> {
         if labels.len() > MAX_LABELS {
-            return Err(Error::invalid(format!("{} labels; at most {MAX_LABELS} are kept", labels.len())));
+            return Err(Error::invalid(format!(
+                "{} labels; at most {MAX_LABELS} are kept",
+                labels.len()
+            )));
         }
         for (name, value) in &labels {
             if name.is_empty() || name.len() > MAX_LABEL_BYTES || value.len() > MAX_LABEL_BYTES {
@@ -103,7 +106,15 @@ impl EndReason {
     /// From the name on the wire.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Left, Self::Lapsed, Self::Superseded, Self::Expelled, Self::Unknown].into_iter().find(|r| r.as_str() == name)
+        [
+            Self::Left,
+            Self::Lapsed,
+            Self::Superseded,
+            Self::Expelled,
+            Self::Unknown,
+        ]
+        .into_iter()
+        .find(|r| r.as_str() == name)
     }
 
     /// Whether the client may join again by itself. After `Superseded` or `Expelled` it stops and says so.
@@ -222,6 +233,23 @@ impl Member {
     pub fn joined_at(&self) -> StoreTime {
         StoreTime::from_micros(self.tenure.term().get())
     }
+}
+
+/// Refuses a batch of beats that breaks a limit, before anything is sent.
+///
+/// # Errors
+/// `Invalid`, with the number.
+pub fn check_beats(beats: &[Beat], max_ttl: Duration) -> Result<()> {
+    if beats.len() > MAX_BEATS {
+        return Err(Error::invalid(format!(
+            "{} beats in one call; at most {MAX_BEATS}",
+            beats.len()
+        )));
+    }
+    beats
+        .iter()
+        .filter_map(|beat| beat.ttl)
+        .try_for_each(|ttl| crate::timing::check_ttl(ttl, max_ttl).map(|_| ()))
 }
 
 /// Who is alive.

@@ -1,1 +1,15 @@
-//! The reference store: everything in memory.
+//! The reference store: everything in memory, every step in plain sight.
+//!
+//! It is the model that the other stores are compared with, one reply and one event at a time, and what simulation and
+//! examples run on. [`GroupModel`] is pure: each step takes `now` and answers at once. [`MemoryStore`] puts a lock and a
+//! clock around it. It keeps nothing across restarts, so `memory:` is for trying things out.
+
+mod claims;
+mod group;
+mod members;
+mod pages;
+mod store;
+mod sweep;
+
+pub use group::GroupModel;
+pub use store::MemoryStore;

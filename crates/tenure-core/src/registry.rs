@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::{Group, Key, MemberId, RegistryName, TenureId};
 use crate::store::{Call, Page, PageRequest};
 
@@ -65,6 +65,20 @@ pub struct Claim {
     pub alive: bool,
 }
 
+/// Refuses too many keys.
+///
+/// # Errors
+/// `Invalid`, with the number.
+pub fn check_keys(keys: &[Key]) -> Result<()> {
+    if keys.len() > MAX_KEYS {
+        return Err(Error::invalid(format!(
+            "{} keys in one call; at most {MAX_KEYS}",
+            keys.len()
+        )));
+    }
+    Ok(())
+}
+
 /// Who owns what.
 #[async_trait]
 pub trait RegistryStore: Send + Sync {
@@ -88,7 +102,14 @@ pub trait RegistryStore: Send + Sync {
     ///
     /// # Errors
     /// `NotOwner` when another tenure owns it, `Ended` when the tenure is not alive, `TooLate`, `Unavailable`.
-    async fn release_claim(&self, group: &Group, registry: &RegistryName, key: &Key, tenure: &TenureId, call: Call) -> Result<()>;
+    async fn release_claim(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        key: &Key,
+        tenure: &TenureId,
+        call: Call,
+    ) -> Result<()>;
 
     /// Looks a key up, together with whether its owner is alive now. O(1).
     ///

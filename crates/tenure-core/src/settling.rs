@@ -52,7 +52,9 @@ impl GapCause {
     /// From the name on the wire.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Silent, Self::ClockBack, Self::DataLoss, Self::TailLoss].into_iter().find(|c| c.as_str() == name)
+        [Self::Silent, Self::ClockBack, Self::DataLoss, Self::TailLoss]
+            .into_iter()
+            .find(|c| c.as_str() == name)
     }
 }
 
@@ -75,7 +77,11 @@ pub fn observe(tick: StoreTime, now: StoreTime, gap: Duration) -> Option<GapCaus
 #[must_use]
 pub fn end_of(deadline: StoreTime, ttl: Duration, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
     let grace = resumed_at + ttl;
-    if deadline > now + ttl { grace } else { deadline.max(grace) }
+    if deadline > now + ttl {
+        grace
+    } else {
+        deadline.max(grace)
+    }
 }
 
 #[cfg(test)]
@@ -95,7 +101,11 @@ mod tests {
             let ttl = Duration::from_millis(ttl_ms);
             let timing = crate::timing::Timing::for_ttl(ttl);
             let spare = ttl - timing.interval - timing.request_timeout - timing.margin;
-            assert!(gap(Some(ttl)) <= spare, "ttl {ttl:?}: gap {:?}, spare {spare:?}", gap(Some(ttl)));
+            assert!(
+                gap(Some(ttl)) <= spare,
+                "ttl {ttl:?}: gap {:?}, spare {spare:?}",
+                gap(Some(ttl))
+            );
         }
         assert_eq!(gap(None), s(2));
         assert_eq!(gap(Some(s(30))), s(2));
@@ -104,7 +114,10 @@ mod tests {
     #[test]
     fn silence_and_a_clock_that_falls_back_are_gaps() {
         assert_eq!(observe(at(10), at(12), s(2)), None);
-        assert_eq!(observe(at(10), at(12) + Duration::from_micros(1), s(2)), Some(GapCause::Silent));
+        assert_eq!(
+            observe(at(10), at(12) + Duration::from_micros(1), s(2)),
+            Some(GapCause::Silent)
+        );
         assert_eq!(observe(at(10), at(9), s(2)), Some(GapCause::ClockBack));
     }
 

@@ -47,7 +47,10 @@ pub struct PageRequest {
 
 impl Default for PageRequest {
     fn default() -> Self {
-        Self { after: None, limit: DEFAULT_PAGE }
+        Self {
+            after: None,
+            limit: DEFAULT_PAGE,
+        }
     }
 }
 
@@ -77,7 +80,9 @@ pub fn check_limit(limit: u32) -> Result<u32> {
 #[must_use]
 pub fn bad_cursor(cursor: &str) -> Error {
     let shown: String = cursor.chars().take(64).collect();
-    Error::invalid(format!("{shown:?} is not a place in this listing; pass the `next` of the page before, unchanged"))
+    Error::invalid(format!(
+        "{shown:?} is not a place in this listing; pass the `next` of the page before, unchanged"
+    ))
 }
 
 /// A page of a listing.
@@ -91,7 +96,10 @@ pub struct Page<T> {
 
 impl<T> Default for Page<T> {
     fn default() -> Self {
-        Self { items: Vec::new(), next: None }
+        Self {
+            items: Vec::new(),
+            next: None,
+        }
     }
 }
 
@@ -111,7 +119,12 @@ pub struct StoreOptions {
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { max_ttl: DEFAULT_MAX_TTL, brake: BrakeSettings::default(), events_max: 100_000, event_keys: true }
+        Self {
+            max_ttl: DEFAULT_MAX_TTL,
+            brake: BrakeSettings::default(),
+            events_max: 100_000,
+            event_keys: true,
+        }
     }
 }
 
@@ -154,7 +167,11 @@ pub struct Finding {
 impl Finding {
     /// A finding.
     pub fn new(check: impl Into<String>, severity: Severity, detail: impl Into<String>) -> Self {
-        Self { check: check.into(), severity, detail: detail.into() }
+        Self {
+            check: check.into(),
+            severity,
+            detail: detail.into(),
+        }
     }
 }
 

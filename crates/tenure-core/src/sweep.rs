@@ -178,7 +178,13 @@ impl SweepReport {
 ///
 /// # Errors
 /// Those of the steps. What was done before the error stays done and is in the events.
-pub async fn run_pass(steps: &dyn SweepSteps, group: &Group, request: &SweepRequest, pass: &str, call: Call) -> Result<SweepReport> {
+pub async fn run_pass(
+    steps: &dyn SweepSteps,
+    group: &Group,
+    request: &SweepRequest,
+    pass: &str,
+    call: Call,
+) -> Result<SweepReport> {
     let mut report = SweepReport::default();
     if request.dry_run {
         report.doomed = steps.doomed(group, 1_000).await?;
@@ -193,7 +199,11 @@ pub async fn run_pass(steps: &dyn SweepSteps, group: &Group, request: &SweepRequ
     }
     let mut evicted: BTreeMap<TenureId, BTreeMap<String, u64>> = BTreeMap::new();
     for number in 0u64.. {
-        let release = ReleaseRequest { pass: format!("{pass}.{number}"), limit: BATCH, force: request.force && number == 0 };
+        let release = ReleaseRequest {
+            pass: format!("{pass}.{number}"),
+            limit: BATCH,
+            force: request.force && number == 0,
+        };
         let batch = steps.release(group, &release, call).await?;
         for eviction in batch.evicted {
             let counts = evicted.entry(eviction.tenure).or_default();
@@ -206,9 +216,15 @@ pub async fn run_pass(steps: &dyn SweepSteps, group: &Group, request: &SweepRequ
             break;
         }
     }
-    report.evicted = evicted.into_iter().map(|(tenure, claims)| Eviction { tenure, claims }).collect();
+    report.evicted = evicted
+        .into_iter()
+        .map(|(tenure, claims)| Eviction { tenure, claims })
+        .collect();
     let status = steps.tick(group).await?;
-    report.next_release_in = status.next_release.map(|at| at.since(status.as_of)).filter(|wait| !wait.is_zero());
+    report.next_release_in = status
+        .next_release
+        .map(|at| at.since(status.as_of))
+        .filter(|wait| !wait.is_zero());
     Ok(report)
 }
 

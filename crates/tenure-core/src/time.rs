@@ -78,7 +78,11 @@ impl fmt::Debug for StoreTime {
 impl FromStr for StoreTime {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self, Error> {
-        let bad = || Error::invalid(format!("{text:?} is not a time; write RFC 3339 in UTC, like 2026-01-02T03:04:05.678Z"));
+        let bad = || {
+            Error::invalid(format!(
+                "{text:?} is not a time; write RFC 3339 in UTC, like 2026-01-02T03:04:05.678Z"
+            ))
+        };
         let at: jiff::Timestamp = text.parse().map_err(|_| bad())?;
         Ok(Self(u64::try_from(at.as_microsecond()).map_err(|_| bad())?))
     }
@@ -102,7 +106,11 @@ impl From<StoreTime> for String {
 /// # Errors
 /// `Invalid`, naming the text and the form.
 pub fn parse_duration(text: &str) -> Result<Duration, Error> {
-    let bad = || Error::invalid(format!("{text:?} is not a duration; write a number with its unit, like 500ms, 10s, 5m or 1m30s"));
+    let bad = || {
+        Error::invalid(format!(
+            "{text:?} is not a duration; write a number with its unit, like 500ms, 10s, 5m or 1m30s"
+        ))
+    };
     let mut rest = text;
     let mut total = Duration::ZERO;
     if rest.is_empty() {
@@ -133,7 +141,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, Error> {
 pub fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
     for (unit, size) in [("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
-        if ms >= size && ms % size == 0 {
+        if ms >= size && ms.is_multiple_of(size) {
             return format!("{}{unit}", ms / size);
         }
     }
@@ -149,16 +157,40 @@ mod tests {
         let at = StoreTime::from_micros(1_763_676_800_000_042);
         assert_eq!(at.to_string(), "2025-11-20T22:13:20.000042Z");
         assert_eq!(at.to_string().parse::<StoreTime>().unwrap(), at);
-        assert!("yesterday".parse::<StoreTime>().unwrap_err().to_string().contains("RFC 3339"));
+        assert!(
+            "yesterday"
+                .parse::<StoreTime>()
+                .unwrap_err()
+                .to_string()
+                .contains("RFC 3339")
+        );
         assert!("1960-01-01T00:00:00Z".parse::<StoreTime>().is_err());
     }
 
     #[test]
     fn durations_read_as_people_write_them() {
-        for (text, ms) in [("500ms", 500), ("10s", 10_000), ("5m", 300_000), ("1m30s", 90_000), ("2h", 7_200_000), ("0s", 0)] {
+        for (text, ms) in [
+            ("500ms", 500),
+            ("10s", 10_000),
+            ("5m", 300_000),
+            ("1m30s", 90_000),
+            ("2h", 7_200_000),
+            ("0s", 0),
+        ] {
             assert_eq!(parse_duration(text).unwrap(), Duration::from_millis(ms), "{text}");
         }
-        for bad in ["", "10", "s", "1.5s", "-1s", "10 s", "10sec", "99999999999999999999s", "999999999999999999d", "10S"] {
+        for bad in [
+            "",
+            "10",
+            "s",
+            "1.5s",
+            "-1s",
+            "10 s",
+            "10sec",
+            "99999999999999999999s",
+            "999999999999999999d",
+            "10S",
+        ] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
         assert_eq!(show_duration(Duration::from_secs(90)), "90s");

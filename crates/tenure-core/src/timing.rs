@@ -29,7 +29,12 @@ impl Timing {
     /// The default timing of a ttl: interval ttl/3, request timeout min(500 ms, ttl/6), margin ttl/12.
     #[must_use]
     pub fn for_ttl(ttl: Duration) -> Self {
-        Self { ttl, interval: ttl / 3, request_timeout: (ttl / 6).min(Duration::from_millis(500)), margin: ttl / 12 }
+        Self {
+            ttl,
+            interval: ttl / 3,
+            request_timeout: (ttl / 6).min(Duration::from_millis(500)),
+            margin: ttl / 12,
+        }
     }
 
     /// Refuses a timing in which two missed beats, a request timeout and the margin do not fit into the ttl.
@@ -91,16 +96,58 @@ mod tests {
     fn what_cannot_work_is_refused_with_the_numbers() {
         let base = Timing::for_ttl(ms(15_000));
         for (timing, must_say) in [
-            (Timing { interval: ms(15_000), ..base }, "2 x 15s"),
-            (Timing { interval: ms(7_500), ..base }, "2 x 7500ms"),
-            (Timing { interval: Duration::ZERO, ..base }, "2 x 0ms"),
-            (Timing { request_timeout: ms(5_000), ..base }, "request timeout (5s)"),
-            (Timing { margin: ms(6_000), ..base }, "margin (6s)"),
+            (
+                Timing {
+                    interval: ms(15_000),
+                    ..base
+                },
+                "2 x 15s",
+            ),
+            (
+                Timing {
+                    interval: ms(7_500),
+                    ..base
+                },
+                "2 x 7500ms",
+            ),
+            (
+                Timing {
+                    interval: Duration::ZERO,
+                    ..base
+                },
+                "2 x 0ms",
+            ),
+            (
+                Timing {
+                    request_timeout: ms(5_000),
+                    ..base
+                },
+                "request timeout (5s)",
+            ),
+            (
+                Timing {
+                    margin: ms(6_000),
+                    ..base
+                },
+                "margin (6s)",
+            ),
         ] {
             let error = timing.check(DEFAULT_MAX_TTL).unwrap_err().to_string();
             assert!(error.contains(must_say) && error.contains("ttl of 15s"), "{error}");
         }
-        assert!(Timing::for_ttl(ms(999)).check(DEFAULT_MAX_TTL).unwrap_err().to_string().contains("999ms"));
-        assert!(Timing::for_ttl(ms(121_000)).check(DEFAULT_MAX_TTL).unwrap_err().to_string().contains("2m (max_ttl)"));
+        assert!(
+            Timing::for_ttl(ms(999))
+                .check(DEFAULT_MAX_TTL)
+                .unwrap_err()
+                .to_string()
+                .contains("999ms")
+        );
+        assert!(
+            Timing::for_ttl(ms(121_000))
+                .check(DEFAULT_MAX_TTL)
+                .unwrap_err()
+                .to_string()
+                .contains("2m (max_ttl)")
+        );
     }
 }

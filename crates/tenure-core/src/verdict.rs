@@ -33,7 +33,12 @@ impl Trust {
     /// Trust that begins with a confirmed request sent at `sent_at`.
     #[must_use]
     pub fn begin(sent_at: Mono, timing: Timing) -> Self {
-        Self { confirmed_sent_at: sent_at, timing, doubted: false, ended: false }
+        Self {
+            confirmed_sent_at: sent_at,
+            timing,
+            doubted: false,
+            ended: false,
+        }
     }
 
     /// A beat sent at `sent_at` was confirmed. An ended tenure stays ended.
@@ -68,7 +73,11 @@ impl Trust {
     #[must_use]
     pub fn changes_in(&self, now: Mono) -> Duration {
         let held = self.valid_until().since(now);
-        if held.is_zero() { self.lost_at().since(now) } else { held }
+        if held.is_zero() {
+            self.lost_at().since(now)
+        } else {
+            held
+        }
     }
 
     /// The verdict now.

@@ -1,0 +1,143 @@
+//! Join, beat, end and look up, on one group.
+
+use std::time::Duration;
+
+use super::group::{GroupModel, Live};
+use crate::error::Result;
+use crate::event::EventKind;
+use crate::id::{MemberId, TenureId, Term};
+use crate::membership::{Beat, BeatReply, EndBy, EndReason, Holdings, Join, Joined, Member};
+use crate::settling::GapCause;
+use crate::store::Call;
+use crate::time::StoreTime;
+
+impl GroupModel {
+    /// Begins a tenure.
+    pub(super) fn join(&mut self, join: &Join, call: Call, now: StoreTime) -> Result<Joined> {
+        self.open(now, call)?;
+        let alone = self.lapses.is_empty() && self.members.keys().all(|member| *member == join.member);
+        let before = self
+            .members
+            .get(&join.member)
+            .map(|live| TenureId::new(join.member.clone(), live.term));
+        let mut superseded = None;
+        if let Some(before) = before
+            && !self.end_if_past(&before, now)
+        {
+            self.end_tenure(&before, EndReason::Superseded, now);
+            superseded = Some(before);
+        }
+        let term = Term::new((self.seq + 1).max(now.micros()))?;
+        self.seq = term.get();
+        let tenure = TenureId::new(join.member.clone(), term);
+        let deadline = now + join.ttl;
+        if alone {
+            self.ttls = None;
+        }
+        self.note_ttl(join.ttl);
+        let live = Live {
+            term,
+            deadline,
+            ttl: join.ttl,
+            labels: join.labels.clone(),
+            due: deadline,
+        };
+        self.members.insert(join.member.clone(), live);
+        self.due.insert((deadline, join.member.clone()));
+        self.lapses.remove(&join.member);
+        self.emit(now, EventKind::Joined).tenure = Some(tenure.clone());
+        self.engage_brake(now);
+        Ok(Joined {
+            tenure,
+            ttl: join.ttl,
+            expires_in: join.ttl,
+            superseded,
+            as_of: now,
+        })
+    }
+
+    fn note_ttl(&mut self, ttl: Duration) {
+        let (shortest, longest) = self.ttls.unwrap_or((ttl, ttl));
+        self.ttls = Some((shortest.min(ttl), longest.max(ttl)));
+    }
+
+    /// Extends tenures.
+    pub(super) fn beat(&mut self, beats: &[Beat], now: StoreTime) -> Result<Vec<BeatReply>> {
+        self.open(now, Call::default())?;
+        let replies = beats.iter().map(|beat| self.beat_one(beat, now)).collect();
+        self.engage_brake(now);
+        Ok(replies)
+    }
+
+    fn beat_one(&mut self, beat: &Beat, now: StoreTime) -> BeatReply {
+        if self.end_if_past(&beat.tenure, now) {
+            return BeatReply::Ended(EndReason::Lapsed);
+        }
+        if self.current(&beat.tenure).is_none() {
+            return match self.reason_of(&beat.tenure) {
+                EndReason::Unknown => self.unknown_beat(beat.tenure.term(), now),
+                reason => BeatReply::Ended(reason),
+            };
+        }
+        let Some(live) = self.members.get_mut(beat.tenure.member()) else {
+            return BeatReply::Unknown;
+        };
+        let (before, ttl) = (live.ttl, beat.ttl.unwrap_or(live.ttl));
+        live.ttl = ttl;
+        live.deadline = now + ttl;
+        if ttl < before && live.deadline < live.due {
+            self.due.remove(&(live.due, beat.tenure.member().clone()));
+            live.due = live.deadline;
+            self.due.insert((live.due, beat.tenure.member().clone()));
+        }
+        self.note_ttl(ttl);
+        BeatReply::Renewed { expires_in: ttl }
+    }
+
+    /// A term that the sequence has not reached, but this life of the store should know: its tail was lost.
+    fn unknown_beat(&mut self, term: Term, now: StoreTime) -> BeatReply {
+        if self.seq < term.get() && term.get() <= now.micros() && term.get() > self.born_at.micros() {
+            self.unsettle(now, GapCause::TailLoss, None);
+            self.seq = term.get();
+        }
+        BeatReply::Unknown
+    }
+
+    /// Ends a tenure on purpose.
+    pub(super) fn end(&mut self, tenure: &TenureId, by: EndBy, call: Call, now: StoreTime) -> Result<EndReason> {
+        self.open(now, call)?;
+        if !self.end_if_past(tenure, now) && self.current(tenure).is_some() {
+            let reason = match by {
+                EndBy::Leave => EndReason::Left,
+                EndBy::Expel => EndReason::Expelled,
+            };
+            self.end_tenure(tenure, reason, now);
+        }
+        self.engage_brake(now);
+        Ok(self.reason_of(tenure))
+    }
+
+    /// Looks one member up.
+    pub(super) fn member(&self, member: &MemberId, now: StoreTime) -> Option<Member> {
+        let live = self.members.get(member)?;
+        let tenure = TenureId::new(member.clone(), live.term);
+        let end = self.end_time(live, self.resumed_for_reading(now), now);
+        Some(Member {
+            member: member.clone(),
+            holdings: self.holdings(&tenure),
+            tenure,
+            alive: now < end,
+            ttl: live.ttl,
+            expires_in: end.since(now),
+            last_beat_at: live.deadline.minus(live.ttl),
+            labels: live.labels.clone(),
+        })
+    }
+
+    /// Counts what a tenure holds.
+    pub(super) fn holdings(&self, tenure: &TenureId) -> Holdings {
+        Holdings {
+            claims: self.held.get(tenure).map_or(0, |held| held.len() as u64),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The model behind a lock and a clock, as a [`Store`].
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use super::group::GroupModel;
+use crate::clock::{Clock, Mono};
+use crate::error::{Error, Outcome, Result};
+use crate::event::{EventId, EventLog, EventPage, EventQuery};
+use crate::id::{Group, Key, MemberId, RegistryName, TenureId};
+use crate::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, check_beats};
+use crate::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore, check_keys};
+use crate::store::{Call, Finding, Health, Page, PageRequest, Severity, Store, StoreOptions, check_limit};
+use crate::sweep::{BATCH, Doomed, EndedBatch, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps};
+use crate::time::StoreTime;
+use crate::timing::check_ttl;
+
+/// Everything in memory, gone with the process. `memory:`.
+#[derive(Debug)]
+pub struct MemoryStore {
+    options: StoreOptions,
+    clock: Arc<dyn Clock>,
+    /// Store time = `base` + local time since `origin`: like any store's clock, it is nobody else's business.
+    base: StoreTime,
+    origin: Mono,
+    state: Mutex<State>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    groups: BTreeMap<Group, GroupModel>,
+    closed: bool,
+}
+
+impl MemoryStore {
+    /// An empty store whose time starts at the clock's wall time and runs with its trust time.
+    #[must_use]
+    pub fn new(options: StoreOptions, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let (base, origin) = (StoreTime::from_micros(clock.wall_micros()), clock.mono());
+        let changed = watch::Sender::new(());
+        Arc::new(Self {
+            options,
+            clock,
+            base,
+            origin,
+            state: Mutex::default(),
+            changed,
+        })
+    }
+
+    fn time(&self) -> StoreTime {
+        self.base + self.clock.mono().since(self.origin)
+    }
+
+    /// Runs a step on a group that is made if it is new, and wakes those who wait for events.
+    fn step<T>(&self, group: &Group, step: impl FnOnce(&mut GroupModel, StoreTime) -> Result<T>) -> Result<T> {
+        let mut state = self.open()?;
+        let now = self.time();
+        let model = state
+            .groups
+            .entry(group.clone())
+            .or_insert_with(|| GroupModel::new(self.options.clone(), now));
+        let before = model.last_event;
+        let done = step(model, now);
+        let news = model.last_event != before;
+        drop(state);
+        if news {
+            self.changed.send_replace(());
+        }
+        done
+    }
+
+    /// Reads a group; one that does not exist reads as an empty one that begins now.
+    fn read<T>(&self, group: &Group, read: impl FnOnce(&GroupModel, StoreTime) -> T) -> Result<T> {
+        let state = self.open()?;
+        let now = self.time();
+        Ok(match state.groups.get(group) {
+            Some(model) => read(model, now),
+            None => {
+                let mut model = GroupModel::new(self.options.clone(), now);
+                model.last_event = EventId(0);
+                read(&model, now)
+            }
+        })
+    }
+
+    fn open(&self) -> Result<std::sync::MutexGuard<'_, State>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.closed {
+            return Err(Error::unavailable("the store is closed", Outcome::Unchanged));
+        }
+        Ok(state)
+    }
+}
+
+#[async_trait]
+impl MembershipStore for MemoryStore {
+    async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined> {
+        check_ttl(join.ttl, self.options.max_ttl)?;
+        self.step(group, |model, now| model.join(join, call, now))
+    }
+
+    async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten> {
+        check_beats(beats, self.options.max_ttl)?;
+        self.step(group, |model, now| {
+            Ok(Beaten {
+                replies: model.beat(beats, now)?,
+                as_of: now,
+            })
+        })
+    }
+
+    async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
+        self.step(group, |model, now| model.end(tenure, by, call, now))
+    }
+
+    async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>> {
+        self.read(group, |model, now| model.member(member, now))
+    }
+
+    async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
+        check_limit(page.limit)?;
+        self.read(group, |model, now| model.members_page(page, now))?
+    }
+}
+
+#[async_trait]
+impl RegistryStore for MemoryStore {
+    async fn claim(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        tenure: &TenureId,
+        keys: &[Key],
+        mode: ClaimMode,
+        call: Call,
+    ) -> Result<Vec<ClaimOutcome>> {
+        check_keys(keys)?;
+        let mut outcomes = Vec::with_capacity(keys.len());
+        for part in keys.chunks(BATCH as usize) {
+            outcomes.extend(self.step(group, |model, now| model.claim(registry, tenure, part, mode, call, now))?);
+        }
+        Ok(outcomes)
+    }
+
+    async fn release_claim(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        key: &Key,
+        tenure: &TenureId,
+        call: Call,
+    ) -> Result<()> {
+        self.step(group, |model, now| {
+            model.release_claim(registry, key, tenure, call, now)
+        })
+    }
+
+    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
+        self.read(group, |model, now| model.claim_of(registry, key, now))
+    }
+
+    async fn claims(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        owner: Option<&MemberId>,
+        page: &PageRequest,
+    ) -> Result<Page<Claim>> {
+        check_limit(page.limit)?;
+        self.read(group, |model, now| model.claims_page(registry, owner, page, now))?
+    }
+}
+
+#[async_trait]
+impl EventLog for MemoryStore {
+    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
+        check_limit(query.limit)?;
+        self.read(group, |model, _| model.events(query))
+    }
+
+    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
+        let mut news = self.changed.subscribe();
+        let over = self.clock.sleep(patience);
+        let waiting = async {
+            while self.read(group, |model, _| model.last_event <= after)? && news.changed().await.is_ok() {}
+            Ok(())
+        };
+        tokio::select! { done = waiting => done, () = over => Ok(()) }
+    }
+}
+
+#[async_trait]
+impl SweepSteps for MemoryStore {
+    async fn tick(&self, group: &Group) -> Result<GroupStatus> {
+        self.step(group, GroupModel::tick)
+    }
+
+    async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
+        self.step(group, |model, now| model.end_lapsed(limit, call, now))
+    }
+
+    async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
+        self.step(group, |model, now| model.release(request, call, now))
+    }
+
+    async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
+        self.read(group, |model, now| model.doomed(limit, now))
+    }
+}
+
+#[async_trait]
+impl Sweep for MemoryStore {
+    fn steps(&self) -> Option<&dyn SweepSteps> {
+        Some(self)
+    }
+
+    async fn status(&self, group: &Group) -> Result<GroupStatus> {
+        self.read(group, GroupModel::status)
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn place(&self) -> String {
+        "memory:".to_owned()
+    }
+
+    fn health(&self) -> Health {
+        match self.open() {
+            Ok(_) => Health::Up,
+            Err(error) => Health::Down {
+                reason: error.to_string(),
+            },
+        }
+    }
+
+    async fn now(&self) -> Result<StoreTime> {
+        self.open().map(|_| self.time())
+    }
+
+    async fn groups(&self) -> Result<Vec<Group>> {
+        Ok(self.open()?.groups.keys().cloned().collect())
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        vec![Finding::new(
+            "persistence",
+            Severity::Warning,
+            "memory: keeps nothing across restarts; use sqlite: for that",
+        )]
+    }
+
+    async fn close(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.changed.send_replace(());
+    }
+}

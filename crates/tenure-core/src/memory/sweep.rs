@@ -1,0 +1,227 @@
+//! The steps of a sweep, on one group.
+
+use std::collections::BTreeMap;
+
+use super::group::{GroupModel, Holding};
+use crate::error::Result;
+use crate::event::EventKind;
+use crate::id::{MemberId, TenureId};
+use crate::membership::EndReason;
+use crate::store::Call;
+use crate::sweep::{Doomed, EndedBatch, Eviction, GroupStatus, ReleaseRequest, ReleasedBatch};
+use crate::time::StoreTime;
+
+impl GroupModel {
+    /// Keeps the cadence.
+    pub(super) fn tick(&mut self, now: StoreTime) -> Result<GroupStatus> {
+        self.open(now, Call::default())?;
+        if let Some(unsettled) = self.unsettled.filter(|unsettled| now >= unsettled.until) {
+            self.unsettled = None;
+            self.emit(now, EventKind::GroupSettled).reason = Some(unsettled.cause.as_str().to_owned());
+        }
+        self.lift_brake(now, false);
+        Ok(self.status(now))
+    }
+
+    /// The state now.
+    pub(super) fn status(&self, now: StoreTime) -> GroupStatus {
+        let brake = self.brake_in_force(now);
+        let mut next_release = self.releasing.0.values().copied().min();
+        let lapsed = match brake {
+            Some(brake) => (!self.releasing_lapsed.0.is_empty()).then_some(brake.until),
+            None => self.releasing_lapsed.0.values().copied().min(),
+        };
+        if let Some(at) = lapsed {
+            next_release = Some(next_release.map_or(at, |other| other.min(at)));
+        }
+        GroupStatus {
+            as_of: now,
+            members: self.members.len() as u64,
+            gap: self.gap(),
+            resumed_at: self.resumed_for_reading(now),
+            unsettled: self.unsettled,
+            brake,
+            next_due: self.due.first().map(|(at, _)| *at),
+            next_release,
+            releasing: (self.releasing.0.len() + self.releasing_lapsed.0.len()) as u64,
+            last_event: self.last_event,
+        }
+    }
+
+    /// Step 1.
+    pub(super) fn end_lapsed(&mut self, limit: u32, call: Call, now: StoreTime) -> Result<EndedBatch> {
+        self.open(now, call)?;
+        let due: Vec<MemberId> = self
+            .due
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .take(limit as usize)
+            .map(|(_, member)| member.clone())
+            .collect();
+        let mut batch = EndedBatch::default();
+        for member in due {
+            let Some(live) = self.members.get(&member) else {
+                continue;
+            };
+            let (tenure, end, before) = (
+                TenureId::new(member.clone(), live.term),
+                self.end_time(live, self.resumed_at, now),
+                live.due,
+            );
+            if now >= end {
+                self.end_tenure(&tenure, EndReason::Lapsed, now);
+                batch.ended.push(tenure);
+                continue;
+            }
+            self.due.remove(&(before, member.clone()));
+            self.due.insert((end, member.clone()));
+            if let Some(live) = self.members.get_mut(&member) {
+                live.due = end;
+            }
+        }
+        batch.more = self.due.first().is_some_and(|(at, _)| *at <= now);
+        self.forget(limit, now);
+        self.engage_brake(now);
+        Ok(batch)
+    }
+
+    fn forget(&mut self, limit: u32, now: StoreTime) {
+        let old: Vec<_> = self
+            .forget
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .filter(|(_, tenure)| !self.held.contains_key(tenure))
+            .take(limit as usize)
+            .cloned()
+            .collect();
+        for entry in old {
+            self.ended.remove(&entry.1);
+            self.forget.remove(&entry);
+        }
+    }
+
+    /// Step 2.
+    pub(super) fn release(&mut self, request: &ReleaseRequest, call: Call, now: StoreTime) -> Result<ReleasedBatch> {
+        self.open(now, call)?;
+        self.lift_brake(now, request.force);
+        let braked = self.brake_in_force(now);
+        let mut budget = request.limit as usize;
+        let turn = (budget / 4).max(1);
+        let mut batch = ReleasedBatch {
+            braked,
+            ..ReleasedBatch::default()
+        };
+        for tenure in self.releasable(now, braked.is_some()) {
+            if budget == 0 {
+                break;
+            }
+            let holdings: Vec<Holding> = self
+                .held
+                .get(&tenure)
+                .into_iter()
+                .flatten()
+                .take(turn.min(budget))
+                .cloned()
+                .collect();
+            budget -= holdings.len();
+            let removed = self.release_holdings(&tenure, &holdings);
+            if let Some(at) = self
+                .releasing
+                .0
+                .get_mut(&tenure)
+                .or_else(|| self.releasing_lapsed.0.get_mut(&tenure))
+            {
+                *at = now;
+            }
+            if !removed.is_empty() {
+                batch.evicted.push(self.evicted(&tenure, removed, &request.pass, now));
+            }
+        }
+        batch.more = !self.releasable(now, braked.is_some()).is_empty();
+        Ok(batch)
+    }
+
+    /// Ended tenures whose turn it is, in order.
+    fn releasable(&self, now: StoreTime, braked: bool) -> Vec<TenureId> {
+        let lapsed = self.releasing_lapsed.0.iter().filter(|_| !braked);
+        let mut due: Vec<_> = self
+            .releasing
+            .0
+            .iter()
+            .chain(lapsed)
+            .filter(|(_, at)| **at <= now)
+            .collect();
+        due.sort_by_key(|(tenure, at)| (**at, tenure.to_string()));
+        due.into_iter().map(|(tenure, _)| tenure.clone()).collect()
+    }
+
+    /// Compare-and-delete: what has moved to someone else meanwhile only leaves the list of this tenure.
+    fn release_holdings(&mut self, tenure: &TenureId, holdings: &[Holding]) -> Vec<Holding> {
+        let mut removed = Vec::new();
+        for holding in holdings {
+            if self.claims.get(&holding.0).and_then(|claims| claims.get(&holding.1)) == Some(tenure) {
+                self.remove_claim(&holding.0, &holding.1);
+                removed.push(holding.clone());
+            }
+            self.drop_holding(tenure, holding);
+        }
+        removed
+    }
+
+    fn evicted(&mut self, tenure: &TenureId, removed: Vec<Holding>, pass: &str, now: StoreTime) -> Eviction {
+        let mut claims = BTreeMap::new();
+        for (registry, _) in &removed {
+            *claims.entry(registry.to_string()).or_default() += 1;
+        }
+        let reason = self.reason_of(tenure).as_str().to_owned();
+        let with_keys = self.options.event_keys;
+        let event = self.emit(now, EventKind::Evicted);
+        event.tenure = Some(tenure.clone());
+        event.reason = Some(reason);
+        event.pass = Some(pass.to_owned());
+        event.counts.clone_from(&claims);
+        if with_keys {
+            event.keys = removed
+                .iter()
+                .map(|(registry, key)| format!("{registry}/{key}"))
+                .collect();
+            event.keys.sort();
+        }
+        Eviction {
+            tenure: tenure.clone(),
+            claims,
+        }
+    }
+
+    /// What a pass would do.
+    pub(super) fn doomed(&self, limit: u32, now: StoreTime) -> Vec<Doomed> {
+        let resumed_at = self.resumed_for_reading(now);
+        let lapsed = self
+            .members
+            .iter()
+            .filter(|(_, live)| now >= self.end_time(live, resumed_at, now))
+            .map(|(member, live)| {
+                let tenure = TenureId::new(member.clone(), live.term);
+                Doomed {
+                    holdings: self.holdings(&tenure),
+                    tenure,
+                    reason: EndReason::Lapsed,
+                    braked: false,
+                }
+            });
+        let braked = self.brake_in_force(now).is_some();
+        let left = [(&self.releasing, false), (&self.releasing_lapsed, braked)]
+            .into_iter()
+            .flat_map(|(list, braked)| {
+                let mut list: Vec<_> = list.0.iter().collect();
+                list.sort_by_key(|(tenure, at)| (**at, tenure.to_string()));
+                list.into_iter().map(move |(tenure, _)| Doomed {
+                    holdings: self.holdings(tenure),
+                    tenure: tenure.clone(),
+                    reason: self.reason_of(tenure),
+                    braked,
+                })
+            });
+        lapsed.chain(left).take(limit as usize).collect()
+    }
+}
