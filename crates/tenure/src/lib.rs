@@ -1,1 +1,4 @@
 //! (in the making)
+
+pub mod heart;
+pub mod member_id;
