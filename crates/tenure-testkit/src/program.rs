@@ -1,0 +1,108 @@
+//! Finding a server's program, and skipping loudly without it.
+
+use std::env;
+use std::path::PathBuf;
+
+/// The programs the tests and benchmarks know, and the Debian package of each.
+const PACKAGES: &[(&str, &str)] = &[
+    ("valkey-server", "valkey-server"),
+    ("redis-server", "redis-server"),
+    ("redis-benchmark", "redis-tools"),
+    ("valkey-benchmark", "valkey-tools"),
+    ("consul", "consul"),
+    ("etcd", "etcd-server"),
+];
+
+/// Whether a program is installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Availability {
+    /// Here it is.
+    Found(PathBuf),
+    /// It is neither in `PATH` nor where system packages put their daemons.
+    Missing {
+        /// The program that was looked for.
+        program: String,
+    },
+}
+
+/// Looks for `program` in `PATH` and the `sbin` folders.
+#[must_use]
+pub fn have(program: &str) -> Availability {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let sbin = ["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from);
+    match env::split_paths(&path)
+        .chain(sbin)
+        .map(|dir| dir.join(program))
+        .find(|file| file.is_file())
+    {
+        Some(file) => Availability::Found(file),
+        None => Availability::Missing {
+            program: program.to_owned(),
+        },
+    }
+}
+
+impl Availability {
+    /// The program's path, or `None` after saying on stderr what is missing and how to get it.
+    ///
+    /// # Panics
+    /// When it is missing and servers are required: `CI` or `TENURE_REQUIRE_SERVERS` is set (to anything but `0`,
+    /// `false` or nothing). A skip that nobody reads would pass for a test that passed.
+    #[track_caller]
+    pub fn or_skip(self) -> Option<PathBuf> {
+        let required = is_set("CI") || is_set("TENURE_REQUIRE_SERVERS");
+        self.or_skip_unless(required)
+    }
+
+    #[track_caller]
+    fn or_skip_unless(self, required: bool) -> Option<PathBuf> {
+        match self {
+            Availability::Found(file) => Some(file),
+            Availability::Missing { program } => {
+                let advice = advice(&program);
+                assert!(!required, "{advice}");
+                eprintln!("SKIPPED: {advice}");
+                None
+            }
+        }
+    }
+}
+
+fn advice(program: &str) -> String {
+    let package = PACKAGES
+        .iter()
+        .find(|(name, _)| *name == program)
+        .map_or(program, |(_, package)| package);
+    format!(
+        "`{program}` is not installed and this test needs it; install the package `{package}`, or let `cargo xtask \
+         test` do so"
+    )
+}
+
+fn is_set(name: &str) -> bool {
+    env::var(name).is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_what_every_machine_has() {
+        assert!(matches!(have("sh"), Availability::Found(path) if path.is_absolute()));
+    }
+
+    #[test]
+    fn skips_what_is_missing_where_that_is_allowed() {
+        assert_eq!(have("no-such-server").or_skip_unless(false), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "install the package `etcd-server`")]
+    fn fails_naming_the_package_where_servers_are_required() {
+        let missing = Availability::Missing {
+            program: "etcd".to_owned(),
+        };
+        missing.or_skip_unless(true);
+    }
+}

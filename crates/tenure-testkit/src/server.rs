@@ -1,0 +1,303 @@
+//! A child process under a test's control: started, paused, killed, started again.
+//!
+//! The process leads a process group of its own, so that killing it takes its children along, and a guard (a shell
+//! blocked on a pipe from us) kills that group when we die without running our destructors.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tempfile::TempDir;
+
+use crate::wait::POLL;
+
+/// Lines of its log that a process may say when it fails.
+const TAIL: usize = 40;
+
+/// A running (or stopped, and restartable) child process with a temporary directory of its own.
+///
+/// Its output goes to the file `log` in that directory. Dropping the handle kills the process and removes the
+/// directory; when the test is panicking, the end of the log is printed first.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    dir: TempDir,
+    command: Mutex<Command>,
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    guard: Child,
+}
+
+impl Process {
+    /// Starts the command that `build` makes for the new process' directory.
+    ///
+    /// # Errors
+    /// When the directory or the process can't be created.
+    pub fn spawn(name: &str, build: impl FnOnce(&Path) -> Command) -> Result<Process> {
+        let dir = tempfile::Builder::new()
+            .prefix("tenure-test-")
+            .tempdir()
+            .context("create a directory")?;
+        let mut command = build(dir.path());
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(dir.path().join("log"))
+            .context("create the log")?;
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0);
+        let process = Process {
+            name: name.to_owned(),
+            dir,
+            command: Mutex::new(command),
+            running: Mutex::new(None),
+        };
+        process.restart()?;
+        Ok(process)
+    }
+
+    /// Polls `probe` until it succeeds.
+    ///
+    /// # Errors
+    /// When the process ends or `within` passes first; the error carries the last probe's error and the log's tail.
+    pub fn wait_ready(&self, within: Duration, mut probe: impl FnMut() -> Result<()>) -> Result<()> {
+        let deadline = Instant::now() + within;
+        loop {
+            let Err(error) = probe() else { return Ok(()) };
+            if !self.is_running() {
+                bail!("{} ended before it was ready; its log:\n{}", self.name, self.log_tail());
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "{} not ready in {within:?}: {error:#}; its log:\n{}",
+                    self.name,
+                    self.log_tail()
+                );
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Kills the process if it runs and starts the same command in the same directory. Readiness is the caller's to
+    /// wait for.
+    ///
+    /// # Errors
+    /// When the process can't be started.
+    pub fn restart(&self) -> Result<()> {
+        self.kill();
+        let mut command = self.command.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut child = command.spawn().with_context(|| format!("start {}", self.name))?;
+        let guard = guard(child.id()).inspect_err(|_| {
+            let _ = child.kill();
+            let _ = child.wait();
+        })?;
+        *self.lock() = Some(Running { child, guard });
+        Ok(())
+    }
+
+    /// Kills the process group with SIGKILL and reaps it. Does nothing when it is not running.
+    pub fn kill(&self) {
+        let Some(mut running) = self.lock().take() else {
+            return;
+        };
+        // The guard goes first: once the child is reaped its pid may belong to somebody else.
+        end_guard(&mut running.guard);
+        // A failure means that the process is gone already, which is what was asked for.
+        let _ = kill_process_group(Pid::from_child(&running.child), Signal::KILL);
+        let _ = running.child.wait();
+    }
+
+    /// Asks the process to end (SIGTERM, to the process alone) and waits until it has.
+    ///
+    /// # Errors
+    /// When it is not running or still runs after `within`; it is left running then.
+    pub fn terminate(&self, within: Duration) -> Result<ExitStatus> {
+        self.signal(Signal::TERM)?;
+        self.signal(Signal::CONT)?; // a stopped process would not see the request
+        self.wait(within)
+    }
+
+    /// Waits until the process ends by itself.
+    ///
+    /// # Errors
+    /// When it is not running or still runs after `within`.
+    pub fn wait(&self, within: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(status) = self.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "{} still runs after {within:?}; its log:\n{}",
+                    self.name,
+                    self.log_tail()
+                );
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Stops the process group with SIGSTOP and waits until it stands still.
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub fn pause(&self) -> Result<()> {
+        let pid = self.pid().with_context(|| format!("{} is not running", self.name))?;
+        self.signal_group(Signal::STOP)?;
+        while !stands_still(pid) {
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Lets a paused process group run on.
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub fn resume(&self) -> Result<()> {
+        self.signal_group(Signal::CONT)
+    }
+
+    /// Sends a signal to the process (not to its group).
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let running = self.lock();
+        let child = &running
+            .as_ref()
+            .with_context(|| format!("{} is not running", self.name))?
+            .child;
+        kill_process(Pid::from_child(child), signal).with_context(|| format!("signal {}", self.name))
+    }
+
+    fn signal_group(&self, signal: Signal) -> Result<()> {
+        let running = self.lock();
+        let child = &running
+            .as_ref()
+            .with_context(|| format!("{} is not running", self.name))?
+            .child;
+        kill_process_group(Pid::from_child(child), signal).with_context(|| format!("signal {}", self.name))
+    }
+
+    /// Whether the process runs (a paused one does).
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.lock()
+            .as_mut()
+            .is_some_and(|running| matches!(running.child.try_wait(), Ok(None)))
+    }
+
+    /// The process' id while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.lock().as_ref().map(|running| running.child.id())
+    }
+
+    /// The process' directory, removed with the handle.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Everything it printed so far, of all its restarts.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let path: PathBuf = self.dir.path().join("log");
+        fs::read(path)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// The last lines of [`Process::log`].
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(TAIL)..].join("\n")
+    }
+
+    fn try_wait(&self) -> Result<Option<ExitStatus>> {
+        let mut slot = self.lock();
+        let running = slot.as_mut().with_context(|| format!("{} is not running", self.name))?;
+        let status = running.child.try_wait()?;
+        if status.is_some() {
+            end_guard(&mut running.guard);
+            *slot = None;
+        }
+        Ok(status)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- the log of {} ends with:\n{}\n---", self.name, self.log_tail());
+        }
+        self.kill();
+    }
+}
+
+/// A shell that waits for our end of its stdin to close, which the system does when we die in whatever way, and then
+/// kills the group. It has a group of its own, or what kills us might kill it first.
+fn guard(group: u32) -> Result<Child> {
+    Command::new("sh")
+        .args([
+            "-c",
+            r#"read -r _; kill -s KILL -- "-$1""#,
+            "tenure-test-guard",
+            &group.to_string(),
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .context("start the guard")
+}
+
+fn end_guard(guard: &mut Child) {
+    let _ = guard.kill();
+    let _ = guard.wait();
+}
+
+/// Whether the system says that the process is stopped. Without `/proc` the signal is taken at its word.
+fn stands_still(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return true;
+    };
+    // The name in parentheses may contain anything, the state follows the last of them.
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| rest.trim_start().starts_with(['T', 't', 'Z', 'X']))
+}
+
+/// What the handles of the servers do with a failure: the test can't go on.
+#[track_caller]
+pub(crate) fn must<T>(result: Result<T>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

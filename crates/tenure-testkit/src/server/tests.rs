@@ -1,0 +1,118 @@
+//! What a process under control does, shown on a shell.
+
+use super::*;
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn shell(script: &str) -> Process {
+    Process::spawn("shell", |dir| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).current_dir(dir);
+        command
+    })
+    .unwrap()
+}
+
+fn file_exists(process: &Process, name: &str) -> Result<()> {
+    process.dir().join(name).metadata().map(drop).context("no such file")
+}
+
+fn is_alive(pid: u32) -> bool {
+    // A zombie nobody reaped yet is dead as well.
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        !stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .trim_start()
+            .starts_with('Z')
+    })
+}
+
+#[test]
+fn is_ready_when_the_probe_says_so() {
+    let process = shell("touch ready; sleep 60");
+    process.wait_ready(SOON, || file_exists(&process, "ready")).unwrap();
+    assert!(process.is_running());
+}
+
+#[test]
+fn an_early_end_is_an_error_with_the_log() {
+    let process = shell("echo out of paper; exit 3");
+    let error = process.wait_ready(SOON, || bail!("never")).unwrap_err().to_string();
+    assert!(
+        error.contains("ended before it was ready") && error.contains("out of paper"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_missed_deadline_is_an_error_with_the_probes_reason() {
+    let process = shell("echo hello; touch ready; sleep 60");
+    process.wait_ready(SOON, || file_exists(&process, "ready")).unwrap();
+    let error = process
+        .wait_ready(Duration::from_millis(10), || bail!("port closed"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("port closed") && error.contains("hello"), "{error}");
+}
+
+#[test]
+fn dropping_kills_the_children_too() {
+    let process = shell("sleep 60 & echo $! > child; touch ready; wait");
+    process.wait_ready(SOON, || file_exists(&process, "ready")).unwrap();
+    let child: u32 = fs::read_to_string(process.dir().join("child"))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(is_alive(child));
+    drop(process);
+    crate::wait::until("the child is dead", SOON, || !is_alive(child));
+}
+
+#[test]
+fn terminate_lets_it_say_goodbye_even_when_paused() {
+    let process = shell("trap 'echo bye; exit 7' TERM; touch ready; while :; do sleep 0.01; done");
+    process.wait_ready(SOON, || file_exists(&process, "ready")).unwrap();
+    process.pause().unwrap();
+    // The whole group sleeps; SIGTERM goes to the leader, whose child has to wake up as well.
+    process.resume().unwrap();
+    let status = process.terminate(SOON).unwrap();
+    assert_eq!(status.code(), Some(7));
+    assert!(process.log().contains("bye"));
+    assert!(process.pid().is_none());
+}
+
+#[test]
+fn a_paused_process_stands_still_until_resumed() {
+    let process = shell("while :; do echo x >> ticks; sleep 0.005; done");
+    let ticks = || fs::metadata(process.dir().join("ticks")).map_or(0, |meta| meta.len());
+    process.wait_ready(SOON, || file_exists(&process, "ticks")).unwrap();
+    process.pause().unwrap();
+    let before = ticks();
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(ticks(), before);
+    process.resume().unwrap();
+    crate::wait::until("it ticks again", SOON, || ticks() > before);
+}
+
+#[test]
+fn restarts_in_the_same_directory_with_another_pid() {
+    let process = shell("touch ready; sleep 60");
+    let first = process.pid().unwrap();
+    process.wait_ready(SOON, || file_exists(&process, "ready")).unwrap();
+    process.restart().unwrap();
+    assert_ne!(process.pid().unwrap(), first);
+    assert!(!is_alive(first));
+    file_exists(&process, "ready").unwrap();
+}
+
+#[test]
+fn the_guard_kills_the_group_when_its_pipe_closes() {
+    let process = shell("sleep 60");
+    let pid = process.pid().unwrap();
+    // What the system does to our end of the pipe when we are killed.
+    drop(process.lock().as_mut().unwrap().guard.stdin.take());
+    crate::wait::until("the guard has acted", SOON, || !is_alive(pid));
+}
