@@ -11,6 +11,8 @@
 
 pub mod brake;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod error;
 pub mod event;
 pub mod id;

@@ -1,0 +1,50 @@
+//! The contract that every store is held to: named cases on a virtual store clock, and a random comparison with the
+//! reference model.
+//!
+//! A store's crate implements [`Harness`] once, names it in [`conformance_tests!`](crate::conformance_tests), and gets
+//! one test per case. A case that a store cannot run by its nature is no case of this suite: all stores run all of
+//! them.
+
+pub mod event;
+pub mod gap;
+pub mod membership;
+pub mod random;
+pub mod registry;
+pub mod sweep;
+mod world;
+
+pub use world::{Harness, Make, Making, World};
+
+/// Makes one test per case. The argument is an `async fn(StoreOptions) -> Box<dyn Harness>` that gives a fresh store.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($make:ident) => {
+        $crate::conformance_tests! { @cases $make;
+            membership: join_gives_a_tenure_that_a_beat_extends, a_member_lapses_exactly_at_its_end,
+                dead_is_final, joining_again_supersedes_at_once, terms_rise_for_ever, leaving_is_idempotent_and_names_the_first_reason,
+                a_late_leave_cannot_touch_a_successor, an_expelled_member_is_told_so, a_beat_can_change_the_ttl,
+                a_batch_answers_each_beat_by_itself, labels_come_back, a_bad_ttl_changes_nothing, members_are_listed_page_by_page,
+                a_call_past_its_not_after_changes_nothing, reasons_are_kept_for_two_max_ttls;
+            registry: a_claim_is_new_then_kept_then_moved, if_absent_yields_to_the_living_only, reads_never_show_a_ghost,
+                nothing_is_claimed_under_an_ended_tenure, a_release_names_the_exact_tenure, many_keys_in_one_call,
+                claims_are_listed_page_by_page, a_member_takes_over_from_its_own_earlier_tenure, a_bad_cursor_is_refused;
+            sweep: what_the_dead_held_is_evicted_once, a_key_that_moved_survives_the_janitor, two_sweepers_share_the_work,
+                a_huge_tenure_blocks_nobody, a_dry_run_changes_nothing, nothing_is_released_before_the_burst_is_seen,
+                a_mass_death_is_braked_and_released_in_time, the_brake_lifts_when_members_are_back, an_operator_lifts_the_brake,
+                leaving_is_never_braked, a_pass_tells_when_to_come_back;
+            gap: an_outage_ends_nobody, everyone_gets_one_full_ttl_after_a_gap, nobody_reads_as_dead_because_nobody_ticked,
+                a_settled_group_says_so, force_never_overrides_a_grace;
+            event: events_tell_what_happened_in_order, events_are_filtered_and_paged, trimmed_events_are_announced,
+                waiting_ends_with_news;
+            random: the_store_agrees_with_the_model;
+        }
+    };
+    (@cases $make:ident; $($noun:ident: $($case:ident),* $(,)?;)*) => {
+        $(mod $noun {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                $crate::conformance::$noun::$case(&|options| Box::pin(super::$make(options))).await;
+            })*
+        })*
+    };
+}

@@ -1,0 +1,129 @@
+//! Cases about the store's own outages.
+
+use super::world::{Make, World, keys, member, ms, s};
+use crate::event::EventKind;
+use crate::membership::{BeatReply, EndReason};
+use crate::settling::GapCause;
+use crate::sweep::SweepRequest;
+
+/// Invariant 9: away for many ttls, nobody is dead, and everyone goes on within one beat.
+pub async fn an_outage_ends_nobody(make: Make<'_>) {
+    let world = World::new(make).await;
+    let mut all = Vec::new();
+    for n in 0..30 {
+        let tenure = world.join(&format!("m{n}"), s(4)).await;
+        world.claim_all(&tenure, &keys(&format!("k{n}-"), 3)).await;
+        all.push(tenure);
+    }
+    world.outage(s(60)).await;
+    assert!(world.end_lapsed().await.is_empty());
+    world.pass(s(3)).await;
+    assert!(
+        world
+            .beats(&all)
+            .await
+            .iter()
+            .all(|reply| *reply == BeatReply::Renewed { expires_in: s(4) })
+    );
+    world.pass(s(3)).await;
+    assert_eq!(world.sweep("p").await.evicted_total(), 0);
+    assert_eq!(world.listed(None, 100).await.len(), 90);
+}
+
+/// Invariant 6: one full ttl from the return, and not more.
+pub async fn everyone_gets_one_full_ttl_after_a_gap(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(6)).await;
+    world.pass(s(5)).await;
+    world.outage(s(10)).await;
+    let status = world.tick().await;
+    assert_eq!(status.resumed_at, status.as_of);
+    assert_eq!(
+        status.unsettled.map(|unsettled| unsettled.cause),
+        Some(GapCause::Silent)
+    );
+    world.pass(s(6) - ms(1)).await;
+    assert!(world.end_lapsed().await.is_empty());
+    world.pass(ms(1)).await;
+    assert_eq!(world.end_lapsed().await, std::slice::from_ref(&a));
+    world.ended(&a, EndReason::Lapsed).await;
+}
+
+/// Reads write nothing, and so do not hide a gap from the next step.
+pub async fn nobody_reads_as_dead_because_nobody_ticked(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(4)).await;
+    world.claim(&a, "dev-1").await;
+    world.outage(s(30)).await;
+    assert_eq!(world.owner("dev-1").await, Some((a.clone(), true)));
+    let seen = world
+        .store
+        .member(&world.group, &member("a"))
+        .await
+        .expect("a look-up")
+        .expect("a member");
+    assert_eq!((seen.alive, seen.expires_in), (true, s(4)));
+    let dry = world
+        .ask_sweep(
+            SweepRequest {
+                dry_run: true,
+                force: false,
+            },
+            "dry",
+        )
+        .await;
+    assert!(dry.doomed.is_empty());
+    assert_eq!(world.beat(&a).await, BeatReply::Renewed { expires_in: s(4) });
+    assert_eq!(world.events_of(EventKind::GroupUnsettled).await.len(), 1);
+}
+
+/// R0.6.
+pub async fn a_settled_group_says_so(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(12)).await;
+    world.outage(s(5)).await;
+    world.tick().await;
+    let unsettled = world.events_of(EventKind::GroupUnsettled).await;
+    assert_eq!(unsettled.len(), 1);
+    assert_eq!(
+        (unsettled[0].reason.as_deref(), unsettled[0].counts["silent_ms"]),
+        (Some("silent"), 5000)
+    );
+    world.pass(s(6)).await;
+    world.beat(&a).await;
+    world.pass(s(5)).await;
+    assert!(world.tick().await.unsettled.is_some());
+    world.pass(s(1)).await;
+    assert!(world.tick().await.unsettled.is_none());
+    assert_eq!(world.events_of(EventKind::GroupSettled).await.len(), 1);
+}
+
+/// An operator overrides the brake, never a gap's grace.
+pub async fn force_never_overrides_a_grace(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(4)).await;
+    world.claim_all(&a, &keys("a", 3)).await;
+    world.outage(s(30)).await;
+    let report = world
+        .ask_sweep(
+            SweepRequest {
+                dry_run: false,
+                force: true,
+            },
+            "forced",
+        )
+        .await;
+    assert_eq!((report.ended, report.evicted_total()), (0, 0));
+    world.pass(ms(500)).await;
+    let report = world
+        .ask_sweep(
+            SweepRequest {
+                dry_run: false,
+                force: true,
+            },
+            "again",
+        )
+        .await;
+    assert_eq!((report.ended, report.evicted_total()), (0, 0));
+    assert_eq!(world.listed(Some("a"), 10).await.len(), 3);
+}

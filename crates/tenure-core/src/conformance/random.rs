@@ -1,0 +1,341 @@
+//! Random operations on a store and on the reference model at once: every reply and every event must be equal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use super::world::{Make, World, key, member, ms, s};
+use crate::clock::{Clock, ManualClock};
+use crate::error::Result;
+use crate::event::EventQuery;
+use crate::id::{RegistryName, TenureId, Term};
+use crate::membership::{Beat, EndBy, Join, Labels};
+use crate::memory::MemoryStore;
+use crate::registry::{ClaimMode, ClaimOutcome};
+use crate::store::{Call, PageRequest, StoreOptions};
+use crate::sweep::{ReleaseRequest, SweepSteps};
+use crate::time::StoreTime;
+
+/// One operation. Numbers are turned into names, and indices into tenures seen so far.
+#[derive(Debug, Clone)]
+enum Op {
+    Join(u8, u16),
+    Beat(Vec<(u16, Option<u16>)>),
+    End(u16, bool),
+    Claim(u16, u8, Vec<u8>, bool),
+    Release(u16, u8, u8),
+    Tick,
+    EndLapsed(u8),
+    Evict(bool),
+    Doomed,
+    Pass(u16),
+    Outage(u16),
+    Read(u8, u8),
+    TooLate(u16),
+}
+
+fn operation() -> impl Strategy<Value = Op> {
+    let ttl = prop_oneof![Just(1000u16), Just(2500), Just(6000), Just(20_000)];
+    let time = prop_oneof![
+        Just(1u16),
+        Just(40),
+        Just(250),
+        Just(390),
+        Just(900),
+        Just(2100),
+        Just(7000),
+        Just(25_000)
+    ];
+    prop_oneof![
+        4 => (0..14u8, ttl.clone()).prop_map(|(m, t)| Op::Join(m, t)),
+        5 => prop::collection::vec((any::<u16>(), prop::option::weighted(0.1, ttl)), 0..9).prop_map(Op::Beat),
+        2 => (any::<u16>(), any::<bool>()).prop_map(|(t, expel)| Op::End(t, expel)),
+        5 => (any::<u16>(), 0..2u8, prop::collection::vec(0..12u8, 0..5), any::<bool>())
+            .prop_map(|(t, r, k, absent)| Op::Claim(t, r, k, absent)),
+        2 => (any::<u16>(), 0..2u8, 0..12u8).prop_map(|(t, r, k)| Op::Release(t, r, k)),
+        2 => Just(Op::Tick),
+        2 => (1..5u8).prop_map(Op::EndLapsed),
+        3 => prop::bool::weighted(0.1).prop_map(Op::Evict),
+        1 => Just(Op::Doomed),
+        4 => time.clone().prop_map(Op::Pass),
+        1 => time.prop_map(Op::Outage),
+        3 => (0..14u8, 0..12u8).prop_map(|(m, k)| Op::Read(m, k)),
+        1 => any::<u16>().prop_map(Op::TooLate),
+    ]
+}
+
+/// The model beside the store.
+struct Pair {
+    world: World,
+    model: Arc<MemoryStore>,
+    clock: Arc<ManualClock>,
+    seen: Vec<TenureId>,
+    passes: u32,
+}
+
+/// Runs random histories: 96, or as many as `TENURE_RANDOM_CASES` says, from the seed in `TENURE_RANDOM_SEED`.
+///
+/// # Panics
+/// With the shortest history that was found, the step and both answers, when they differ.
+pub async fn the_store_agrees_with_the_model(make: Make<'_>) {
+    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
+    let (cases, seed) = (number("TENURE_RANDOM_CASES", 96), number("TENURE_RANDOM_SEED", 1));
+    let mut bytes = [0u8; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    for case in 0..cases {
+        let mut tree = prop::collection::vec(operation(), 1..90)
+            .new_tree(&mut runner)
+            .expect("a history");
+        let Err(mut failure) = compare(make, &tree.current()).await else {
+            continue;
+        };
+        // Shrink by hand: the operations are asynchronous, and proptest's own loop is not.
+        let mut shortest = tree.current();
+        for _ in 0..400 {
+            if !tree.simplify() {
+                break;
+            }
+            match compare(make, &tree.current()).await {
+                Err(again) => (failure, shortest) = (again, tree.current()),
+                Ok(()) => {
+                    if !tree.complicate() {
+                        break;
+                    }
+                }
+            }
+        }
+        panic!("case {case} of TENURE_RANDOM_SEED={seed}: {failure}\nshortest history: {shortest:#?}");
+    }
+}
+
+async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
+    let options = StoreOptions {
+        max_ttl: s(20),
+        events_max: 5_000,
+        ..StoreOptions::default()
+    };
+    let world = World::with(make, options.clone()).await;
+    let now = world.store.now().await.map_err(|error| error.to_string())?;
+    let clock = Arc::new(ManualClock::new(now.micros(), 0));
+    let model = MemoryStore::new(options, Arc::clone(&clock) as Arc<dyn Clock>);
+    let mut pair = Pair {
+        world,
+        model,
+        clock,
+        seen: Vec::new(),
+        passes: 0,
+    };
+    for (n, op) in history.iter().enumerate() {
+        pair.step(op)
+            .await
+            .map_err(|difference| format!("step {n} {op:?}: {difference}"))?;
+    }
+    let query = EventQuery {
+        after: None,
+        limit: 1000,
+        kinds: Vec::new(),
+    };
+    let (theirs, ours) = (
+        pair.world.store.events(&pair.world.group, &query).await,
+        pair.model.events(&pair.world.group, &query).await,
+    );
+    same("the events", theirs, ours)
+}
+
+use crate::event::EventLog;
+use crate::membership::MembershipStore;
+use crate::registry::RegistryStore;
+use crate::sweep::Sweep;
+
+fn same<T: std::fmt::Debug>(what: &str, theirs: Result<T>, ours: Result<T>) -> Result<(), String> {
+    let show = |result: Result<T>| match result {
+        Ok(done) => format!("{done:#?}"),
+        Err(error) => format!("{:?} {:?}", error.kind(), error.outcome()),
+    };
+    let (theirs, ours) = (show(theirs), show(ours));
+    if theirs == ours {
+        return Ok(());
+    }
+    let lines = theirs.lines().zip(ours.lines()).find(|(a, b)| a != b);
+    Err(format!(
+        "{what} differs, first in {lines:?}\nthe store: {theirs}\nthe model: {ours}"
+    ))
+}
+
+impl Pair {
+    /// One of the tenures seen so far, or one that never was.
+    fn tenure(&self, index: u16) -> TenureId {
+        match usize::from(index) % (self.seen.len() + 2) {
+            n if n < self.seen.len() => self.seen[self.seen.len() - 1 - n].clone(),
+            n if n == self.seen.len() => TenureId::new(member("nobody"), Term::new(3).expect("a term")),
+            // A term between what was given out and now looks like a lost tail.
+            _ => TenureId::new(member("lost"), Term::new(self.clock.wall_micros()).expect("a term")),
+        }
+    }
+
+    async fn step(&mut self, op: &Op) -> Result<(), String> {
+        let (store, group) = (Arc::clone(&self.world.store), self.world.group.clone());
+        let model = Arc::clone(&self.model);
+        let registry = |r: u8| RegistryName::new(format!("r{r}")).expect("a name");
+        match op {
+            Op::Join(m, ttl) => {
+                let join = Join {
+                    member: member(&format!("m{m}")),
+                    ttl: ms(u64::from(*ttl)),
+                    labels: Labels::default(),
+                };
+                let ours = model.join(&group, &join, Call::default()).await;
+                self.seen.extend(ours.iter().map(|joined| joined.tenure.clone()));
+                same("join", store.join(&group, &join, Call::default()).await, ours)
+            }
+            Op::Beat(beats) => {
+                let ttl = |ms: &Option<u16>| ms.map(|ms| Duration::from_millis(u64::from(ms)));
+                let beats: Vec<_> = beats
+                    .iter()
+                    .map(|(t, ms)| Beat {
+                        tenure: self.tenure(*t),
+                        ttl: ttl(ms),
+                    })
+                    .collect();
+                same(
+                    "beat",
+                    store.beat(&group, &beats).await,
+                    model.beat(&group, &beats).await,
+                )
+            }
+            Op::End(t, expel) => {
+                let (tenure, by) = (self.tenure(*t), if *expel { EndBy::Expel } else { EndBy::Leave });
+                let ours = model.end(&group, &tenure, by, Call::default()).await;
+                same("end", store.end(&group, &tenure, by, Call::default()).await, ours)
+            }
+            Op::Claim(t, r, keys, absent) => {
+                let keys: Vec<_> = keys.iter().map(|k| key(&format!("k{k}"))).collect();
+                let mode = if *absent { ClaimMode::IfAbsent } else { ClaimMode::Take };
+                let (tenure, registry) = (self.tenure(*t), registry(*r));
+                let ours: Result<Vec<ClaimOutcome>> = model
+                    .claim(&group, &registry, &tenure, &keys, mode, Call::default())
+                    .await;
+                same(
+                    "claim",
+                    store
+                        .claim(&group, &registry, &tenure, &keys, mode, Call::default())
+                        .await,
+                    ours,
+                )
+            }
+            Op::Release(t, r, k) => {
+                let (tenure, registry, key) = (self.tenure(*t), registry(*r), key(&format!("k{k}")));
+                let ours = model
+                    .release_claim(&group, &registry, &key, &tenure, Call::default())
+                    .await;
+                same(
+                    "release",
+                    store
+                        .release_claim(&group, &registry, &key, &tenure, Call::default())
+                        .await,
+                    ours,
+                )
+            }
+            Op::TooLate(t) => {
+                let call = Call::not_after(StoreTime::from_micros(self.clock.wall_micros() - 1));
+                let tenure = self.tenure(*t);
+                let ours = model.end(&group, &tenure, EndBy::Leave, call).await;
+                same("too late", store.end(&group, &tenure, EndBy::Leave, call).await, ours)
+            }
+            Op::Read(m, k) => self.read(*m, *k).await,
+            Op::Tick | Op::EndLapsed(_) | Op::Evict(_) | Op::Doomed => self.sweep(op).await,
+            Op::Pass(time) => self.pass(ms(u64::from(*time))).await,
+            Op::Outage(time) => {
+                self.turn(ms(u64::from(*time))).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn turn(&self, by: Duration) {
+        self.world.outage(by).await;
+        self.clock.advance(by);
+    }
+
+    async fn pass(&self, time: Duration) -> Result<(), String> {
+        let mut left = time;
+        while !left.is_zero() {
+            let status = self.model.tick(&self.world.group).await;
+            let step = status.as_ref().map_or(left, |status| (status.gap / 3).min(left));
+            same("tick", Ok(self.world.tick().await), status)?;
+            self.turn(step).await;
+            left -= step;
+        }
+        Ok(())
+    }
+
+    async fn sweep(&mut self, op: &Op) -> Result<(), String> {
+        let sweeper = self.world.sweeper();
+        let steps: &dyn SweepSteps = sweeper.steps().expect("the sweeping store has steps");
+        let (group, model) = (&self.world.group, &self.model);
+        match op {
+            Op::EndLapsed(limit) => {
+                let limit = u32::from(*limit);
+                let ours = model.end_lapsed(group, limit, Call::default()).await;
+                same(
+                    "end_lapsed",
+                    steps.end_lapsed(group, limit, Call::default()).await,
+                    ours,
+                )
+            }
+            Op::Evict(force) => {
+                self.passes += 1;
+                let request = ReleaseRequest {
+                    pass: format!("p{}", self.passes),
+                    limit: 200,
+                    force: *force,
+                };
+                let ours = model.release(group, &request, Call::default()).await;
+                same("release", steps.release(group, &request, Call::default()).await, ours)
+            }
+            Op::Doomed => same("doomed", steps.doomed(group, 50).await, model.doomed(group, 50).await),
+            _ => same("tick", steps.tick(group).await, model.tick(group).await),
+        }
+    }
+
+    async fn read(&self, m: u8, k: u8) -> Result<(), String> {
+        let (store, model, group) = (&self.world.store, &self.model, &self.world.group);
+        let (member, key) = (member(&format!("m{m}")), key(&format!("k{k}")));
+        same(
+            "member",
+            store.member(group, &member).await,
+            model.member(group, &member).await,
+        )?;
+        same("status", store.status(group).await, model.status(group).await)?;
+        for registry in ["r0", "r1"] {
+            let registry = RegistryName::new(registry).expect("a name");
+            let ours = model.claim_of(group, &registry, &key).await;
+            same("claim_of", store.claim_of(group, &registry, &key).await, ours)?;
+            for owner in [None, Some(&member)] {
+                // Pages may come in any order; at this size one page holds all.
+                let page = PageRequest {
+                    after: None,
+                    limit: 1000,
+                };
+                let sorted = |page: Result<crate::store::Page<crate::registry::Claim>>| {
+                    page.map(|mut page| {
+                        page.items.sort_by(|a, b| (&a.key, &a.tenure).cmp(&(&b.key, &b.tenure)));
+                        page.items
+                    })
+                };
+                let theirs = sorted(store.claims(group, &registry, owner, &page).await);
+                same(
+                    "claims",
+                    theirs,
+                    sorted(model.claims(group, &registry, owner, &page).await),
+                )?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! What a case runs in: a fresh store, a clock to turn, and short words for common steps.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::{ErrorKind, Result};
+use crate::event::{Event, EventKind, EventQuery};
+use crate::id::{Group, Key, MemberId, RegistryName, TenureId};
+use crate::membership::{Beat, BeatReply, EndReason, Join, Joined, Labels};
+use crate::registry::{ClaimMode, ClaimOutcome};
+use crate::store::{Call, PageRequest, Store, StoreOptions};
+use crate::sweep::{BATCH, SweepReport, SweepRequest, run_pass};
+
+/// A fresh store under a clock that the suite turns.
+#[async_trait]
+pub trait Harness: Send + Sync {
+    /// The store under test.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// The store that sweeps: the same one, or the one behind it when the store under test is a client of a daemon.
+    fn sweeper(&self) -> Arc<dyn Store> {
+        self.store()
+    }
+
+    /// Moves the store's clock forward. Nothing else may move it.
+    async fn advance(&self, by: Duration);
+}
+
+/// A future that gives a harness.
+pub type Making = Pin<Box<dyn Future<Output = Box<dyn Harness>> + Send>>;
+/// What a store's tests hand to the suite.
+pub type Make<'a> = &'a (dyn Fn(StoreOptions) -> Making + Send + Sync);
+
+/// One case's world.
+pub struct World {
+    harness: Box<dyn Harness>,
+    /// The store under test.
+    pub store: Arc<dyn Store>,
+    /// A group to act in.
+    pub group: Group,
+    /// A registry to act in.
+    pub devices: RegistryName,
+}
+
+/// Seconds.
+#[must_use]
+pub(super) const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Milliseconds.
+#[must_use]
+pub(super) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A key.
+#[must_use]
+pub(super) fn key(name: &str) -> Key {
+    Key::new(name).expect("a case names its keys well")
+}
+
+/// Numbered keys.
+#[must_use]
+pub(super) fn keys(prefix: &str, count: usize) -> Vec<Key> {
+    (0..count).map(|n| key(&format!("{prefix}{n:05}"))).collect()
+}
+
+/// A member id.
+#[must_use]
+pub(super) fn member(name: &str) -> MemberId {
+    MemberId::new(name).expect("a case names its members well")
+}
+
+/// Asserts the kind of an error.
+#[track_caller]
+pub(super) fn refused<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind) {
+    match result {
+        Err(error) => assert_eq!(error.kind(), kind, "{error:?}"),
+        Ok(done) => panic!("expected {kind:?}, got {done:?}"),
+    }
+}
+
+impl World {
+    /// With default options.
+    pub async fn new(make: Make<'_>) -> Self {
+        Self::with(make, StoreOptions::default()).await
+    }
+
+    /// With these options.
+    pub async fn with(make: Make<'_>, options: StoreOptions) -> Self {
+        let harness = make(options).await;
+        let group = Group::new("ingest").expect("a good name");
+        let devices = RegistryName::new("devices").expect("a good name");
+        Self {
+            store: harness.store(),
+            harness,
+            group,
+            devices,
+        }
+    }
+
+    /// Lets time pass while the store serves: ticks as a sweeper does.
+    pub async fn pass(&self, time: Duration) {
+        let mut left = time;
+        while !left.is_zero() {
+            let status = self.tick().await;
+            let step = (status.gap / 3).min(left);
+            self.harness.advance(step).await;
+            left -= step;
+        }
+        self.tick().await;
+    }
+
+    /// Lets time pass while the store does not serve.
+    pub async fn outage(&self, time: Duration) {
+        self.harness.advance(time).await;
+    }
+
+    /// The store that sweeps.
+    #[must_use]
+    pub fn sweeper(&self) -> Arc<dyn Store> {
+        self.harness.sweeper()
+    }
+
+    /// One tick.
+    pub async fn tick(&self) -> crate::sweep::GroupStatus {
+        let sweeper = self.harness.sweeper();
+        sweeper
+            .steps()
+            .expect("the sweeping store has steps")
+            .tick(&self.group)
+            .await
+            .expect("a tick")
+    }
+
+    /// Step 1 of a sweep until drained.
+    pub async fn end_lapsed(&self) -> Vec<TenureId> {
+        let sweeper = self.harness.sweeper();
+        let mut ended = Vec::new();
+        loop {
+            let steps = sweeper.steps().expect("the sweeping store has steps");
+            let batch = steps
+                .end_lapsed(&self.group, BATCH, Call::default())
+                .await
+                .expect("end lapsed");
+            ended.extend(batch.ended);
+            if !batch.more {
+                return ended;
+            }
+        }
+    }
+
+    /// A whole pass by the sweeping store.
+    pub async fn sweep(&self, pass: &str) -> SweepReport {
+        let sweeper = self.harness.sweeper();
+        let steps = sweeper.steps().expect("the sweeping store has steps");
+        run_pass(steps, &self.group, &SweepRequest::default(), pass, Call::default())
+            .await
+            .expect("a pass")
+    }
+
+    /// A whole pass asked of the store under test.
+    pub async fn ask_sweep(&self, request: SweepRequest, pass: &str) -> SweepReport {
+        self.store
+            .sweep(&self.group, &request, pass, Call::default())
+            .await
+            .expect("a pass")
+    }
+
+    /// Joins.
+    pub async fn join(&self, name: &str, ttl: Duration) -> TenureId {
+        self.joined(name, ttl).await.tenure
+    }
+
+    /// Joins, with the whole answer.
+    pub async fn joined(&self, name: &str, ttl: Duration) -> Joined {
+        let join = Join {
+            member: member(name),
+            ttl,
+            labels: Labels::default(),
+        };
+        self.store
+            .join(&self.group, &join, Call::default())
+            .await
+            .expect("a join")
+    }
+
+    /// Beats once.
+    pub async fn beat(&self, tenure: &TenureId) -> BeatReply {
+        self.beats(std::slice::from_ref(tenure)).await[0]
+    }
+
+    /// Beats for several.
+    pub async fn beats(&self, tenures: &[TenureId]) -> Vec<BeatReply> {
+        let beats: Vec<_> = tenures
+            .iter()
+            .map(|tenure| Beat {
+                tenure: tenure.clone(),
+                ttl: None,
+            })
+            .collect();
+        self.store.beat(&self.group, &beats).await.expect("beats").replies
+    }
+
+    /// Asserts that a beat finds the tenure ended for this reason.
+    pub async fn ended(&self, tenure: &TenureId, reason: EndReason) {
+        assert_eq!(self.beat(tenure).await, BeatReply::Ended(reason), "{tenure}");
+    }
+
+    /// Claims one key.
+    pub async fn claim(&self, tenure: &TenureId, name: &str) -> ClaimOutcome {
+        self.try_claim(tenure, &[key(name)], ClaimMode::Take)
+            .await
+            .expect("a claim")
+            .remove(0)
+    }
+
+    /// Claims keys.
+    pub async fn claim_all(&self, tenure: &TenureId, keys: &[Key]) {
+        self.try_claim(tenure, keys, ClaimMode::Take).await.expect("claims");
+    }
+
+    /// Claims keys, or not.
+    pub async fn try_claim(&self, tenure: &TenureId, keys: &[Key], mode: ClaimMode) -> Result<Vec<ClaimOutcome>> {
+        self.store
+            .claim(&self.group, &self.devices, tenure, keys, mode, Call::default())
+            .await
+    }
+
+    /// The owner of a key, and whether it is alive.
+    pub async fn owner(&self, name: &str) -> Option<(TenureId, bool)> {
+        let claim = self
+            .store
+            .claim_of(&self.group, &self.devices, &key(name))
+            .await
+            .expect("a look-up");
+        claim.map(|claim| {
+            assert_eq!(&claim.owner, claim.tenure.member());
+            (claim.tenure, claim.alive)
+        })
+    }
+
+    /// All keys of an owner, or of all, read in pages of `limit`; sorted. Fails on a page above the limit.
+    pub async fn listed(&self, owner: Option<&str>, limit: u32) -> Vec<String> {
+        let owner = owner.map(member);
+        let (mut after, mut all) = (None, Vec::new());
+        loop {
+            let page = PageRequest { after, limit };
+            let page = self
+                .store
+                .claims(&self.group, &self.devices, owner.as_ref(), &page)
+                .await
+                .expect("a page");
+            assert!(
+                page.items.len() <= limit as usize,
+                "{} items in a page of {limit}",
+                page.items.len()
+            );
+            all.extend(page.items.into_iter().map(|claim| claim.key.to_string()));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        all.sort();
+        all
+    }
+
+    /// All events so far.
+    pub async fn events(&self) -> Vec<Event> {
+        let (mut after, mut all) = (None, Vec::new());
+        loop {
+            let query = EventQuery {
+                after,
+                limit: 1000,
+                kinds: Vec::new(),
+            };
+            let page = self.store.events(&self.group, &query).await.expect("events");
+            if page.events.is_empty() {
+                return all;
+            }
+            after = Some(page.last);
+            all.extend(page.events);
+        }
+    }
+
+    /// All events of a kind.
+    pub async fn events_of(&self, kind: EventKind) -> Vec<Event> {
+        self.events()
+            .await
+            .into_iter()
+            .filter(|event| event.kind == kind)
+            .collect()
+    }
+}
