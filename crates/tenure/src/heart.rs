@@ -26,13 +26,11 @@ impl Heart {
     /// # Errors
     /// `Misconfigured` when the system refuses another thread or another poller.
     pub fn start() -> Result<Self> {
-        let refused = |what: &'static str| {
-            move |error: std::io::Error| Error::new(ErrorKind::Misconfigured, what).because(error)
-        };
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(refused("the runtime for heartbeats cannot be made; raise the limit of open files"))?;
+        let refused =
+            |what: &'static str| move |error: std::io::Error| Error::new(ErrorKind::Misconfigured, what).because(error);
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(refused(
+            "the runtime for heartbeats cannot be made; raise the limit of open files",
+        ))?;
         let (handle, stop) = (runtime.handle().clone(), CancellationToken::new());
         let stopped = stop.clone();
         thread::Builder::new()
@@ -42,7 +40,9 @@ impl Heart {
                 // A store call that blocks must not keep the thread, or the program's exit, waiting.
                 runtime.shutdown_background();
             })
-            .map_err(refused("the thread for heartbeats cannot be started; raise the limit of threads"))?;
+            .map_err(refused(
+                "the thread for heartbeats cannot be started; raise the limit of threads",
+            ))?;
         Ok(Self { runtime: handle, stop })
     }
 
@@ -73,7 +73,11 @@ pub(crate) async fn run_on<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T> {
     AbortOnDropHandle::new(runtime.spawn(work)).await.map_err(|error| {
-        let what = if error.is_panic() { "a task of the heart panicked" } else { "the heart was stopped" };
+        let what = if error.is_panic() {
+            "a task of the heart panicked"
+        } else {
+            "the heart was stopped"
+        };
         Error::new(ErrorKind::Internal, what).because(error)
     })
 }
@@ -86,11 +90,17 @@ mod tests {
     #[tokio::test]
     async fn work_runs_on_the_heart_and_a_panic_is_an_error() {
         let heart = Heart::start().unwrap();
-        let name = heart.run(async { thread::current().name().map(str::to_owned) }).await.unwrap();
+        let name = heart
+            .run(async { thread::current().name().map(str::to_owned) })
+            .await
+            .unwrap();
         assert_eq!(name.as_deref(), Some("tenure-heart"));
         let error = heart.run(async { panic!("boom") }).await.map(|()| ()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal);
-        heart.run(async {}).await.expect("the heart survives a panic of its work");
+        heart
+            .run(async {})
+            .await
+            .expect("the heart survives a panic of its work");
     }
 
     #[test]

@@ -24,7 +24,11 @@ const NAMELESS: &str = "host";
 pub fn generated(clock: &dyn Clock) -> Result<MemberId> {
     static BOOT: OnceLock<u64> = OnceLock::new();
     let boot = *BOOT.get_or_init(|| boot_nanos().unwrap_or_else(|| clock.wall_micros().saturating_mul(1_000)));
-    compose(rustix::system::uname().nodename().to_str().unwrap_or(NAMELESS), boot, clock.entropy())
+    compose(
+        rustix::system::uname().nodename().to_str().unwrap_or(NAMELESS),
+        boot,
+        clock.entropy(),
+    )
 }
 
 /// Puts an id together from its three parts.
@@ -32,7 +36,13 @@ fn compose(host: &str, boot_nanos: u64, chance: u64) -> Result<MemberId> {
     let tail = format!("-{boot_nanos:010}-{:08x}", chance >> 32);
     let fitted: String = host
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-') { c } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-') {
+                c
+            } else {
+                '-'
+            }
+        })
         .take(MAX_NAME - tail.len())
         .collect();
     let host = if fitted.is_empty() { NAMELESS } else { &fitted };
@@ -46,7 +56,12 @@ fn boot_nanos() -> Option<u64> {
 }
 
 fn parse_boot(stat: &str) -> Option<u64> {
-    let seconds: u64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    let seconds: u64 = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("btime "))?
+        .trim()
+        .parse()
+        .ok()?;
     seconds.checked_mul(1_000_000_000).filter(|nanos| *nanos > 0)
 }
 
@@ -63,13 +78,25 @@ mod tests {
         assert_eq!(one.host(), two.host());
         assert_ne!(one.host(), one.as_str(), "{one} does not read as a generated id");
         // Host and boot agree, only the last part differs.
-        assert_eq!(one.as_str().rsplit_once('-').unwrap().0, two.as_str().rsplit_once('-').unwrap().0);
+        assert_eq!(
+            one.as_str().rsplit_once('-').unwrap().0,
+            two.as_str().rsplit_once('-').unwrap().0
+        );
     }
 
     #[test]
     fn any_host_name_becomes_a_name() {
-        for (host, shown) in [("web-3", "web-3"), ("", "host"), ("büro pc/7", "b-ro-pc-7"), ("a.b_c:d", "a.b_c:d")] {
-            assert_eq!(compose(host, 1_763_676_800_000_000_000, 7).unwrap().host(), shown, "{host:?}");
+        for (host, shown) in [
+            ("web-3", "web-3"),
+            ("", "host"),
+            ("büro pc/7", "b-ro-pc-7"),
+            ("a.b_c:d", "a.b_c:d"),
+        ] {
+            assert_eq!(
+                compose(host, 1_763_676_800_000_000_000, 7).unwrap().host(),
+                shown,
+                "{host:?}"
+            );
         }
         let long = compose(&"x".repeat(400), u64::MAX, u64::MAX).unwrap();
         assert_eq!(long.as_str().len(), MAX_NAME);
@@ -81,8 +108,18 @@ mod tests {
 
     #[test]
     fn the_boot_time_is_read_from_the_kernels_words() {
-        assert_eq!(parse_boot("cpu 1 2\nbtime 1763676800\nprocesses 9\n"), Some(1_763_676_800_000_000_000));
-        for bad in ["", "btime\n", "btime x\n", "btime 0\n", "btime 99999999999999999999\n", "xbtime 5\n"] {
+        assert_eq!(
+            parse_boot("cpu 1 2\nbtime 1763676800\nprocesses 9\n"),
+            Some(1_763_676_800_000_000_000)
+        );
+        for bad in [
+            "",
+            "btime\n",
+            "btime x\n",
+            "btime 0\n",
+            "btime 99999999999999999999\n",
+            "xbtime 5\n",
+        ] {
             assert_eq!(parse_boot(bad), None, "{bad:?}");
         }
     }

@@ -1,0 +1,233 @@
+use tenure_core::clock::ManualClock;
+use tenure_core::error::ErrorKind;
+use tenure_core::id::{MemberId, TenureId};
+use tenure_core::membership::{Join, Labels, MembershipStore};
+use tenure_core::memory::MemoryStore;
+use tenure_core::store::{Call, StoreOptions};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::testing::{Fault, Faulty, START, Verb, ms, pass, secs, settle};
+
+struct World {
+    clock: Arc<ManualClock>,
+    store: Arc<Faulty>,
+    batcher: BeatBatcher,
+    group: Group,
+    tenures: Vec<TenureId>,
+}
+
+async fn world(members: usize, settings: BatchSettings) -> World {
+    let clock = Arc::new(ManualClock::new(START, 1));
+    let memory = MemoryStore::new(StoreOptions::default(), clock.clone());
+    let store = Faulty::new(memory, clock.clone());
+    let batcher = BeatBatcher::new(store.clone(), clock.clone(), Handle::current(), settings);
+    let group = Group::new("g").unwrap();
+    let mut tenures = Vec::new();
+    for n in 0..members {
+        let member = MemberId::new(format!("m{n}")).unwrap();
+        let join = Join {
+            member,
+            ttl: secs(30),
+            labels: Labels::default(),
+        };
+        tenures.push(store.join(&group, &join, Call::default()).await.unwrap().tenure);
+    }
+    World {
+        clock,
+        store,
+        batcher,
+        group,
+        tenures,
+    }
+}
+
+impl World {
+    fn ask(&self, n: usize, ttl: Option<Duration>) -> JoinHandle<Result<Beated>> {
+        let (batcher, group, tenure) = (self.batcher.clone(), self.group.clone(), self.tenures[n].clone());
+        tokio::spawn(async move { batcher.beat(&group, Beat { tenure, ttl }).await })
+    }
+}
+
+fn renewed(beated: Result<Beated>) -> bool {
+    matches!(beated.unwrap().reply, BeatReply::Renewed { .. })
+}
+
+#[tokio::test]
+async fn an_idle_batcher_sends_at_once() {
+    let world = world(2, BatchSettings::default()).await;
+    assert!(renewed(world.ask(0, None).await.unwrap()));
+    assert!(renewed(world.ask(1, None).await.unwrap()));
+    assert_eq!(world.store.beat_batches(), [1, 1]);
+}
+
+#[tokio::test]
+async fn what_comes_while_a_batch_is_under_way_travels_together_and_is_never_answered_by_it() {
+    let world = world(
+        5,
+        BatchSettings {
+            linger: secs(3600),
+            ..BatchSettings::default()
+        },
+    )
+    .await;
+    world.store.next(Verb::Beat, Fault::Gate);
+    let first = world.ask(0, None);
+    settle().await;
+    // The same tenure again: it must not be answered from the batch that has been sent already.
+    let rest: Vec<_> = [0, 1, 2, 3, 4].into_iter().map(|n| world.ask(n, None)).collect();
+    settle().await;
+    assert!(!rest[0].is_finished());
+    assert_eq!(world.store.beat_batches(), [1]);
+    world.store.open();
+    assert!(renewed(first.await.unwrap()));
+    for asked in rest {
+        assert!(renewed(asked.await.unwrap()));
+    }
+    assert_eq!(world.store.beat_batches(), [1, 5]);
+}
+
+#[tokio::test]
+async fn a_slow_batch_holds_others_up_for_the_linger_time_only_and_few_are_under_way() {
+    let world = world(
+        9,
+        BatchSettings {
+            in_flight: 3,
+            max_batch: 2,
+            ..BatchSettings::default()
+        },
+    )
+    .await;
+    world.store.always(Verb::Beat, Some(Fault::Gate));
+    let first = world.ask(0, None);
+    settle().await;
+    let second = world.ask(1, None);
+    pass(&world.clock, ms(1)).await;
+    assert_eq!(world.store.beat_batches(), [1, 1], "the linger time is over");
+    let rest: Vec<_> = (2..9).map(|n| world.ask(n, None)).collect();
+    pass(&world.clock, ms(10)).await;
+    assert_eq!(
+        world.store.beat_batches(),
+        [1, 1, 2],
+        "no more than three are under way, and none is above two"
+    );
+    world.store.always(Verb::Beat, None);
+    for _ in 0..3 {
+        world.store.open();
+        settle().await;
+    }
+    for asked in [first, second].into_iter().chain(rest) {
+        assert!(renewed(asked.await.unwrap()));
+    }
+    assert_eq!(world.store.beat_batches().iter().sum::<usize>(), 9);
+}
+
+#[tokio::test]
+async fn a_full_queue_fails_fast() {
+    let world = world(
+        4,
+        BatchSettings {
+            queue: 2,
+            linger: secs(1),
+            ..BatchSettings::default()
+        },
+    )
+    .await;
+    world.store.always(Verb::Beat, Some(Fault::Gate));
+    let asked: Vec<_> = (0..4).map(|n| world.ask(n, None)).collect();
+    settle().await;
+    let [_first, _second, _third, last] = asked.try_into().unwrap();
+    let error = last.await.unwrap().unwrap_err();
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unchanged)
+    );
+}
+
+#[tokio::test]
+async fn a_bad_beat_in_a_batch_fails_alone() {
+    let world = world(4, BatchSettings::default()).await;
+    world.store.next(Verb::Beat, Fault::Gate);
+    let asked: Vec<_> = (0..4)
+        .map(|n| world.ask(n, (n == 2).then_some(secs(100_000))))
+        .collect();
+    settle().await;
+    world.store.open();
+    for (n, asked) in asked.into_iter().enumerate() {
+        let answer = asked.await.unwrap();
+        if n == 2 {
+            assert_eq!(answer.unwrap_err().kind(), ErrorKind::Invalid);
+        } else {
+            assert!(renewed(answer));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failed_batch_tells_everyone_in_it_and_the_next_goes_on() {
+    let world = world(3, BatchSettings::default()).await;
+    world.store.next(Verb::Beat, Fault::Gate);
+    world.store.next(Verb::Beat, Fault::LoseReply);
+    let asked: Vec<_> = (0..3).map(|n| world.ask(n, None)).collect();
+    settle().await;
+    world.store.open();
+    let [first, second, third] = asked.try_into().unwrap();
+    assert!(renewed(first.await.unwrap()));
+    for lost in [second, third] {
+        assert_eq!(lost.await.unwrap().unwrap_err().outcome(), Outcome::Unknown);
+    }
+    assert!(renewed(world.ask(1, None).await.unwrap()));
+}
+
+#[tokio::test]
+async fn a_batch_that_never_answers_and_a_caller_that_goes_away_block_nobody() {
+    let world = world(
+        3,
+        BatchSettings {
+            in_flight: 1,
+            ..BatchSettings::default()
+        },
+    )
+    .await;
+    world.store.next(Verb::Beat, Fault::Hang { applied: false });
+    let gone = world.ask(0, None);
+    settle().await;
+    let waiting = world.ask(1, None);
+    settle().await;
+    gone.abort();
+    assert!(renewed(waiting.await.unwrap()), "the abandoned batch made room");
+
+    world.store.next(Verb::Beat, Fault::Hang { applied: false });
+    let hung = world.ask(0, None);
+    settle().await;
+    let waiting = world.ask(2, None);
+    pass(&world.clock, BatchSettings::default().give_up).await;
+    assert_eq!(hung.await.unwrap().unwrap_err().outcome(), Outcome::Unknown);
+    assert!(renewed(waiting.await.unwrap()));
+    assert!(
+        world.batcher.inner.state().groups.is_empty(),
+        "an idle group takes no room"
+    );
+}
+
+#[test]
+fn a_runtime_that_has_ended_is_an_error_and_no_deadlock() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let world = runtime.block_on(world(
+        2,
+        BatchSettings {
+            in_flight: 1,
+            ..BatchSettings::default()
+        },
+    ));
+    world.store.next(Verb::Beat, Fault::Hang { applied: false });
+    let asked = runtime.block_on(async {
+        let asked = (world.ask(0, None), world.ask(1, None));
+        settle().await;
+        asked
+    });
+    let flight = world.batcher.inner.clone();
+    drop(runtime);
+    drop(asked);
+    assert!(flight.state().groups.is_empty());
+}

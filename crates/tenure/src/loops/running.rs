@@ -1,0 +1,181 @@
+//! One loop, running.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tenure_core::clock::{Clock, Mono, jitter};
+use tenure_core::error::Result;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{Entry, FIRST_BACKOFF, FLOOR, Inner, LoopBody, Outcome, Probe, Turn};
+use crate::meters;
+
+/// Waking this much later than wanted means that the process or the machine was paused.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// All that a loop needs, without a hold on its supervisor (which ends when nobody else holds it).
+pub(super) struct Running {
+    clock: Arc<dyn Clock>,
+    probe: Option<Probe>,
+    stop: CancellationToken,
+    escalated: watch::Sender<Option<String>>,
+    entry: Arc<Entry>,
+}
+
+impl Running {
+    pub(super) fn new(inner: &Inner, entry: Arc<Entry>) -> Self {
+        Self {
+            clock: Arc::clone(&inner.clock),
+            probe: inner.probe.clone(),
+            stop: inner.stop.clone(),
+            escalated: inner.escalated.clone(),
+            entry,
+        }
+    }
+
+    pub(super) async fn run<B: LoopBody>(self, mut make: impl FnMut() -> B) {
+        let settings = &self.entry.settings;
+        // Soon, but not in the same instant as every other process that was started with this one.
+        let mut wait = jitter(&*self.clock, settings.max_interval.min(FIRST_BACKOFF * 5) / 2, 100);
+        let mut body: Option<B> = None;
+        while self.rest(wait).await {
+            self.entry.status().turning = true;
+            let turned = AssertUnwindSafe(async {
+                if let Some(probe) = &self.probe {
+                    probe(&settings.name);
+                }
+                body.get_or_insert_with(&mut make).turn().await
+            })
+            .catch_unwind()
+            .await;
+            wait = match turned {
+                Ok(done) => self.ended(done),
+                Err(panic) => {
+                    body = None;
+                    self.panicked(&*panic)
+                }
+            };
+        }
+    }
+
+    /// Sleeps until the next turn, a wake-up, or the end. `false` at the end.
+    async fn rest(&self, wait: Duration) -> bool {
+        let asleep_at = self.clock.mono();
+        self.entry.status().next_at = Some(asleep_at + wait);
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return false,
+            () = self.clock.sleep(wait) => self.note_pause(asleep_at + wait),
+            () = self.woken() => {}
+        }
+        !self.stop.is_cancelled()
+    }
+
+    /// A wake-up counts only once the floor has passed, so that a storm of them cannot burn a core.
+    async fn woken(&self) {
+        self.clock.sleep(FLOOR).await;
+        self.entry.wake.notified().await;
+    }
+
+    fn note_pause(&self, wanted: Mono) {
+        let late = self.clock.mono().since(wanted);
+        if late > PAUSE {
+            self.entry.status().pauses += 1;
+            tracing::warn!(sweep = %self.entry.settings.name, late_ms = millis(late), "the loop was paused");
+        }
+    }
+
+    fn ended(&self, done: Result<Turn>) -> Duration {
+        let name = &self.entry.settings.name;
+        let mut status = self.entry.status();
+        status.turning = false;
+        status.runs += 1;
+        status.panics_in_a_row = 0;
+        let (outcome, wait) = match done {
+            Ok(turn) => {
+                if status.bad_in_a_row > 0 {
+                    tracing::info!(sweep = %name, bad_turns = status.bad_in_a_row, "the loop is well again");
+                }
+                let wall = self.clock.wall_micros();
+                status.bad_in_a_row = 0;
+                status.skipped += turn.skipped;
+                status.last_success = Some(self.clock.mono());
+                status.last_success_wall_micros = Some(wall);
+                meters::sweep_succeeded(name, wall);
+                let max = self.entry.settings.max_interval;
+                // The first whole wait is anywhere in the interval: that is the phase of this process.
+                let longest = if status.runs == 1 {
+                    jitter(&*self.clock, max / 2, 100)
+                } else {
+                    jitter(&*self.clock, max, 10)
+                };
+                let wait = turn.next.map_or(longest, |next| next.min(longest)).max(FLOOR);
+                (
+                    if turn.skipped == 0 {
+                        Outcome::Ok
+                    } else {
+                        Outcome::Partial
+                    },
+                    wait,
+                )
+            }
+            Err(error) => {
+                status.failures += 1;
+                status.bad_in_a_row = status.bad_in_a_row.saturating_add(1);
+                status.last_error = Some(error.chain());
+                // One line when it starts; the rest of an outage is counted, not written.
+                if status.bad_in_a_row == 1 {
+                    tracing::warn!(sweep = %name, error = %error.chain(), "a turn failed; it is tried again");
+                }
+                (Outcome::Failed, self.backoff(status.bad_in_a_row))
+            }
+        };
+        status.outcome = Some(outcome);
+        meters::sweep_ran(name, outcome.as_str());
+        wait
+    }
+
+    fn panicked(&self, panic: &(dyn Any + Send)) -> Duration {
+        let settings = &self.entry.settings;
+        let message = message_of(panic);
+        let mut status = self.entry.status();
+        status.turning = false;
+        status.runs += 1;
+        status.panics += 1;
+        status.panics_in_a_row = status.panics_in_a_row.saturating_add(1);
+        status.bad_in_a_row = status.bad_in_a_row.saturating_add(1);
+        status.outcome = Some(Outcome::Panicked);
+        status.last_error = Some(format!("panicked: {message}"));
+        let in_a_row = status.panics_in_a_row;
+        tracing::error!(sweep = %settings.name, panic = message, in_a_row, "a turn panicked; the loop is restarted");
+        meters::sweep_ran(&settings.name, Outcome::Panicked.as_str());
+        meters::sweep_panicked(&settings.name);
+        if in_a_row >= settings.escalate_after {
+            self.escalated.send_replace(Some(settings.name.clone()));
+        }
+        self.backoff(status.bad_in_a_row)
+    }
+
+    /// Doubles from [`FIRST_BACKOFF`] to the maximal interval, of which a random half is waited at least.
+    fn backoff(&self, bad_in_a_row: u32) -> Duration {
+        let doubled = FIRST_BACKOFF.saturating_mul(1 << bad_in_a_row.saturating_sub(1).min(16));
+        let longest = doubled.min(self.entry.settings.max_interval);
+        jitter(&*self.clock, longest.mul_f64(0.75), 33).max(FLOOR)
+    }
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

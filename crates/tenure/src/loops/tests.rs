@@ -1,0 +1,202 @@
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tenure_core::clock::ManualClock;
+use tenure_core::error::ErrorKind;
+
+use super::*;
+use crate::testing::{START, ms, pass, pass_until, secs, settle};
+
+/// A body that counts its turns (also over restarts) and does what it is told.
+struct Body {
+    turns: Arc<AtomicU64>,
+    failing: Arc<AtomicBool>,
+    next: Option<Duration>,
+}
+
+#[async_trait::async_trait]
+impl LoopBody for Body {
+    async fn turn(&mut self) -> Result<Turn> {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        if self.failing.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Internal, "made to fail"));
+        }
+        Ok(Turn {
+            next: self.next,
+            skipped: 0,
+        })
+    }
+}
+
+struct World {
+    clock: Arc<ManualClock>,
+    loops: Loops,
+    turns: Arc<AtomicU64>,
+    failing: Arc<AtomicBool>,
+    panicking: Arc<Mutex<Option<&'static str>>>,
+}
+
+fn world(seed: u64) -> World {
+    let clock = Arc::new(ManualClock::new(START, seed));
+    let panicking: Arc<Mutex<Option<&'static str>>> = Arc::default();
+    let told = Arc::clone(&panicking);
+    let probe: Probe = Arc::new(move |name| {
+        let told = *told.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(told != Some(name), "injected");
+    });
+    let loops = Loops::with_probe(clock.clone(), Handle::current(), Some(probe));
+    World {
+        clock,
+        loops,
+        turns: Arc::default(),
+        failing: Arc::default(),
+        panicking,
+    }
+}
+
+impl World {
+    fn start(&self, name: &str, max_interval: Duration, next: Option<Duration>) {
+        let (turns, failing) = (Arc::clone(&self.turns), Arc::clone(&self.failing));
+        let make = move || Body {
+            turns: Arc::clone(&turns),
+            failing: Arc::clone(&failing),
+            next,
+        };
+        self.loops.start(LoopSettings::new(name, max_interval), make).unwrap();
+    }
+
+    fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    fn status(&self) -> LoopStatus {
+        self.loops.snapshot().remove(0)
+    }
+
+    fn panic(&self, name: Option<&'static str>) {
+        *self.panicking.lock().unwrap() = name;
+    }
+}
+
+#[tokio::test]
+async fn it_turns_at_its_interval_and_earlier_when_it_asks_for_it() {
+    let slow = world(1);
+    slow.start("slow", secs(10), None);
+    pass(&slow.clock, secs(111)).await;
+    assert!((10..=13).contains(&slow.turns()), "{}", slow.turns());
+
+    let quick = world(2);
+    quick.start("quick", secs(10), Some(ms(500)));
+    pass(&quick.clock, secs(10)).await;
+    assert!((18..=21).contains(&quick.turns()), "{}", quick.turns());
+}
+
+#[tokio::test]
+async fn nothing_makes_it_turn_faster_than_the_floor() {
+    let world = world(1);
+    world.start("eager", secs(10), Some(Duration::ZERO));
+    pass_until(&world.clock, "the first turn", secs(1), || world.turns() == 1).await;
+    for _ in 0..100 {
+        world.loops.wake("eager");
+        pass(&world.clock, ms(1)).await;
+    }
+    assert!(world.turns() <= 1 + 100 / 20, "{}", world.turns());
+}
+
+#[tokio::test]
+async fn a_wake_up_lets_it_turn_at_once() {
+    let world = world(3);
+    world.start("woken", secs(60), None);
+    pass_until(&world.clock, "the first turn", secs(1), || world.turns() == 1).await;
+    world.loops.wake("woken");
+    pass(&world.clock, FLOOR).await;
+    assert_eq!(world.turns(), 2);
+}
+
+#[tokio::test]
+async fn a_failed_turn_changes_its_pace_and_never_its_existence() {
+    let world = world(4);
+    world.start("shaky", secs(5), None);
+    world.failing.store(true, Ordering::Relaxed);
+    pass(&world.clock, secs(300)).await;
+    let status = world.status();
+    // Backoff ends at the interval: about 300/5 tries, and never a pause longer than that.
+    assert!((60..=130).contains(&status.failures), "{status:?}");
+    assert_eq!(status.runs, status.failures);
+    assert_eq!(status.last_success_age, None);
+    world.failing.store(false, Ordering::Relaxed);
+    pass(&world.clock, secs(5)).await;
+    let status = world.status();
+    assert_eq!((status.outcome, status.bad_in_a_row), (Some(Outcome::Ok), 0));
+    assert!(status.last_success_age.unwrap() <= secs(5) && status.last_error.unwrap().contains("made to fail"));
+}
+
+#[tokio::test]
+async fn a_panic_restarts_the_loop_and_is_counted_and_the_others_go_on() {
+    let world = world(5);
+    world.start("victim", ms(500), None);
+    world.start("bystander", ms(500), None);
+    world.panic(Some("victim"));
+    pass_until(&world.clock, "the fifth panic", secs(60), || {
+        world.loops.snapshot()[1].panics >= 5
+    })
+    .await;
+    assert_eq!(world.loops.escalated().await, "victim");
+    world.panic(None);
+    pass(&world.clock, secs(2)).await;
+    let [bystander, victim] = world.loops.snapshot().try_into().unwrap();
+    assert_eq!((victim.outcome, victim.panics_in_a_row), (Some(Outcome::Ok), 0));
+    assert!(victim.panics >= 5 && victim.last_error.unwrap().contains("injected"));
+    assert_eq!(bystander.panics, 0);
+    assert!(bystander.runs > victim.panics);
+}
+
+#[tokio::test]
+async fn after_a_pause_it_turns_once_and_tells() {
+    let world = world(6);
+    world.start("paused", secs(1), None);
+    pass_until(&world.clock, "the third turn", secs(10), || world.turns() == 3).await;
+    world.clock.advance(secs(3600));
+    settle().await;
+    assert_eq!(world.turns(), 4);
+    assert_eq!(world.status().pauses, 1);
+}
+
+#[tokio::test]
+async fn processes_that_start_together_do_not_tick_together() {
+    let mut hits = [0u32; 10];
+    for seed in 0..200 {
+        let world = world(seed);
+        world.start("janitor", secs(10), None);
+        pass_until(&world.clock, "the first turn", secs(1), || world.turns() == 1).await;
+        pass_until(&world.clock, "the second turn", secs(12), || world.turns() == 2).await;
+        let second = usize::try_from(world.clock.mono().since_origin().as_secs()).unwrap();
+        hits[second.min(9)] += 1;
+    }
+    assert!(hits.iter().all(|hits| (5..=45).contains(hits)), "{hits:?}");
+}
+
+#[tokio::test]
+async fn a_name_is_taken_once_and_an_interval_below_the_floor_refused() {
+    let world = world(7);
+    world.start("one", secs(1), None);
+    let make = || Body {
+        turns: Arc::default(),
+        failing: Arc::default(),
+        next: None,
+    };
+    let refused = |settings| world.loops.start(settings, make).unwrap_err().to_string();
+    assert!(refused(LoopSettings::new("one", secs(1))).contains("named one already"));
+    assert!(refused(LoopSettings::new("two", ms(1))).contains("below"));
+}
+
+#[tokio::test]
+async fn shutting_down_ends_every_loop() {
+    let world = world(8);
+    world.start("a", secs(1), None);
+    world.start("b", secs(1), None);
+    pass(&world.clock, secs(1)).await;
+    assert!(world.loops.shut_down(secs(1)).await);
+    let turns = world.turns();
+    pass(&world.clock, secs(10)).await;
+    assert_eq!(world.turns(), turns);
+}

@@ -1,0 +1,119 @@
+//! The metrics of this crate, by name. One place, so that a name is never spelled twice.
+//!
+//! They go to whatever recorder the program has installed with the `metrics` crate; without one they cost next to
+//! nothing.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tenure_core::id::{Group, MemberId};
+use tenure_core::membership::EndReason;
+
+/// Entries removed from registries because their owner's tenure ended. Labels: group, registry, owner (the host).
+pub const EVICTED: &str = "tenure_registry_evicted_total";
+/// Members with a current tenure. Label: group.
+pub const MEMBERS: &str = "tenure_members";
+/// Tenures that this process ended. Labels: group, reason.
+pub const ENDED: &str = "tenure_ended_total";
+/// Turns of a loop. Labels: sweep, outcome (`ok`, `partial`, `failed`, `panicked`).
+pub const SWEEP_RUNS: &str = "tenure_sweep_runs_total";
+/// When a turn of a loop last ended well, in seconds since the epoch. Label: sweep.
+pub const SWEEP_LAST_SUCCESS: &str = "tenure_sweep_last_success_timestamp_seconds";
+/// Panics of a loop. Label: sweep.
+pub const SWEEP_PANICS: &str = "tenure_sweep_panics_total";
+/// 1 while a group is inside a grace period. Label: group.
+pub const UNSETTLED: &str = "tenure_group_unsettled";
+/// 1 while the brake of a group is engaged. Label: group.
+pub const BRAKE: &str = "tenure_brake_engaged";
+/// Beats by what they came to. Label: outcome (`renewed`, `ended`, `unknown`, `failed`).
+pub const BEATS: &str = "tenure_beats_total";
+/// From the end time of a tenure to its lapse being written, in seconds. Label: group.
+pub const DETECTION_LAG: &str = "tenure_detection_lag_seconds";
+
+/// The most series of [`EVICTED`]; owners above it are counted under `other`.
+pub const MAX_EVICTED_SERIES: usize = 1_000;
+
+#[expect(clippy::cast_precision_loss, reason = "seconds need no more than 53 bits")]
+pub(crate) fn sweep_succeeded(sweep: &str, wall_micros: u64) {
+    metrics::gauge!(SWEEP_LAST_SUCCESS, "sweep" => sweep.to_owned()).set(wall_micros as f64 / 1e6);
+}
+
+pub(crate) fn sweep_ran(sweep: &str, outcome: &'static str) {
+    metrics::counter!(SWEEP_RUNS, "sweep" => sweep.to_owned(), "outcome" => outcome).increment(1);
+}
+
+pub(crate) fn sweep_panicked(sweep: &str) {
+    metrics::counter!(SWEEP_PANICS, "sweep" => sweep.to_owned()).increment(1);
+}
+
+/// Counts beats by outcome. Public, because a daemon's batch route beats without the batcher.
+pub fn beats(outcome: &'static str, count: u64) {
+    metrics::counter!(BEATS, "outcome" => outcome).increment(count);
+}
+
+/// Counts tenures that this process ended, for whatever reason.
+pub fn ended(group: &Group, reason: EndReason, count: u64) {
+    metrics::counter!(ENDED, "group" => group.to_string(), "reason" => reason.as_str()).increment(count);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 members")]
+pub(crate) fn group(group: &Group, members: u64, unsettled: bool, braked: bool) {
+    metrics::gauge!(MEMBERS, "group" => group.to_string()).set(members as f64);
+    metrics::gauge!(UNSETTLED, "group" => group.to_string()).set(f64::from(u8::from(unsettled)));
+    metrics::gauge!(BRAKE, "group" => group.to_string()).set(f64::from(u8::from(braked)));
+}
+
+pub(crate) fn detection_lag(group: &Group, lag: Duration) {
+    metrics::histogram!(DETECTION_LAG, "group" => group.to_string()).record(lag.as_secs_f64());
+}
+
+/// Counts evicted entries, with a bound on the number of series.
+pub(crate) fn evicted(group: &Group, registry: &str, owner: &MemberId, count: u64) {
+    let owner = owner_label(group, registry, owner.host());
+    let labels = [
+        ("group", group.to_string()),
+        ("registry", registry.to_owned()),
+        ("owner", owner),
+    ];
+    metrics::counter!(EVICTED, &labels).increment(count);
+}
+
+/// The label of an owner: itself while there is room for another series, `other` from then on.
+fn owner_label(group: &Group, registry: &str, owner: &str) -> String {
+    /// Per process, as the recorder is.
+    static SERIES: Mutex<BTreeSet<(String, String, String)>> = Mutex::new(BTreeSet::new());
+    let mut series = SERIES.lock().unwrap_or_else(PoisonError::into_inner);
+    bounded(&mut series, (group.to_string(), registry.to_owned(), owner.to_owned()))
+}
+
+fn bounded(series: &mut BTreeSet<(String, String, String)>, wanted: (String, String, String)) -> String {
+    if !series.contains(&wanted) {
+        if series.len() >= MAX_EVICTED_SERIES {
+            return "other".to_owned();
+        }
+        series.insert(wanted.clone());
+    }
+    wanted.2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_beyond_the_bound_are_counted_together() {
+        let mut series = BTreeSet::new();
+        let of = |n: usize| ("g".to_owned(), "r".to_owned(), format!("host-{n}"));
+        for n in 0..MAX_EVICTED_SERIES {
+            assert_eq!(bounded(&mut series, of(n)), format!("host-{n}"));
+        }
+        assert_eq!(bounded(&mut series, of(MAX_EVICTED_SERIES)), "other");
+        assert_eq!(
+            bounded(&mut series, of(0)),
+            "host-0",
+            "one that is known keeps its series"
+        );
+        assert_eq!(series.len(), MAX_EVICTED_SERIES);
+    }
+}

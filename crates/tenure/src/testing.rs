@@ -1,0 +1,62 @@
+//! What the tests of this crate share: a way to let virtual time pass, and a store that misbehaves on request.
+
+mod faulty;
+
+use std::time::Duration;
+
+use tenure_core::clock::{Clock, ManualClock};
+
+pub(crate) use faulty::{Fault, Faulty, Verb};
+
+/// 2026-01-01T00:00:00Z.
+pub(crate) const START: u64 = 1_767_225_600_000_000;
+
+/// Lets every task run as far as it gets without time passing.
+pub(crate) async fn settle() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Lets virtual time pass, stopping at every instant at which somebody wants to wake.
+pub(crate) async fn pass(clock: &ManualClock, time: Duration) {
+    let end = clock.mono() + time;
+    loop {
+        settle().await;
+        let left = end.since(clock.mono());
+        if left.is_zero() {
+            return;
+        }
+        let step = clock.next_wake().unwrap_or(left).clamp(Duration::from_micros(1), left);
+        clock.advance(step);
+    }
+}
+
+/// Lets virtual time pass until a condition holds; panics after `limit`.
+#[track_caller]
+pub(crate) fn pass_until<'a>(
+    clock: &'a ManualClock,
+    what: &'a str,
+    limit: Duration,
+    mut condition: impl FnMut() -> bool + 'a,
+) -> impl Future<Output = ()> + 'a {
+    let end = clock.mono() + limit;
+    async move {
+        settle().await;
+        while !condition() {
+            let left = end.since(clock.mono());
+            assert!(!left.is_zero(), "waited {limit:?} of virtual time in vain until {what}");
+            let step = clock.next_wake().unwrap_or(left).clamp(Duration::from_micros(1), left);
+            clock.advance(step);
+            settle().await;
+        }
+    }
+}
+
+pub(crate) const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(crate) const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}

@@ -1,0 +1,320 @@
+//! A store around another that loses replies, fails, and stalls, verb by verb.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::event::{EventId, EventLog, EventPage, EventQuery};
+use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
+use tenure_core::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore};
+use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore};
+use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Store};
+use tenure_core::sweep::{Doomed, EndedBatch, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps};
+use tenure_core::{Clock, StoreTime};
+use tokio::sync::Notify;
+
+/// What a store does, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verb {
+    Join,
+    Beat,
+    End,
+    Look,
+    Claim,
+    ReleaseClaim,
+    Events,
+    Tick,
+    EndLapsed,
+    Release,
+    Now,
+    Groups,
+}
+
+/// What goes wrong with one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It fails before it does anything, with this kind.
+    Fail(ErrorKind),
+    /// It is applied, but its reply is lost.
+    LoseReply,
+    /// It is not applied, and nobody can tell.
+    LoseRequest,
+    /// It never answers; applied or not.
+    Hang {
+        /// Whether it was applied first.
+        applied: bool,
+    },
+    /// It waits before it is applied.
+    Delay(Duration),
+    /// It waits for [`Faulty::open`] before it is applied.
+    Gate,
+    /// It panics.
+    Panic,
+}
+
+/// The store.
+pub(crate) struct Faulty {
+    inner: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    plan: Mutex<Plan>,
+    gate: Notify,
+}
+
+#[derive(Default)]
+struct Plan {
+    /// The faults of the next calls of a verb, in order.
+    next: BTreeMap<Verb, Vec<Fault>>,
+    /// The fault of every call of a verb, once `next` is used up.
+    always: BTreeMap<Verb, Fault>,
+    calls: BTreeMap<Verb, u64>,
+    beats: Vec<usize>,
+    broken_group: Option<Group>,
+}
+
+impl fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Faulty")
+    }
+}
+
+impl Faulty {
+    pub(crate) fn new(inner: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            clock,
+            plan: Mutex::default(),
+            gate: Notify::new(),
+        })
+    }
+
+    /// The next call of this verb goes wrong; calls add up.
+    pub(crate) fn next(&self, verb: Verb, fault: Fault) {
+        self.plan().next.entry(verb).or_default().push(fault);
+    }
+
+    /// Every call of this verb goes wrong from now on; `None` heals it.
+    pub(crate) fn always(&self, verb: Verb, fault: Option<Fault>) {
+        match fault {
+            Some(fault) => drop(self.plan().always.insert(verb, fault)),
+            None => drop(self.plan().always.remove(&verb)),
+        }
+    }
+
+    /// Everything is out of reach, or in reach again.
+    pub(crate) fn cut(&self, cut: bool) {
+        use Verb::*;
+        for verb in [
+            Join,
+            Beat,
+            End,
+            Look,
+            Claim,
+            ReleaseClaim,
+            Events,
+            Tick,
+            EndLapsed,
+            Release,
+            Now,
+            Groups,
+        ] {
+            self.always(verb, cut.then_some(Fault::Hang { applied: false }));
+        }
+    }
+
+    /// Sweep steps of one group fail.
+    pub(crate) fn break_group(&self, group: Option<Group>) {
+        self.plan().broken_group = group;
+    }
+
+    /// Lets one gated call go on.
+    pub(crate) fn open(&self) {
+        self.gate.notify_one();
+    }
+
+    pub(crate) fn calls(&self, verb: Verb) -> u64 {
+        self.plan().calls.get(&verb).copied().unwrap_or(0)
+    }
+
+    /// The sizes of the beat batches so far.
+    pub(crate) fn beat_batches(&self) -> Vec<usize> {
+        self.plan().beats.clone()
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, verb: Verb) -> Option<Fault> {
+        let mut plan = self.plan();
+        *plan.calls.entry(verb).or_default() += 1;
+        let next = plan
+            .next
+            .get_mut(&verb)
+            .filter(|faults| !faults.is_empty())
+            .map(|faults| faults.remove(0));
+        next.or_else(|| plan.always.get(&verb).cloned())
+    }
+
+    async fn run<T>(&self, verb: Verb, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let lost = || Error::unavailable("the reply was lost", Outcome::Unknown);
+        match self.take(verb) {
+            None => call.await,
+            Some(Fault::Fail(kind)) => Err(Error::new(kind, "made to fail")),
+            Some(Fault::LoseReply) => {
+                call.await?;
+                Err(lost())
+            }
+            Some(Fault::LoseRequest) => Err(lost()),
+            Some(Fault::Hang { applied }) => {
+                if applied {
+                    call.await?;
+                }
+                std::future::pending().await
+            }
+            Some(Fault::Delay(wait)) => {
+                self.clock.sleep(wait).await;
+                call.await
+            }
+            Some(Fault::Gate) => {
+                self.gate.notified().await;
+                call.await
+            }
+            Some(Fault::Panic) => panic!("made to panic"),
+        }
+    }
+
+    fn steps_of(&self, group: &Group) -> Result<&dyn SweepSteps> {
+        if self.plan().broken_group.as_ref() == Some(group) {
+            return Err(Error::new(ErrorKind::Internal, "this group is broken"));
+        }
+        self.inner
+            .steps()
+            .ok_or_else(|| Error::new(ErrorKind::Unsupported, "no steps"))
+    }
+}
+
+#[async_trait]
+impl MembershipStore for Faulty {
+    async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined> {
+        self.run(Verb::Join, self.inner.join(group, join, call)).await
+    }
+    async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten> {
+        self.plan().beats.push(beats.len());
+        self.run(Verb::Beat, self.inner.beat(group, beats)).await
+    }
+    async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
+        self.run(Verb::End, self.inner.end(group, tenure, by, call)).await
+    }
+    async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>> {
+        self.run(Verb::Look, self.inner.member(group, member)).await
+    }
+    async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
+        self.run(Verb::Look, self.inner.members(group, page)).await
+    }
+}
+
+#[async_trait]
+impl RegistryStore for Faulty {
+    async fn claim(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        tenure: &TenureId,
+        keys: &[Key],
+        mode: ClaimMode,
+        call: Call,
+    ) -> Result<Vec<ClaimOutcome>> {
+        self.run(Verb::Claim, self.inner.claim(group, registry, tenure, keys, mode, call))
+            .await
+    }
+    async fn release_claim(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        key: &Key,
+        tenure: &TenureId,
+        call: Call,
+    ) -> Result<()> {
+        self.run(
+            Verb::ReleaseClaim,
+            self.inner.release_claim(group, registry, key, tenure, call),
+        )
+        .await
+    }
+    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
+        self.run(Verb::Look, self.inner.claim_of(group, registry, key)).await
+    }
+    async fn claims(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        owner: Option<&MemberId>,
+        page: &PageRequest,
+    ) -> Result<Page<Claim>> {
+        self.run(Verb::Look, self.inner.claims(group, registry, owner, page))
+            .await
+    }
+}
+
+#[async_trait]
+impl EventLog for Faulty {
+    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
+        self.run(Verb::Events, self.inner.events(group, query)).await
+    }
+    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
+        self.inner.wait_for_events(group, after, patience).await
+    }
+}
+
+#[async_trait]
+impl SweepSteps for Faulty {
+    async fn tick(&self, group: &Group) -> Result<GroupStatus> {
+        self.run(Verb::Tick, self.steps_of(group)?.tick(group)).await
+    }
+    async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
+        self.run(Verb::EndLapsed, self.steps_of(group)?.end_lapsed(group, limit, call))
+            .await
+    }
+    async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
+        self.run(Verb::Release, self.steps_of(group)?.release(group, request, call))
+            .await
+    }
+    async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
+        self.steps_of(group)?.doomed(group, limit).await
+    }
+}
+
+#[async_trait]
+impl Sweep for Faulty {
+    fn steps(&self) -> Option<&dyn SweepSteps> {
+        Some(self)
+    }
+    async fn status(&self, group: &Group) -> Result<GroupStatus> {
+        self.inner.status(group).await
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    fn place(&self) -> String {
+        "faulty:".to_owned()
+    }
+    fn health(&self) -> Health {
+        self.inner.health()
+    }
+    async fn now(&self) -> Result<StoreTime> {
+        self.run(Verb::Now, self.inner.now()).await
+    }
+    async fn groups(&self) -> Result<Vec<Group>> {
+        self.run(Verb::Groups, self.inner.groups()).await
+    }
+    async fn examine(&self) -> Vec<Finding> {
+        self.inner.examine().await
+    }
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

@@ -1,0 +1,117 @@
+//! Events on the wire.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tenure_core::error::{Error, Result};
+use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
+use tenure_core::store::{DEFAULT_PAGE, check_limit};
+
+/// Which events to read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+pub struct EventsQuery {
+    /// Only events after this one (the `next` of the page before); from the oldest that is kept when not given.
+    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// Only these types, separated by commas.
+    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    pub types: Option<String>,
+    /// At most this many, 1 to 1,000; 100 when not given. Not for streams.
+    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// When there is nothing yet: wait this long for something to happen, at most 30,000. Not for streams.
+    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}
+
+impl EventsQuery {
+    /// What it asks a store for.
+    ///
+    /// # Errors
+    /// `Invalid` for a limit outside 1..=1000, a type that does not exist, or a wait above 30 s.
+    pub fn request(&self) -> Result<EventQuery> {
+        let longest = super::ms(super::MAX_EVENT_WAIT);
+        if let Some(wait) = self.wait_ms.filter(|wait| *wait > longest) {
+            return Err(Error::invalid(format!("the wait_ms {wait} is above {longest}")));
+        }
+        let kinds: Result<Vec<_>> = self.types.iter().flat_map(|types| types.split(',')).map(EventKind::parse).collect();
+        Ok(EventQuery { after: self.after.map(EventId), limit: check_limit(self.limit.unwrap_or(DEFAULT_PAGE))?, kinds: kinds? })
+    }
+}
+
+/// Events, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EventsPage {
+    /// The events.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<EventShape>))]
+    pub events: Vec<Event>,
+    /// Pass it as `after` to read on. Always there: events never end.
+    pub next: String,
+    /// Events after the asked one are gone (trimmed, or lost with the store's data).
+    pub missed: bool,
+}
+
+impl From<EventPage> for EventsPage {
+    fn from(page: EventPage) -> Self {
+        Self { events: page.events, next: page.last.to_string(), missed: page.missed }
+    }
+}
+
+impl EventsPage {
+    /// What it means to a Rust caller.
+    ///
+    /// # Errors
+    /// `Internal` when `next` is not the number of an event.
+    pub fn page(self) -> Result<EventPage> {
+        let last = self.next.parse().map_err(|_| {
+            Error::new(tenure_core::ErrorKind::Internal, format!("the daemon's next event {:?} is no number", super::shorten(&self.next)))
+        })?;
+        Ok(EventPage { events: self.events, last: EventId(last), missed: self.missed })
+    }
+}
+
+/// The data of a `gap` event in a stream: events are gone, the reader has missed something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Gap {
+    /// The event after which something is missing.
+    pub after: u64,
+    /// The stream goes on after this one.
+    pub resumes_after: u64,
+}
+
+/// How an event looks. Documentation of [`tenure_core::event::Event`], which is what travels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Event))]
+pub struct EventShape {
+    /// Its number: dense and rising in its group.
+    pub id: u64,
+    /// When, by the store's clock.
+    #[cfg_attr(feature = "openapi", schema(format = DateTime))]
+    pub at: String,
+    /// `joined`, `left`, `lapsed`, `superseded`, `expelled`, `evicted`, `sweep_braked`, `sweep_unbraked`,
+    /// `group_unsettled`, `group_settled`; more may come.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Whose tenure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenure: Option<String>,
+    /// Why, in one word or phrase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Which sweep pass did it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass: Option<String>,
+    /// How many, by what.
+    #[serde(default)]
+    pub counts: BTreeMap<String, u64>,
+    /// The keys removed, as `registry/key`.
+    #[serde(default)]
+    pub keys: Vec<String>,
+}

@@ -1,0 +1,104 @@
+//! The HTTP surface as types: what a daemon reads and answers, shared by the daemon and by its clients.
+//!
+//! Durations are integers named `…_ms`, times are RFC 3339 in UTC, names are checked as they are read. Requests refuse
+//! fields they do not know, so that a misspelt option is an error and not silence; answers may grow fields, so readers
+//! ignore what they do not know. Errors are one shape, [`Problem`].
+//!
+//! It refuses to do I/O and to decide anything.
+
+mod event;
+mod membership;
+mod problem;
+mod registry;
+mod status;
+mod sweep;
+
+pub use event::{EventShape, EventsPage, EventsQuery, Gap};
+pub use membership::{
+    BeatItem, BeatRequest, BeatResult, BeatStatus, BeatsAnswer, BeatsRequest, EndQuery, HoldingsShape, JoinAnswer, JoinRequest,
+    Member, MembersPage, PageQuery, Renewed,
+};
+pub use problem::{Code, PROBLEM_JSON, Problem};
+pub use registry::{
+    Claim, ClaimAnswer, ClaimRequest, ClaimResult, ClaimWord, ClaimsAnswer, ClaimsPage, ClaimsQuery, ClaimsRequest, ReleaseQuery,
+};
+pub use status::{FindingShape, Findings, GroupsPage, LoopState, Now, Readiness, ServerStatus, StoreState, Watched};
+pub use sweep::{Brake, Doomed, Eviction, GroupState, SweepAnswer, SweepRequest, Unsettled};
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::{self, Deserializer, Visitor};
+
+/// The request header with the store time after which a mutating call must not take effect.
+pub const NOT_AFTER: &str = "tenure-not-after";
+/// The answer header with a store time that is not after the moment of the answer.
+pub const STORE_TIME: &str = "tenure-store-time";
+/// The answer header that tells why a tenure ended, on `DELETE …/tenures/{t}` (which has no body).
+pub const END_REASON: &str = "tenure-end-reason";
+/// The longest `wait_ms` of an events page.
+pub const MAX_EVENT_WAIT: Duration = Duration::from_secs(30);
+
+/// A duration in whole milliseconds, rounded down: a client may stop early, never late.
+#[must_use]
+pub fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A duration in whole milliseconds, rounded up: whoever retries after it is not too early.
+#[must_use]
+pub fn ms_up(duration: Duration) -> u64 {
+    ms(duration.saturating_add(Duration::from_nanos(999_999)))
+}
+
+/// Reads a checked name straight from the text of the input, without a `String` in between. Batches live on it.
+pub(crate) fn name<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err = tenure_core::Error>,
+{
+    struct Name<T>(PhantomData<T>);
+    impl<T: FromStr<Err = tenure_core::Error>> Visitor<'_> for Name<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+    deserializer.deserialize_str(Name(PhantomData))
+}
+
+/// Reads an optional query value; `after=` with nothing behind it counts as not given.
+pub(crate) fn if_given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr,
+    T::Err: fmt::Display,
+{
+    struct Given<T>(PhantomData<T>);
+    impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Given<T> {
+        type Value = Option<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a value")
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Option<T>, E> {
+            if text.is_empty() {
+                return Ok(None);
+            }
+            text.parse().map(Some).map_err(|error| E::custom(format!("{:?}: {error}", shorten(text))))
+        }
+    }
+    deserializer.deserialize_str(Given(PhantomData))
+}
+
+/// The beginning of what somebody sent, short enough for an error message.
+pub(crate) fn shorten(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+#[cfg(test)]
+mod tests;

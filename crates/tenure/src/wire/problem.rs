@@ -1,0 +1,257 @@
+//! The one shape of errors on the wire (RFC 9457), and its two-way mapping to [`tenure_core::Error`].
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure_core::error::{Error, ErrorKind, Outcome};
+use tenure_core::id::TenureId;
+use tenure_core::membership::EndReason;
+
+use super::ms_up;
+
+/// The media type of errors.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// What to try again after when the store is away and nobody knows better.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $status:literal, $title:literal;)*) => {
+        /// The stable codes of errors.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Code {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Code {
+            /// Every code.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name on the wire.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// The HTTP status it travels with.
+            #[must_use]
+            pub fn status(self) -> u16 {
+                match self { $(Self::$variant => $status,)* }
+            }
+
+            /// The same sentence for every occurrence.
+            #[must_use]
+            pub fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The body is not JSON.
+    MalformedJson = "malformed_json", 400, "The body is not JSON";
+    /// The request is not what HTTP or this interface asks for.
+    BadRequest = "bad_request", 400, "The request cannot be read";
+    /// Nothing is served at this path.
+    NoSuchRoute = "no_such_route", 404, "Nothing is served at this path";
+    /// There is no such member, claim or group.
+    NotFound = "not_found", 404, "There is no such thing";
+    /// The path exists, with other methods.
+    MethodNotAllowed = "method_not_allowed", 405, "This path does not take this method";
+    /// The client took too long to send its request.
+    RequestTimeout = "request_timeout", 408, "The request took too long to arrive";
+    /// A living owner keeps the key.
+    ClaimHeld = "claim_held", 409, "A living member owns this key";
+    /// Somebody else holds what was to be released.
+    NotOwner = "not_owner", 409, "Somebody else holds this";
+    /// The group is inside a grace period.
+    Unsettled = "unsettled", 409, "The group is inside a grace period";
+    /// The call arrived after its `Tenure-Not-After` and changed nothing.
+    TooLate = "too_late", 409, "The call arrived after its not-after time";
+    /// The tenure is over; `reason` says why.
+    TenureEnded = "tenure_ended", 410, "The tenure has ended";
+    /// The body is longer than is read.
+    BodyTooLarge = "body_too_large", 413, "The body is too large";
+    /// The body is not announced as JSON.
+    UnsupportedMediaType = "unsupported_media_type", 415, "The body has to be application/json";
+    /// The request is JSON, but breaks a rule.
+    Invalid = "invalid", 422, "The request breaks a rule";
+    /// A bug.
+    Internal = "internal", 500, "Something went wrong inside";
+    /// The daemon's configuration cannot work.
+    Misconfigured = "misconfigured", 500, "The configuration cannot work";
+    /// The store behind the daemon cannot do this by its nature.
+    Unsupported = "unsupported", 501, "This store cannot do that";
+    /// The store behind the daemon refuses the daemon's credentials: not the caller's fault, hence not 403.
+    Denied = "denied", 502, "The store refuses the daemon";
+    /// The store does not answer in time. `outcome` tells whether the call may have taken effect.
+    StoreUnavailable = "store_unavailable", 503, "The store cannot be reached";
+    /// Too many requests or streams at once; nothing was done.
+    Overloaded = "overloaded", 503, "Too much at once";
+}
+
+impl Code {
+    /// From the name on the wire.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == name)
+    }
+
+    /// Which code an error travels under.
+    #[must_use]
+    pub fn of(error: &Error) -> Self {
+        match error.kind() {
+            ErrorKind::Invalid => Self::Invalid,
+            ErrorKind::Ended(_) => Self::TenureEnded,
+            ErrorKind::Held => Self::ClaimHeld,
+            ErrorKind::NotOwner => Self::NotOwner,
+            ErrorKind::NotFound => Self::NotFound,
+            ErrorKind::Unsettled => Self::Unsettled,
+            ErrorKind::TooLate => Self::TooLate,
+            ErrorKind::Unavailable => Self::StoreUnavailable,
+            ErrorKind::Denied => Self::Denied,
+            ErrorKind::Misconfigured => Self::Misconfigured,
+            ErrorKind::Unsupported => Self::Unsupported,
+            _ => Self::Internal,
+        }
+    }
+}
+
+/// The body of an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Problem {
+    /// A name for the kind of problem, `urn:tenure:problem:<code>`.
+    #[serde(rename = "type")]
+    pub urn: String,
+    /// The same sentence for every problem of this kind.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What programs look at.
+    pub code: String,
+    /// What people look at: what was wrong this time, and what to do.
+    pub detail: String,
+    /// When trying again makes sense.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// With `tenure_ended`: why it ended (`left`, `lapsed`, `superseded`, `expelled`, `unknown`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub reason: Option<EndReason>,
+    /// With status 500 and above: `unchanged` when the call certainly did nothing, `unknown` when it may have taken
+    /// effect (or may still, up to its `Tenure-Not-After`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// With `claim_held`: the tenure that owns the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub held_by: Option<TenureId>,
+}
+
+impl Problem {
+    /// A problem of a kind.
+    #[must_use]
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            urn: format!("urn:tenure:problem:{}", code.as_str()),
+            title: code.title().to_owned(),
+            status: code.status(),
+            code: code.as_str().to_owned(),
+            detail: detail.into(),
+            retry_after_ms: None,
+            reason: None,
+            outcome: None,
+            held_by: None,
+        }
+    }
+
+    /// Adds when to try again.
+    #[must_use]
+    pub fn with_retry_after(mut self, after: Duration) -> Self {
+        self.retry_after_ms = Some(ms_up(after));
+        self
+    }
+
+    /// Adds whether the call may have taken effect.
+    #[must_use]
+    pub fn with_outcome(mut self, outcome: Outcome) -> Self {
+        self.outcome = Some(match outcome {
+            Outcome::Unchanged => "unchanged".to_owned(),
+            Outcome::Unknown => "unknown".to_owned(),
+        });
+        self
+    }
+
+    /// Adds who holds the key.
+    #[must_use]
+    pub fn with_held_by(mut self, tenure: TenureId) -> Self {
+        self.held_by = Some(tenure);
+        self
+    }
+
+    /// What it means to a Rust caller. A code that this version does not know is judged by its status: below 500
+    /// nothing changed, from 500 on the outcome is unknown.
+    #[must_use]
+    pub fn into_error(self) -> Error {
+        let outcome = match self.outcome.as_deref() {
+            Some("unchanged") => Outcome::Unchanged,
+            _ => Outcome::Unknown,
+        };
+        let kind = match Code::parse(&self.code) {
+            Some(Code::StoreUnavailable) => None,
+            Some(Code::Overloaded) => {
+                return self.finish(Error::unavailable(self.detail.clone(), Outcome::Unchanged));
+            }
+            Some(Code::RequestTimeout) => None,
+            Some(Code::TenureEnded) => Some(ErrorKind::Ended(self.reason.unwrap_or(EndReason::Unknown))),
+            Some(Code::ClaimHeld) => Some(ErrorKind::Held),
+            Some(Code::NotOwner) => Some(ErrorKind::NotOwner),
+            Some(Code::NotFound) => Some(ErrorKind::NotFound),
+            Some(Code::Unsettled) => Some(ErrorKind::Unsettled),
+            Some(Code::TooLate) => Some(ErrorKind::TooLate),
+            Some(Code::Denied) => Some(ErrorKind::Denied),
+            Some(Code::Misconfigured | Code::NoSuchRoute | Code::MethodNotAllowed) => Some(ErrorKind::Misconfigured),
+            Some(Code::Unsupported) => Some(ErrorKind::Unsupported),
+            Some(Code::Internal) => Some(ErrorKind::Internal),
+            Some(_) => Some(ErrorKind::Invalid),
+            None if self.status >= 500 => None,
+            None => Some(ErrorKind::Invalid),
+        };
+        let error = match kind {
+            Some(kind) => Error::new(kind, self.detail.clone()),
+            None => Error::unavailable(self.detail.clone(), outcome),
+        };
+        self.finish(error)
+    }
+
+    fn finish(&self, error: Error) -> Error {
+        match self.retry_after_ms {
+            Some(after) => error.with_retry_after(Duration::from_millis(after)),
+            None => error,
+        }
+    }
+}
+
+impl From<&Error> for Problem {
+    fn from(error: &Error) -> Self {
+        let code = Code::of(error);
+        // The causes of what is not the caller's fault help whoever has to repair it; those of the caller's own
+        // mistakes would only tell about our insides.
+        let detail = if code.status() >= 500 { error.chain() } else { error.message().to_owned() };
+        let mut problem = Self::new(code, detail);
+        if let ErrorKind::Ended(reason) = error.kind() {
+            problem.reason = Some(reason);
+        }
+        if code.status() >= 500 {
+            problem = problem.with_outcome(error.outcome());
+        }
+        let default = matches!(code, Code::StoreUnavailable | Code::Unsettled).then_some(RETRY_AFTER);
+        match error.retry_after().or(default) {
+            Some(after) => problem.with_retry_after(after),
+            None => problem,
+        }
+    }
+}
