@@ -1,1 +1,9 @@
-//! (in the making)
+//! Tenure's store on Valkey and Redis.
+
+mod address;
+mod classify;
+pub mod connection;
+pub mod reply;
+pub mod script;
+
+pub use connection::{Connection, ConnectionOptions};

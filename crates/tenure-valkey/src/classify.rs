@@ -1,0 +1,188 @@
+//! What a server's refusal means: a pure table from its error text to what can be done about it.
+//!
+//! The rule for what is not in the table is the careful one: the store is unavailable and the outcome unknown, so the
+//! caller reads back within its own deadline and nobody is declared dead over a new error code.
+
+use tenure_core::error::{Error, ErrorKind, Outcome};
+
+/// What to do about a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The server lost our script: send the text.
+    SendText,
+    /// This server cannot serve us; another one behind the same name may. Nothing was written.
+    Leave,
+    /// It cannot serve just now. Nothing was written.
+    Later,
+    /// It refuses us. Nothing was written.
+    Denied,
+    /// It is not what we were told it is. Nothing was written.
+    Misconfigured,
+    /// A bug of ours, or data that we did not write.
+    Internal,
+    /// Nobody knows, and nobody knows what was written.
+    Unclear,
+}
+
+/// Reads a server's error: its code (the first word) and the rest of the line.
+pub(crate) fn classify(code: &str, detail: &str) -> Verdict {
+    match code {
+        "NOSCRIPT" => Verdict::SendText,
+        "READONLY" | "LOADING" | "MASTERDOWN" => Verdict::Leave,
+        "BUSY" | "OOM" | "CLUSTERDOWN" | "NOREPLICAS" | "TRYAGAIN" | "MISCONF" | "NOGOODSLAVE" | "INPROG" => {
+            Verdict::Later
+        }
+        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" => Verdict::Denied,
+        "MOVED" | "ASK" | "CROSSSLOT" | "NOPROTO" => Verdict::Misconfigured,
+        "WRONGTYPE" => Verdict::Internal,
+        "ERR" => classify_plain(detail),
+        _ => Verdict::Unclear,
+    }
+}
+
+/// `ERR` is what a server says when it has no code; only the text tells.
+fn classify_plain(detail: &str) -> Verdict {
+    let detail = detail.to_ascii_lowercase();
+    let says = |part: &str| detail.contains(part);
+    if says("max number of clients") || says("lua redis() command arguments") && says("memory") {
+        Verdict::Later
+    } else if says("invalid password") || says("without any password configured") || says("acl failure in script") {
+        Verdict::Denied
+    } else if says("db index is out of range")
+        || says("unknown command")
+        || says("unknown redis command")
+        || says("unknown server command")
+        || says("not allowed in cluster mode")
+    {
+        Verdict::Misconfigured
+    } else if says("user_script") || says("error compiling script") || says("error running script") {
+        Verdict::Internal
+    } else {
+        Verdict::Unclear
+    }
+}
+
+impl Verdict {
+    /// The outer error for it. The server's own words are kept as the cause.
+    pub(crate) fn into_error(self, cause: String) -> Error {
+        let unchanged = |message: &'static str| Error::unavailable(message, Outcome::Unchanged);
+        match self {
+            Self::Leave => unchanged("the store's server is not (or not yet) a primary; connecting anew"),
+            Self::Later => unchanged("the store refuses to write just now; try again"),
+            Self::SendText => unchanged("the store does not keep our scripts; try again"),
+            Self::Denied => Error::new(
+                ErrorKind::Denied,
+                "the store denies what Tenure needs; look at the user's password, commands and keys (`tenure doctor`)",
+            ),
+            Self::Misconfigured => Error::new(
+                ErrorKind::Misconfigured,
+                "the store is not one plain server as its URL says; look at the URL",
+            ),
+            Self::Internal => Error::new(
+                ErrorKind::Internal,
+                "the store holds data under Tenure's keys that Tenure did not write",
+            ),
+            Self::Unclear => Error::unavailable("the store answered with an error that nobody knows", Outcome::Unknown),
+        }
+        .because(cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_refusal_has_its_verdict() {
+        use Verdict::{Denied, Internal, Later, Leave, Misconfigured, SendText, Unclear};
+        for (line, verdict) in [
+            ("NOSCRIPT No matching script. Please use EVAL.", SendText),
+            ("READONLY You can't write against a read only replica.", Leave),
+            (
+                "READONLY You can't write against a read only replica. script: 5c1c, on @user_script:3.",
+                Leave,
+            ),
+            ("LOADING Valkey is loading the dataset in memory", Leave),
+            (
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                Leave,
+            ),
+            (
+                "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                Later,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'. script: 5c1c, on @user_script:9.",
+                Later,
+            ),
+            ("CLUSTERDOWN The cluster is down", Later),
+            ("CLUSTERDOWN Hash slot not served", Later),
+            ("NOREPLICAS Not enough good replicas to write.", Later),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Later),
+            ("MISCONF Errors writing to the AOF file: No space left on device", Later),
+            ("ERR max number of clients reached", Later),
+            ("NOAUTH Authentication required.", Denied),
+            ("WRONGPASS invalid username-password pair or user is disabled.", Denied),
+            ("NOPERM User app has no permissions to run the 'hset' command", Denied),
+            ("NOPERM No permissions to access a key", Denied),
+            ("DENIED Redis is running in protected mode", Denied),
+            (
+                "ERR AUTH <password> called without any password configured for the default user.",
+                Denied,
+            ),
+            ("MOVED 3999 127.0.0.1:6381", Misconfigured),
+            ("ASK 3999 127.0.0.1:6381", Misconfigured),
+            ("CROSSSLOT Keys in request don't hash to the same slot", Misconfigured),
+            ("ERR DB index is out of range", Misconfigured),
+            (
+                "ERR unknown command 'EVALSHA', with args beginning with: ",
+                Misconfigured,
+            ),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+                Internal,
+            ),
+            (
+                "ERR user_script:7: attempt to index a nil value script: 5c1c, on @user_script:7.",
+                Internal,
+            ),
+            (
+                "ERR Error compiling script (new function): user_script:1: '=' expected",
+                Internal,
+            ),
+            ("ERR Protocol error: invalid bulk length", Unclear),
+            ("ERR value is not an integer or out of range", Unclear),
+            ("UNKILLABLE Sorry the script already executed write commands", Unclear),
+            ("EXECABORT Transaction discarded because of previous errors.", Unclear),
+            ("FUTURECODE something new", Unclear),
+            ("lorem ipsum", Unclear),
+            ("", Unclear),
+        ] {
+            let (code, detail) = line.split_once(' ').unwrap_or((line, ""));
+            assert_eq!(classify(code, detail), verdict, "{line}");
+        }
+    }
+
+    #[test]
+    fn only_the_unclear_may_have_changed_something() {
+        for verdict in [
+            Verdict::Leave,
+            Verdict::Later,
+            Verdict::Denied,
+            Verdict::Misconfigured,
+            Verdict::Internal,
+        ] {
+            assert_eq!(
+                verdict.into_error("why".into()).outcome(),
+                Outcome::Unchanged,
+                "{verdict:?}"
+            );
+        }
+        let unclear = Verdict::Unclear.into_error("why".into());
+        assert_eq!(
+            (unclear.kind(), unclear.outcome()),
+            (ErrorKind::Unavailable, Outcome::Unknown)
+        );
+        assert!(unclear.chain().ends_with(": why"));
+    }
+}

@@ -1,0 +1,442 @@
+//! The connection to one server: a handle that fails fast, over a supervisor that keeps one multiplexed connection up.
+//!
+//! While the server is away every call fails at once, with nothing changed: nothing is queued and nothing is replayed.
+//! Every call has a deadline of ours; three that pass in a row end the connection. Every reply carries the store's
+//! time, from which the not-after time of the next mutating call is made, so that a call its caller has given up on
+//! cannot take effect later. All work runs on the runtime that was current when the connection was opened: calls may
+//! come from any other, also from one whose threads are blocked.
+//!
+//! What it refuses to know: groups, members and everything else that is Tenure's. It carries scripts and commands.
+
+mod life;
+mod supervisor;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tenure_core::clock::{Clock, Mono, within};
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::store::Health;
+use tenure_core::time::StoreTime;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+
+use crate::address::Address;
+use crate::classify::Verdict;
+use crate::reply::{Malformed, Read, Reader};
+use crate::script::{Invocation, Lateness, Script};
+use life::{Failure, Life};
+
+/// How a connection behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionOptions {
+    /// How long one request may take before its outcome counts as unknown. Longer survives slower networks, and tells
+    /// later that the store is away.
+    pub request_timeout: Duration,
+    /// How long resolving, connecting and the first exchange may take together.
+    pub connect_timeout: Duration,
+    /// How long a connection may be idle before it is asked whether it still works. Shorter finds a dead one sooner.
+    pub ping_interval: Duration,
+    /// How many requests may be in flight; more fail at once. Bounds memory while the store is slow.
+    pub in_flight: usize,
+    /// Take the scripts' time from the key `tenure:test:now` (µs) and leave not-after times to the caller.
+    #[cfg(feature = "test-clock")]
+    #[doc(hidden)]
+    pub test_clock: bool,
+}
+
+impl Default for ConnectionOptions {
+    fn default() -> Self {
+        Self {
+            request_timeout: Duration::from_millis(500),
+            connect_timeout: Duration::from_secs(1),
+            ping_interval: Duration::from_secs(1),
+            in_flight: 4096,
+            #[cfg(feature = "test-clock")]
+            test_clock: false,
+        }
+    }
+}
+
+impl ConnectionOptions {
+    /// Whether the store's time is a test's.
+    pub(crate) fn on_test_clock(&self) -> bool {
+        #[cfg(feature = "test-clock")]
+        return self.test_clock;
+        #[cfg(not(feature = "test-clock"))]
+        false
+    }
+}
+
+/// A command that has to be allowed, on a key like those it is used on. Asked for at each connect, so that a missing
+/// permission shows there and not halfway through a script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// The command.
+    pub command: &'static str,
+    /// A key that it is used on.
+    pub key: &'static str,
+}
+
+/// A handle to a supervised connection. Clones share it; the last one to go closes it.
+#[derive(Clone)]
+pub struct Connection {
+    shared: Arc<Shared>,
+    _last: Arc<CloseOnDrop>,
+}
+
+/// What the handles and the supervisor share.
+struct Shared {
+    address: Address,
+    options: ConnectionOptions,
+    needs: Vec<Need>,
+    clock: Arc<dyn Clock>,
+    runtime: Handle,
+    state: RwLock<State>,
+    nonce: AtomicU64,
+    in_flight: Arc<Semaphore>,
+    closed: watch::Sender<bool>,
+    started: AtomicBool,
+}
+
+enum State {
+    Up(Arc<Life>),
+    Down {
+        kind: ErrorKind,
+        reason: String,
+        retry_after: Duration,
+    },
+}
+
+struct CloseOnDrop(std::sync::Weak<Shared>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.close();
+        }
+    }
+}
+
+impl Connection {
+    /// Makes a connection that comes up by itself, now or whenever the server is there. Must be called on a tokio
+    /// runtime with I/O and time, which it lives on from then on.
+    ///
+    /// # Errors
+    /// Only for the URL: `Unsupported` or `Misconfigured`. A server that is away is no error; calls fail until it is
+    /// there.
+    pub fn open(url: &str, options: ConnectionOptions, needs: Vec<Need>, clock: Arc<dyn Clock>) -> Result<Self> {
+        let address = Address::parse(url)?;
+        let runtime = Handle::try_current().map_err(|error| {
+            Error::new(
+                ErrorKind::Misconfigured,
+                "a store on Valkey has to be opened on a tokio runtime",
+            )
+            .because(error)
+        })?;
+        let shared = Arc::new(Shared {
+            nonce: AtomicU64::new(clock.entropy()),
+            in_flight: Arc::new(Semaphore::new(options.in_flight)),
+            closed: watch::Sender::new(false),
+            state: RwLock::new(State::Down {
+                kind: ErrorKind::Unavailable,
+                reason: "not connected yet".to_owned(),
+                retry_after: supervisor::FIRST_BACKOFF,
+            }),
+            started: AtomicBool::new(false),
+            address,
+            options,
+            needs,
+            clock,
+            runtime,
+        });
+        supervisor::start(&shared);
+        let last = Arc::new(CloseOnDrop(Arc::downgrade(&shared)));
+        Ok(Self { shared, _last: last })
+    }
+
+    /// The URL without its secrets.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        self.shared.address.place()
+    }
+
+    /// How it behaves.
+    #[must_use]
+    pub fn options(&self) -> &ConnectionOptions {
+        &self.shared.options
+    }
+
+    /// The clock it waits by.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared.clock
+    }
+
+    /// Whether it is connected and was answered lately. No I/O.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        match &*self.shared.read_state() {
+            State::Up(_) => Health::Up,
+            State::Down { reason, .. } => Health::Down { reason: reason.clone() },
+        }
+    }
+
+    /// Lets go of the server and stops trying. Calls after it fail with `Unavailable`.
+    pub fn close(&self) {
+        self.shared.close();
+    }
+
+    /// Waits until the connection is up or has failed for the first time; at most the connect timeout.
+    pub async fn first_try(&self) {
+        let tried = async {
+            while !self.shared.started.load(Ordering::Acquire) {
+                self.shared.clock.sleep(Duration::from_millis(2)).await;
+            }
+        };
+        within(&*self.shared.clock, self.shared.options.connect_timeout, tried).await;
+    }
+
+    /// Calls a script and reads what follows its nonce and time. The reading gets the store's time as well.
+    ///
+    /// # Errors
+    /// `TooLate` when the script refused (nothing changed); `Unavailable` with the outcome `Unchanged` when it was not
+    /// sent or refused, `Unknown` when its reply was lost, timed out or made no sense; `Denied`, `Misconfigured`,
+    /// `Internal`.
+    pub async fn call<T>(
+        &self,
+        script: &Arc<Script>,
+        invocation: Invocation,
+        read: impl FnOnce(&mut Reader, StoreTime) -> Read<T>,
+    ) -> Result<T> {
+        let life = self.shared.life()?;
+        let nonce = format!("{:x}", self.shared.nonce.fetch_add(1, Ordering::Relaxed));
+        let give_up = self.shared.clock.mono() + self.shared.options.request_timeout;
+        let work = exchange(
+            Arc::clone(&self.shared),
+            Arc::clone(&life),
+            Arc::clone(script),
+            invocation,
+            nonce.clone(),
+            give_up,
+        );
+        let (value, arrived) = self.run(&life, work).await?;
+        let opened = open_reply(value, &nonce).and_then(|(mut reader, now)| {
+            life.learn(now, arrived);
+            match reader.late {
+                true => Ok(None),
+                false => read(&mut reader.rest, now).map(Some),
+            }
+        });
+        match opened {
+            Ok(Some(read)) => Ok(read),
+            Ok(None) => Err(Error::too_late()),
+            Err(malformed) => Err(life.distrust(script.name(), malformed)),
+        }
+    }
+
+    /// Sends one plain command, for what needs no script: reads, and idempotent writes. Never a lone mutation of state
+    /// that others decide by.
+    ///
+    /// # Errors
+    /// Those of [`Connection::call`], without `TooLate`.
+    pub async fn command(&self, cmd: Cmd) -> Result<Value> {
+        let life = self.shared.life()?;
+        let work = {
+            let life = Arc::clone(&life);
+            async move { life.send(cmd).await }
+        };
+        let (value, _) = self.run(&life, work).await?;
+        Ok(value)
+    }
+
+    /// Asks the store's clock. With a test's clock: what the test set last.
+    ///
+    /// # Errors
+    /// Those of [`Connection::command`].
+    pub async fn time(&self) -> Result<StoreTime> {
+        let life = self.shared.life()?;
+        if self.shared.options.on_test_clock() {
+            let value = self.command(redis::cmd("GET").arg(TEST_NOW).to_owned()).await?;
+            let read = Reader::new(Value::Array(vec![value])).and_then(|mut reader| reader.maybe_number());
+            let micros = read.map_err(|malformed| life.distrust("GET", malformed))?;
+            return Ok(StoreTime::from_micros(micros.unwrap_or(0)));
+        }
+        let work = {
+            let life = Arc::clone(&life);
+            async move { life.send(redis::cmd("TIME")).await }
+        };
+        let (value, arrived) = self.run(&life, work).await?;
+        let now = life::read_time(value).map_err(|malformed| life.distrust("TIME", malformed))?;
+        life.learn(now, arrived);
+        Ok(now)
+    }
+
+    /// A number that is another for every connection to the server: whoever remembers what the server holds has to
+    /// forget it when this changes. `None` while there is none.
+    #[must_use]
+    pub fn life(&self) -> Option<u64> {
+        self.shared.life().ok().map(|life| life.number())
+    }
+
+    /// Runs work on our own runtime, bounded by the request timeout and by the requests in flight.
+    async fn run(
+        &self,
+        life: &Arc<Life>,
+        work: impl Future<Output = Result<Value, Failure>> + Send + 'static,
+    ) -> Result<(Value, Mono)> {
+        let shared = &self.shared;
+        let Ok(permit) = Arc::clone(&shared.in_flight).try_acquire_owned() else {
+            let message = format!(
+                "{} requests to the store are in flight already",
+                shared.options.in_flight
+            );
+            return Err(
+                Error::unavailable(message, Outcome::Unchanged).with_retry_after(shared.options.request_timeout)
+            );
+        };
+        let (clock, bound) = (Arc::clone(&shared.clock), shared.options.request_timeout);
+        let task = shared.runtime.spawn(async move {
+            let done = within(&*clock, bound, work).await;
+            drop(permit);
+            done.map(|done| done.map(|value| (value, clock.mono())))
+        });
+        match AbortOnDrop(task).join().await {
+            Some(Some(Ok(done))) => {
+                life.answered();
+                Ok(done)
+            }
+            Some(Some(Err(failure))) => Err(life.fail(failure)),
+            Some(None) => Err(life.timed_out(bound)),
+            None => Err(Error::unavailable(
+                "the runtime that the store was opened on has ended",
+                Outcome::Unknown,
+            )),
+        }
+    }
+}
+
+/// The key that holds a test's time.
+pub(crate) const TEST_NOW: &str = "tenure:test:now";
+
+/// Sends a script's call, and the script's text when the server does not know it.
+async fn exchange(
+    shared: Arc<Shared>,
+    life: Arc<Life>,
+    script: Arc<Script>,
+    invocation: Invocation,
+    nonce: String,
+    give_up: Mono,
+) -> Result<Value, Failure> {
+    let not_after = match invocation.lateness {
+        Lateness::Harmless => None,
+        Lateness::Refused(call) if shared.options.on_test_clock() => call.not_after,
+        Lateness::Refused(call) => {
+            let ours = life.store_time_at(give_up, &shared).await?;
+            Some(call.not_after.map_or(ours, |theirs| theirs.min(ours)))
+        }
+    };
+    match life.send(invocation.command(&script, false, &nonce, not_after)).await {
+        Err(Failure::Refused(Verdict::SendText, _)) => {
+            life.send(invocation.command(&script, true, &nonce, not_after)).await
+        }
+        done => done,
+    }
+}
+
+struct Opened {
+    late: bool,
+    rest: Reader,
+}
+
+/// Checks the nonce and takes the time off a reply.
+fn open_reply(value: Value, nonce: &str) -> Read<(Opened, StoreTime)> {
+    let mut reader = Reader::new(value)?;
+    if reader.text()? != nonce {
+        return Err(Malformed("the reply to another request".to_owned()));
+    }
+    let now = reader.time()?;
+    let late = match reader.text()?.as_str() {
+        "late" => true,
+        "ok" => false,
+        other => {
+            return Err(Malformed(format!(
+                "{:?} in place of ok or late",
+                other.chars().take(20).collect::<String>()
+            )));
+        }
+    };
+    Ok((Opened { late, rest: reader }, now))
+}
+
+/// A task that ends with whoever waits for it: a call that was dropped before it was sent is not sent.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> AbortOnDrop<T> {
+    async fn join(mut self) -> Option<T> {
+        (&mut self.0).await.ok()
+    }
+}
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Shared {
+    fn read_state(&self) -> std::sync::RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_state(&self, state: State) {
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// The connection, when there is one.
+    fn life(&self) -> Result<Arc<Life>> {
+        match &*self.read_state() {
+            State::Up(life) => Ok(Arc::clone(life)),
+            State::Down {
+                kind,
+                reason,
+                retry_after,
+            } => {
+                let message = format!("the store at {} is out of reach: {reason}", self.address.place());
+                Err(Error::new(*kind, message).with_retry_after(*retry_after))
+            }
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
+    fn close(&self) {
+        self.closed.send_replace(true);
+        let reason = "it was closed".to_owned();
+        let state = State::Down {
+            kind: ErrorKind::Unavailable,
+            reason,
+            retry_after: Duration::from_secs(1),
+        };
+        let before = std::mem::replace(&mut *self.state.write().unwrap_or_else(PoisonError::into_inner), state);
+        if let State::Up(life) = before {
+            life.end("the store was closed");
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("place", &self.place())
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}

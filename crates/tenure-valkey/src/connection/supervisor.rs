@@ -1,0 +1,244 @@
+//! Keeps one connection up: connects, watches, and connects anew with full-jitter backoff.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+use tenure_core::clock::{Clock, within};
+use tenure_core::error::{Error, ErrorKind, Outcome};
+use tokio::net::TcpStream;
+
+use super::life::{self, Failure, Life};
+use super::{Need, Shared, State};
+use crate::reply::{Malformed, Reader};
+
+/// The shortest bound of a backoff.
+pub(super) const FIRST_BACKOFF: Duration = Duration::from_millis(25);
+/// The longest bound of a backoff.
+const LAST_BACKOFF: Duration = Duration::from_secs(1);
+
+const PROBE: &str = include_str!("../scripts/probe.lua");
+
+/// Starts the supervisor on the connection's own runtime, and starts it again should it ever panic.
+pub(super) fn start(shared: &Arc<Shared>) {
+    let shared = Arc::clone(shared);
+    let runtime = shared.runtime.clone();
+    runtime.clone().spawn(async move {
+        while !shared.is_closed() {
+            if let Err(error) = runtime.spawn(supervise(Arc::clone(&shared))).await {
+                tracing::error!(place = shared.address.place(), %error, "the supervisor of the store's connection ended; starting it again");
+                shared.clock.sleep(LAST_BACKOFF).await;
+            }
+        }
+    });
+}
+
+async fn supervise(shared: Arc<Shared>) {
+    let mut failures = 0u32;
+    for number in 1u64.. {
+        if shared.is_closed() {
+            return;
+        }
+        let began = shared.clock.mono();
+        let reason = match connect(&shared, number).await {
+            Ok(life) => {
+                let reason = serve(&shared, &life).await;
+                // A connection that did not last is a failure like one that was refused.
+                if shared.clock.mono().since(began) > LAST_BACKOFF {
+                    failures = 0;
+                }
+                Error::unavailable(reason, Outcome::Unchanged)
+            }
+            Err(error) => error,
+        };
+        let backoff = backoff(failures);
+        failures = failures.saturating_add(1);
+        go_down(&shared, &reason, backoff);
+        shared.started.store(true, Ordering::Release);
+        shared.clock.sleep(full_jitter(&*shared.clock, backoff)).await;
+    }
+}
+
+/// Publishes the connection and watches it until it ends; tells why it did.
+async fn serve(shared: &Arc<Shared>, life: &Arc<Life>) -> String {
+    shared.set_state(State::Up(Arc::clone(life)));
+    if shared.is_closed() {
+        // `close` came between: it found nothing to end.
+        shared.close();
+    }
+    shared.started.store(true, Ordering::Release);
+    tracing::info!(place = shared.address.place(), "connected to the store");
+    tokio::select! {
+        why = life.until_ended() => why,
+        why = keep_asking(shared, life) => why,
+    }
+}
+
+/// Asks an idle connection whether it still works. Returns never; the end shows in [`Life::until_ended`].
+async fn keep_asking(shared: &Arc<Shared>, life: &Arc<Life>) -> String {
+    let interval = shared.options.ping_interval;
+    loop {
+        shared.clock.sleep(interval).await;
+        if shared.clock.mono().since(life.learnt_at()) < interval {
+            continue;
+        }
+        let bound = shared.options.request_timeout;
+        match within(&*shared.clock, bound, life.ask_time(shared)).await {
+            Some(Ok(())) => life.answered(),
+            Some(Err(Failure::Broken(why))) => life.end(&why),
+            Some(Err(Failure::Refused(verdict, words))) => {
+                tracing::debug!(?verdict, words, "the store refused to tell its time")
+            }
+            None => drop(life.timed_out(bound)),
+        }
+    }
+}
+
+fn go_down(shared: &Shared, reason: &Error, retry_after: Duration) {
+    if shared.is_closed() {
+        return;
+    }
+    let (kind, text) = (reason.kind(), reason.chain());
+    let news = match &*shared.read_state() {
+        State::Up(_) => true,
+        State::Down { reason, .. } => *reason != text,
+    };
+    if news {
+        tracing::warn!(
+            place = shared.address.place(),
+            reason = text,
+            "the store is out of reach"
+        );
+    }
+    shared.set_state(State::Down {
+        kind,
+        reason: text,
+        retry_after,
+    });
+}
+
+/// The bound of the wait after so many failures in a row: 25 ms, doubled each time, up to 1 s.
+fn backoff(failures: u32) -> Duration {
+    FIRST_BACKOFF.saturating_mul(1 << failures.min(10)).min(LAST_BACKOFF)
+}
+
+/// Anything from nothing to the bound, so that those who lost one server together do not come back together.
+fn full_jitter(clock: &dyn Clock, bound: Duration) -> Duration {
+    let nanos = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1);
+    Duration::from_nanos(clock.entropy() % nanos)
+}
+
+/// Resolves the name, connects, says who we are, asks the time, and looks whether we may do what we need.
+async fn connect(shared: &Arc<Shared>, number: u64) -> Result<Arc<Life>, Error> {
+    let bound = shared.options.connect_timeout;
+    let done = within(&*shared.clock, bound, establish(shared, number)).await;
+    done.unwrap_or_else(|| {
+        let bound = tenure_core::time::show_duration(bound);
+        Err(Error::unavailable(
+            format!("no connection within {bound}"),
+            Outcome::Unchanged,
+        ))
+    })
+}
+
+async fn establish(shared: &Arc<Shared>, number: u64) -> Result<Arc<Life>, Error> {
+    let unreachable = |error: std::io::Error| Error::unavailable("cannot connect", Outcome::Unchanged).because(error);
+    let stream = TcpStream::connect(shared.address.host_and_port())
+        .await
+        .map_err(unreachable)?;
+    // Without it a small request waits for the acknowledgement of the one before it.
+    stream.set_nodelay(true).map_err(unreachable)?;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    let (mut wire, driver) = MultiplexedConnection::new_with_config(shared.address.handshake(), stream, config)
+        .await
+        .map_err(|error| unsent(life::failure_of(&error)))?;
+    let driver = shared.runtime.spawn(driver).abort_handle();
+    let guard = AbortUnlessKept(Some(driver));
+    let value = life::send(&mut wire, redis::cmd("TIME")).await.map_err(unsent)?;
+    let arrived = shared.clock.mono();
+    let now = life::read_time(value).map_err(|malformed| unsent(Failure::Broken(malformed.to_string())))?;
+    probe(&mut wire, &shared.needs).await?;
+    Ok(Life::new(
+        number,
+        wire,
+        guard.keep(),
+        (now, arrived),
+        shared.options.ping_interval,
+    ))
+}
+
+/// Asks the server which of the needed commands this user may not run. Servers that cannot tell are believed.
+async fn probe(wire: &mut MultiplexedConnection, needs: &[Need]) -> Result<(), Error> {
+    if needs.is_empty() {
+        return Ok(());
+    }
+    let mut cmd = redis::cmd("EVAL");
+    cmd.arg(PROBE).arg(0);
+    for need in needs {
+        cmd.arg(need.command).arg(need.key);
+    }
+    let value = life::send(wire, cmd).await.map_err(unsent)?;
+    let denied = Reader::new(value)
+        .and_then(Reader::texts)
+        .map_err(|malformed: Malformed| unsent(Failure::Broken(malformed.to_string())))?;
+    if denied.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Denied,
+        format!("the user may not run: {}", denied.join(", ")),
+    ))
+}
+
+/// The error of a failure before anything of a caller's was sent.
+fn unsent(failure: Failure) -> Error {
+    match failure {
+        Failure::Broken(why) => {
+            Error::unavailable("the connection broke before it was up", Outcome::Unchanged).because(why)
+        }
+        refused @ Failure::Refused(..) => life::into_error(refused),
+    }
+}
+
+/// Ends the driver of a connection that did not come up.
+struct AbortUnlessKept(Option<tokio::task::AbortHandle>);
+
+impl AbortUnlessKept {
+    fn keep(mut self) -> tokio::task::AbortHandle {
+        self.0.take().expect("it is taken once, here")
+    }
+}
+
+impl Drop for AbortUnlessKept {
+    fn drop(&mut self) {
+        if let Some(driver) = self.0.take() {
+            driver.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::clock::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn the_backoff_grows_from_25_ms_to_1_s_and_is_jittered_in_full() {
+        assert_eq!(backoff(0), Duration::from_millis(25));
+        assert_eq!(backoff(1), Duration::from_millis(50));
+        assert_eq!(backoff(6), LAST_BACKOFF);
+        assert_eq!(backoff(u32::MAX), LAST_BACKOFF);
+        let clock = ManualClock::new(0, 3);
+        let drawn: Vec<_> = (0..1000).map(|_| full_jitter(&clock, LAST_BACKOFF)).collect();
+        assert!(drawn.iter().all(|wait| *wait < LAST_BACKOFF));
+        assert!(
+            drawn.iter().any(|wait| *wait < LAST_BACKOFF / 10)
+                && drawn.iter().any(|wait| *wait > LAST_BACKOFF * 9 / 10)
+        );
+    }
+}
