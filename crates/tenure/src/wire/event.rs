@@ -14,16 +14,32 @@ use tenure_core::store::{DEFAULT_PAGE, check_limit};
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct EventsQuery {
     /// Only events after this one (the `next` of the page before); from the oldest that is kept when not given.
-    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub after: Option<u64>,
     /// Only these types, separated by commas.
-    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub types: Option<String>,
     /// At most this many, 1 to 1,000; 100 when not given. Not for streams.
-    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub limit: Option<u32>,
     /// When there is nothing yet: wait this long for something to happen, at most 30,000. Not for streams.
-    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub wait_ms: Option<u64>,
 }
 
@@ -37,8 +53,17 @@ impl EventsQuery {
         if let Some(wait) = self.wait_ms.filter(|wait| *wait > longest) {
             return Err(Error::invalid(format!("the wait_ms {wait} is above {longest}")));
         }
-        let kinds: Result<Vec<_>> = self.types.iter().flat_map(|types| types.split(',')).map(EventKind::parse).collect();
-        Ok(EventQuery { after: self.after.map(EventId), limit: check_limit(self.limit.unwrap_or(DEFAULT_PAGE))?, kinds: kinds? })
+        let kinds: Result<Vec<_>> = self
+            .types
+            .iter()
+            .flat_map(|types| types.split(','))
+            .map(EventKind::parse)
+            .collect();
+        Ok(EventQuery {
+            after: self.after.map(EventId),
+            limit: check_limit(self.limit.unwrap_or(DEFAULT_PAGE))?,
+            kinds: kinds?,
+        })
     }
 }
 
@@ -57,7 +82,11 @@ pub struct EventsPage {
 
 impl From<EventPage> for EventsPage {
     fn from(page: EventPage) -> Self {
-        Self { events: page.events, next: page.last.to_string(), missed: page.missed }
+        Self {
+            events: page.events,
+            next: page.last.to_string(),
+            missed: page.missed,
+        }
     }
 }
 
@@ -68,9 +97,16 @@ impl EventsPage {
     /// `Internal` when `next` is not the number of an event.
     pub fn page(self) -> Result<EventPage> {
         let last = self.next.parse().map_err(|_| {
-            Error::new(tenure_core::ErrorKind::Internal, format!("the daemon's next event {:?} is no number", super::shorten(&self.next)))
+            Error::new(
+                tenure_core::ErrorKind::Internal,
+                format!("the daemon's next event {:?} is no number", super::shorten(&self.next)),
+            )
         })?;
-        Ok(EventPage { events: self.events, last: EventId(last), missed: self.missed })
+        Ok(EventPage {
+            events: self.events,
+            last: EventId(last),
+            missed: self.missed,
+        })
     }
 }
 

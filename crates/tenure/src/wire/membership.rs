@@ -7,7 +7,7 @@ use tenure_core::error::Result;
 use tenure_core::id::{MemberId, TenureId, Term};
 use tenure_core::membership::{self as core, BeatReply, EndReason, Holdings, Join, Joined, Labels};
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
-use tenure_core::time::StoreTime;
+use tenure_core::time::{StoreTime, micros};
 use tenure_core::timing::DEFAULT_TTL;
 
 use super::ms;
@@ -32,7 +32,11 @@ pub struct JoinRequest {
 impl From<JoinRequest> for Join {
     fn from(request: JoinRequest) -> Self {
         let ttl = request.ttl_ms.map_or(DEFAULT_TTL, Duration::from_millis);
-        Self { member: request.member, ttl, labels: request.labels }
+        Self {
+            member: request.member,
+            ttl,
+            labels: request.labels,
+        }
     }
 }
 
@@ -112,6 +116,8 @@ pub struct Member {
     pub ttl_ms: u64,
     /// How long it lasts without a beat; 0 when it is not alive.
     pub expires_in_ms: u64,
+    /// The same in microseconds, the resolution of the store's clock.
+    pub expires_in_us: u64,
     /// When the tenure began.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub joined_at: StoreTime,
@@ -135,6 +141,7 @@ impl From<core::Member> for Member {
             alive: member.alive,
             ttl_ms: ms(member.ttl),
             expires_in_ms: ms(member.expires_in),
+            expires_in_us: micros(member.expires_in),
             last_beat_at: member.last_beat_at,
             labels: member.labels,
             holdings: member.holdings,
@@ -149,7 +156,7 @@ impl From<Member> for core::Member {
             tenure: member.tenure,
             alive: member.alive,
             ttl: Duration::from_millis(member.ttl_ms),
-            expires_in: Duration::from_millis(member.expires_in_ms),
+            expires_in: Duration::from_micros(member.expires_in_us),
             last_beat_at: member.last_beat_at,
             labels: member.labels,
             holdings: member.holdings,
@@ -170,7 +177,10 @@ pub struct MembersPage {
 
 impl From<Page<core::Member>> for MembersPage {
     fn from(page: Page<core::Member>) -> Self {
-        Self { members: page.items.into_iter().map(Into::into).collect(), next: page.next }
+        Self {
+            members: page.items.into_iter().map(Into::into).collect(),
+            next: page.next,
+        }
     }
 }
 
@@ -181,10 +191,18 @@ impl From<Page<core::Member>> for MembersPage {
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct PageQuery {
     /// The `next` of the page before.
-    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub after: Option<String>,
     /// At most this many, 1 to 1,000; 100 when not given.
-    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub limit: Option<u32>,
 }
 
@@ -232,7 +250,10 @@ pub struct BeatItem {
 
 impl From<BeatItem> for core::Beat {
     fn from(item: BeatItem) -> Self {
-        Self { tenure: item.tenure, ttl: item.ttl_ms.map(Duration::from_millis) }
+        Self {
+            tenure: item.tenure,
+            ttl: item.ttl_ms.map(Duration::from_millis),
+        }
     }
 }
 
@@ -286,7 +307,12 @@ impl BeatResult {
             BeatReply::Ended(reason) => (BeatStatus::Ended, None, Some(reason)),
             BeatReply::Unknown => (BeatStatus::Unknown, None, None),
         };
-        Self { tenure, status, expires_in_ms, reason }
+        Self {
+            tenure,
+            status,
+            expires_in_ms,
+            reason,
+        }
     }
 
     /// What it means to a Rust caller. A `renewed` without a time counts as just expired, an `ended` without a reason
@@ -294,9 +320,9 @@ impl BeatResult {
     #[must_use]
     pub fn reply(&self) -> BeatReply {
         match (self.status, self.reason) {
-            (BeatStatus::Renewed, _) => {
-                BeatReply::Renewed { expires_in: Duration::from_millis(self.expires_in_ms.unwrap_or(0)) }
-            }
+            (BeatStatus::Renewed, _) => BeatReply::Renewed {
+                expires_in: Duration::from_millis(self.expires_in_ms.unwrap_or(0)),
+            },
             (BeatStatus::Ended, Some(reason)) => BeatReply::Ended(reason),
             _ => BeatReply::Unknown,
         }

@@ -15,12 +15,13 @@ mod sweep;
 
 pub use event::{EventShape, EventsPage, EventsQuery, Gap};
 pub use membership::{
-    BeatItem, BeatRequest, BeatResult, BeatStatus, BeatsAnswer, BeatsRequest, EndQuery, HoldingsShape, JoinAnswer, JoinRequest,
-    Member, MembersPage, PageQuery, Renewed,
+    BeatItem, BeatRequest, BeatResult, BeatStatus, BeatsAnswer, BeatsRequest, EndQuery, HoldingsShape, JoinAnswer,
+    JoinRequest, Member, MembersPage, PageQuery, Renewed,
 };
 pub use problem::{Code, PROBLEM_JSON, Problem};
 pub use registry::{
-    Claim, ClaimAnswer, ClaimRequest, ClaimResult, ClaimWord, ClaimsAnswer, ClaimsPage, ClaimsQuery, ClaimsRequest, ReleaseQuery,
+    Claim, ClaimAnswer, ClaimRequest, ClaimResult, ClaimWord, ClaimsAnswer, ClaimsPage, ClaimsQuery, ClaimsRequest,
+    ReleaseQuery,
 };
 pub use status::{FindingShape, Findings, GroupsPage, LoopState, Now, Readiness, ServerStatus, StoreState, Watched};
 pub use sweep::{Brake, Doomed, Eviction, GroupState, SweepAnswer, SweepRequest, Unsettled};
@@ -89,7 +90,9 @@ where
             if text.is_empty() {
                 return Ok(None);
             }
-            text.parse().map(Some).map_err(|error| E::custom(format!("{:?}: {error}", shorten(text))))
+            text.parse()
+                .map(Some)
+                .map_err(|error| E::custom(format!("{:?}: {error}", shorten(text))))
         }
     }
     deserializer.deserialize_str(Given(PhantomData))

@@ -240,7 +240,11 @@ impl From<&Error> for Problem {
         let code = Code::of(error);
         // The causes of what is not the caller's fault help whoever has to repair it; those of the caller's own
         // mistakes would only tell about our insides.
-        let detail = if code.status() >= 500 { error.chain() } else { error.message().to_owned() };
+        let detail = if code.status() >= 500 {
+            error.chain()
+        } else {
+            error.message().to_owned()
+        };
         let mut problem = Self::new(code, detail);
         if let ErrorKind::Ended(reason) = error.kind() {
             problem.reason = Some(reason);

@@ -40,7 +40,11 @@ pub struct ClaimsRequest {
 /// What `if_absent` means to a store.
 #[must_use]
 pub(crate) fn mode(if_absent: bool) -> ClaimMode {
-    if if_absent { ClaimMode::IfAbsent } else { ClaimMode::Take }
+    if if_absent {
+        ClaimMode::IfAbsent
+    } else {
+        ClaimMode::Take
+    }
 }
 
 impl ClaimRequest {
@@ -124,7 +128,12 @@ impl ClaimResult {
             ClaimOutcome::Moved { from } => (ClaimWord::Moved, Some(from), None),
             ClaimOutcome::Held { by } => (ClaimWord::Held, None, Some(by)),
         };
-        Self { key, outcome, from, held_by }
+        Self {
+            key,
+            outcome,
+            from,
+            held_by,
+        }
     }
 
     /// What it means to a Rust caller; `None` when a part is missing.
@@ -166,13 +175,23 @@ pub struct Claim {
 
 impl From<core::Claim> for Claim {
     fn from(claim: core::Claim) -> Self {
-        Self { key: claim.key, owner: claim.owner, tenure: claim.tenure, alive: claim.alive }
+        Self {
+            key: claim.key,
+            owner: claim.owner,
+            tenure: claim.tenure,
+            alive: claim.alive,
+        }
     }
 }
 
 impl From<Claim> for core::Claim {
     fn from(claim: Claim) -> Self {
-        Self { key: claim.key, owner: claim.owner, tenure: claim.tenure, alive: claim.alive }
+        Self {
+            key: claim.key,
+            owner: claim.owner,
+            tenure: claim.tenure,
+            alive: claim.alive,
+        }
     }
 }
 
@@ -189,7 +208,10 @@ pub struct ClaimsPage {
 
 impl From<Page<core::Claim>> for ClaimsPage {
     fn from(page: Page<core::Claim>) -> Self {
-        Self { claims: page.items.into_iter().map(Into::into).collect(), next: page.next }
+        Self {
+            claims: page.items.into_iter().map(Into::into).collect(),
+            next: page.next,
+        }
     }
 }
 
@@ -200,14 +222,26 @@ impl From<Page<core::Claim>> for ClaimsPage {
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct ClaimsQuery {
     /// Only of this member.
-    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub owner: Option<MemberId>,
     /// The `next` of the page before.
-    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub after: Option<String>,
     /// At most this many, 1 to 1,000; 100 when not given.
-    #[serde(default, deserialize_with = "super::if_given", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub limit: Option<u32>,
 }
 
@@ -217,7 +251,10 @@ impl ClaimsQuery {
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.
     pub fn request(self) -> Result<(Option<MemberId>, PageRequest)> {
-        Ok((self.owner, PageRequest::new(self.after, self.limit.unwrap_or(DEFAULT_PAGE))?))
+        Ok((
+            self.owner,
+            PageRequest::new(self.after, self.limit.unwrap_or(DEFAULT_PAGE))?,
+        ))
     }
 }
 

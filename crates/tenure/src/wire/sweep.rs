@@ -53,13 +53,23 @@ pub struct Brake {
 
 impl From<brake::Brake> for Brake {
     fn from(brake: brake::Brake) -> Self {
-        Self { since: brake.since, until: brake.until, lapsed: brake.lapsed, present: brake.present }
+        Self {
+            since: brake.since,
+            until: brake.until,
+            lapsed: brake.lapsed,
+            present: brake.present,
+        }
     }
 }
 
 impl From<Brake> for brake::Brake {
     fn from(brake: Brake) -> Self {
-        Self { since: brake.since, until: brake.until, lapsed: brake.lapsed, present: brake.present }
+        Self {
+            since: brake.since,
+            until: brake.until,
+            lapsed: brake.lapsed,
+            present: brake.present,
+        }
     }
 }
 
@@ -137,11 +147,23 @@ impl SweepAnswer {
             dry_run,
             ended: report.ended,
             evicted_total,
-            evicted: report.evicted.into_iter().map(|e| Eviction { tenure: e.tenure, claims: e.claims }).collect(),
+            evicted: report
+                .evicted
+                .into_iter()
+                .map(|e| Eviction {
+                    tenure: e.tenure,
+                    claims: e.claims,
+                })
+                .collect(),
             doomed: report
                 .doomed
                 .into_iter()
-                .map(|d| Doomed { tenure: d.tenure, reason: d.reason, holdings: d.holdings, braked: d.braked })
+                .map(|d| Doomed {
+                    tenure: d.tenure,
+                    reason: d.reason,
+                    holdings: d.holdings,
+                    braked: d.braked,
+                })
                 .collect(),
             braked: report.braked.map(Into::into),
             next_release_in_ms: report.next_release_in.map(ms_up),
@@ -153,11 +175,23 @@ impl From<SweepAnswer> for SweepReport {
     fn from(answer: SweepAnswer) -> Self {
         Self {
             ended: answer.ended,
-            evicted: answer.evicted.into_iter().map(|e| core::Eviction { tenure: e.tenure, claims: e.claims }).collect(),
+            evicted: answer
+                .evicted
+                .into_iter()
+                .map(|e| core::Eviction {
+                    tenure: e.tenure,
+                    claims: e.claims,
+                })
+                .collect(),
             doomed: answer
                 .doomed
                 .into_iter()
-                .map(|d| core::Doomed { tenure: d.tenure, reason: d.reason, holdings: d.holdings, braked: d.braked })
+                .map(|d| core::Doomed {
+                    tenure: d.tenure,
+                    reason: d.reason,
+                    holdings: d.holdings,
+                    braked: d.braked,
+                })
                 .collect(),
             braked: answer.braked.map(Into::into),
             next_release_in: answer.next_release_in_ms.map(Duration::from_millis),
@@ -216,7 +250,10 @@ impl GroupState {
             as_of: status.as_of,
             members: status.members,
             settled: status.unsettled.is_none(),
-            unsettled: status.unsettled.map(|u| Unsettled { cause: u.cause, until: u.until }),
+            unsettled: status.unsettled.map(|u| Unsettled {
+                cause: u.cause,
+                until: u.until,
+            }),
             brake: status.brake.map(Into::into),
             resumed_at: status.resumed_at,
             gap_ms: ms(status.gap),
@@ -236,7 +273,10 @@ impl From<GroupState> for GroupStatus {
             members: state.members,
             gap: Duration::from_micros(state.gap_us),
             resumed_at: state.resumed_at,
-            unsettled: state.unsettled.map(|u| core::Unsettled { cause: u.cause, until: u.until }),
+            unsettled: state.unsettled.map(|u| core::Unsettled {
+                cause: u.cause,
+                until: u.until,
+            }),
             brake: state.brake.map(Into::into),
             next_due: state.next_due,
             next_release: state.next_release,

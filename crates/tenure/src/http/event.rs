@@ -1,0 +1,35 @@
+//! Events over HTTP.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tenure_core::error::Result;
+use tenure_core::event::{EventId, EventKind, EventLog, EventPage, EventQuery};
+use tenure_core::id::Group;
+
+use super::HttpStore;
+use crate::wire::{EventsPage, MAX_EVENT_WAIT, ms_up};
+
+#[async_trait]
+impl EventLog for HttpStore {
+    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
+        let (limit, after) = (query.limit.to_string(), query.after.map(|after| after.to_string()));
+        let kinds: Vec<_> = query.kinds.iter().copied().map(EventKind::as_str).collect();
+        let kinds = kinds.join(",");
+        let mut pairs = vec![("limit", limit.as_str())];
+        pairs.extend(after.as_deref().map(|after| ("after", after)));
+        pairs.extend((!kinds.is_empty()).then_some(("types", kinds.as_str())));
+        let request = self.read(&["v1", "groups", group.as_str(), "events"]).query(&pairs);
+        self.send(request).await?.json::<EventsPage>()?.page()
+    }
+
+    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
+        let patience = patience.min(MAX_EVENT_WAIT);
+        let (after, wait) = (after.to_string(), ms_up(patience).to_string());
+        let request = self
+            .read(&["v1", "groups", group.as_str(), "events"])
+            .query(&[("after", after.as_str()), ("limit", "1"), ("wait_ms", wait.as_str())])
+            .patience(patience + self.inner.settings.request_timeout);
+        self.send(request).await.map(drop)
+    }
+}

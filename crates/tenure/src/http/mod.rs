@@ -1,0 +1,179 @@
+//! A daemon as one more store: every operation is a request of its HTTP surface.
+//!
+//! Requests run on a runtime that is given at construction, so that a blocked user runtime cannot starve beats (the
+//! connections live there, too). Each has an outer deadline, and a mutating one tells the daemon until when it may take
+//! effect (`Tenure-Not-After`): what its caller has given up on does not happen later. A request whose connection broke
+//! is sent again, once and at once, only when that is harmless: reads and beats.
+//!
+//! It does not sweep (the daemon does), queues nothing, and replays nothing that could act twice.
+
+mod anchor;
+mod event;
+mod membership;
+mod registry;
+mod request;
+mod store;
+mod sweep;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::{Client, Url};
+use tenure_core::clock::Clock;
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::store::Health;
+use tokio::runtime::Handle;
+
+use self::anchor::Anchor;
+
+/// How a client talks to its daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// After this long the outcome of a request counts as unknown. Must leave room for the daemon's own timeout towards
+    /// its store.
+    pub request_timeout: Duration,
+    /// How long setting up a connection may take; part of the above.
+    pub connect_timeout: Duration,
+    /// How long a whole sweep may take.
+    pub sweep_timeout: Duration,
+    /// How long an idle connection is kept; shorter than the daemon keeps it (30 s), so that a request rarely meets a
+    /// connection that is being closed.
+    pub idle_timeout: Duration,
+}
+
+impl Default for HttpSettings {
+    fn default() -> Self {
+        Self {
+            request_timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_millis(500),
+            sweep_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(20),
+        }
+    }
+}
+
+/// A store behind a daemon.
+pub struct HttpStore {
+    inner: Arc<Inner>,
+}
+
+/// What requests in flight share with the store.
+struct Inner {
+    base: Url,
+    client: Client,
+    runtime: Handle,
+    clock: Arc<dyn Clock>,
+    settings: HttpSettings,
+    anchor: Mutex<Option<Anchor>>,
+    down: Mutex<Option<String>>,
+    timeouts_in_a_row: AtomicU32,
+    closed: AtomicBool,
+}
+
+impl fmt::Debug for HttpStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpStore")
+            .field("base", &self.inner.base.as_str())
+            .finish_non_exhaustive()
+    }
+}
+
+impl HttpStore {
+    /// A client of the daemon at `url` (`http://host:port`, with a path when the daemon is served below one). Does no
+    /// I/O; the first request connects. Its requests run on `runtime`.
+    ///
+    /// # Errors
+    /// `Misconfigured` for a URL that is not `http://`, has credentials, a query or a fragment.
+    pub fn new(url: &str, clock: Arc<dyn Clock>, runtime: Handle, settings: HttpSettings) -> Result<Self> {
+        let base = base_url(url)?;
+        let client = Client::builder()
+            .connect_timeout(settings.connect_timeout)
+            .pool_idle_timeout(settings.idle_timeout)
+            .tcp_nodelay(true)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| Error::new(ErrorKind::Misconfigured, "the HTTP client cannot be set up").because(error))?;
+        let inner = Inner {
+            base,
+            client,
+            runtime,
+            clock,
+            settings,
+            anchor: Mutex::new(None),
+            down: Mutex::new(None),
+            timeouts_in_a_row: AtomicU32::new(0),
+            closed: AtomicBool::new(false),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+}
+
+/// Reads the base URL; it always ends with a slash, so that a path prefix survives.
+fn base_url(url: &str) -> Result<Url> {
+    let bad = |why: &str| {
+        Error::new(
+            ErrorKind::Misconfigured,
+            format!("the store URL {why}; write http://HOST:PORT, like http://127.0.0.1:7717"),
+        )
+    };
+    // The URL itself stays out of the messages: it may carry a password.
+    let mut base = Url::parse(url).map_err(|error| bad("cannot be read").because(error))?;
+    match base.scheme() {
+        "http" => {}
+        "https" => return Err(bad("asks for https, which this version does not speak")),
+        _ => return Err(bad("is not an http:// URL")),
+    }
+    if !base.username().is_empty() || base.password().is_some() {
+        return Err(bad("has credentials, which this version does not send"));
+    }
+    if base.query().is_some() || base.fragment().is_some() {
+        return Err(bad("has a query or a fragment"));
+    }
+    if !base.path().ends_with('/') {
+        base.set_path(&format!("{}/", base.path()));
+    }
+    Ok(base)
+}
+
+impl Inner {
+    /// The daemon answered, with whatever.
+    fn heard(&self) {
+        self.timeouts_in_a_row.store(0, Ordering::Relaxed);
+    }
+
+    /// A single timeout may be bad luck; two in a row are an outage.
+    fn timed_out(&self) {
+        if self.timeouts_in_a_row.fetch_add(1, Ordering::Relaxed) >= 1 {
+            self.set_down(Some(format!("no answer within {:?}", self.settings.request_timeout)));
+        }
+    }
+
+    fn set_down(&self, reason: Option<String>) {
+        let mut down = self.down.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&*down, &reason) {
+            (None, Some(reason)) => tracing::warn!(daemon = %self.base, %reason, "the daemon cannot be reached"),
+            (Some(_), None) => tracing::info!(daemon = %self.base, "the daemon answers again"),
+            _ => {}
+        }
+        *down = reason;
+    }
+
+    fn health(&self) -> Health {
+        if self.closed.load(Ordering::Relaxed) {
+            return Health::Down {
+                reason: "closed".to_owned(),
+            };
+        }
+        match &*self.down.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(reason) => Health::Down { reason: reason.clone() },
+            None => Health::Up,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+//! One request: its deadline, its not-after, its single retry, and what its answer means.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::{Method, Response, StatusCode, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenure_core::clock::{Mono, within};
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::store::Call;
+use tenure_core::time::StoreTime;
+
+use super::anchor::Anchor;
+use super::{HttpStore, Inner};
+use crate::heart::run_on;
+use crate::wire::{NOT_AFTER, Now, PROBLEM_JSON, Problem, STORE_TIME};
+
+/// A request that is being put together.
+pub(super) struct Request {
+    method: Method,
+    url: Result<Url>,
+    body: Option<Result<Vec<u8>>>,
+    effect: Effect,
+    patience: Duration,
+}
+
+/// What sending it twice, or too late, would do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// Nothing: it reads, or it is a beat.
+    Harmless,
+    /// It changes something, within these limits.
+    Mutates(Call),
+}
+
+/// An answer: its headers and its body, which is already read.
+pub(super) struct Answer {
+    pub(super) headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// `Internal` when it is not what this version understands.
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.body).map_err(|error| {
+            Error::new(
+                ErrorKind::Internal,
+                "the daemon's answer is not what this version understands",
+            )
+            .because(error)
+        })
+    }
+}
+
+impl HttpStore {
+    /// A request that changes nothing.
+    pub(super) fn read(&self, path: &[&str]) -> Request {
+        self.request(Method::GET, path, Effect::Harmless)
+    }
+
+    /// A beat: it extends only what is alive, so that sending it again is harmless.
+    pub(super) fn harmless(&self, method: Method, path: &[&str]) -> Request {
+        self.request(method, path, Effect::Harmless)
+    }
+
+    /// A request that changes something.
+    pub(super) fn mutate(&self, method: Method, path: &[&str], call: Call) -> Request {
+        self.request(method, path, Effect::Mutates(call))
+    }
+
+    fn request(&self, method: Method, path: &[&str], effect: Effect) -> Request {
+        Request {
+            method,
+            url: self.inner.url(path),
+            body: None,
+            effect,
+            patience: self.inner.settings.request_timeout,
+        }
+    }
+
+    /// Sends a request on the client's runtime and reads its answer.
+    ///
+    /// # Errors
+    /// What the daemon answered, or `Unavailable` with whether the request may have taken effect.
+    pub(super) async fn send(&self, request: Request) -> Result<Answer> {
+        let inner = Arc::clone(&self.inner);
+        run_on(&self.inner.runtime, async move { inner.send(request).await }).await?
+    }
+}
+
+impl Request {
+    /// Adds query parameters.
+    pub(super) fn query(mut self, pairs: &[(&str, &str)]) -> Self {
+        if let Ok(url) = &mut self.url
+            && !pairs.is_empty()
+        {
+            url.query_pairs_mut().extend_pairs(pairs);
+        }
+        self
+    }
+
+    /// Adds a body.
+    pub(super) fn json(mut self, body: &impl Serialize) -> Self {
+        let bytes = serde_json::to_vec(body)
+            .map_err(|error| Error::new(ErrorKind::Internal, "a request cannot be written as JSON").because(error));
+        self.body = Some(bytes);
+        self
+    }
+
+    /// Waits longer (or shorter) than usual.
+    pub(super) fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+}
+
+/// A request that is ready to go.
+struct Ready {
+    method: Method,
+    url: Url,
+    body: Option<Vec<u8>>,
+}
+
+impl Inner {
+    fn url(&self, path: &[&str]) -> Result<Url> {
+        let mut url = self.base.clone();
+        for segment in path {
+            // A URL treats these as "here" and "up", however they are written.
+            if matches!(*segment, "." | "..") {
+                return Err(Error::invalid(format!(
+                    "the name {segment:?} cannot be part of a URL; use another one over HTTP"
+                )));
+            }
+        }
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        Ok(url)
+    }
+
+    async fn send(&self, request: Request) -> Result<Answer> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::unavailable("this client is closed", Outcome::Unchanged));
+        }
+        let give_up = self.clock.mono() + request.patience;
+        let body = request.body.transpose()?;
+        let ready = Ready {
+            method: request.method,
+            url: request.url?,
+            body,
+        };
+        let (sent, mutates) = match request.effect {
+            Effect::Harmless => (
+                within(&*self.clock, request.patience, self.harmless(&ready)).await,
+                false,
+            ),
+            Effect::Mutates(call) => (
+                within(&*self.clock, request.patience, self.mutating(&ready, call, give_up)).await,
+                true,
+            ),
+        };
+        match sent {
+            Some(answer) => answer,
+            None => {
+                self.timed_out();
+                let outcome = if mutates { Outcome::Unknown } else { Outcome::Unchanged };
+                let waited = request.patience.as_millis();
+                Err(Error::unavailable(
+                    format!("{} did not answer within {waited} ms", self.base),
+                    outcome,
+                ))
+            }
+        }
+    }
+
+    /// Sends it, and once more when the connection broke under it.
+    async fn harmless(&self, ready: &Ready) -> Result<Answer> {
+        match self.once(ready, None).await {
+            Err(Failed::Broken(_)) => self
+                .once(ready, None)
+                .await
+                .map_err(|failed| failed.into_error(Outcome::Unchanged)),
+            other => other.map_err(|failed| failed.into_error(Outcome::Unchanged)),
+        }
+    }
+
+    /// Sends it with a not-after. When that turns out to be too early although the caller is still there (the store's
+    /// clock was set forward), it certainly changed nothing, and is sent again with what was learnt.
+    async fn mutating(&self, ready: &Ready, call: Call, give_up: Mono) -> Result<Answer> {
+        let mine = self.anchored().await?.at(give_up);
+        let not_after = call.not_after.map_or(mine, |theirs| theirs.min(mine));
+        let first = self
+            .once(ready, Some(not_after))
+            .await
+            .map_err(|failed| failed.into_error(Outcome::Unknown));
+        match first {
+            Err(error) if error.kind() == ErrorKind::TooLate && call.not_after.is_none_or(|theirs| mine < theirs) => {
+                self.ask_now().await?;
+                let mine = self.anchored().await?.at(give_up);
+                let not_after = call.not_after.map_or(mine, |theirs| theirs.min(mine));
+                self.once(ready, Some(not_after))
+                    .await
+                    .map_err(|failed| failed.into_error(Outcome::Unknown))
+            }
+            other => other,
+        }
+    }
+
+    /// Where the store's clock is; asks when that is not known or long ago.
+    async fn anchored(&self) -> Result<Anchor> {
+        let known = *self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.filter(|anchor| anchor.is_fresh(self.clock.mono())) {
+            Some(anchor) => Ok(anchor),
+            None => self.ask_now().await,
+        }
+    }
+
+    async fn ask_now(&self) -> Result<Anchor> {
+        let ready = Ready {
+            method: Method::GET,
+            url: self.url(&["v1", "now"])?,
+            body: None,
+        };
+        let now: Now = self.harmless(&ready).await?.json()?;
+        Ok(self.learn(now.now))
+    }
+
+    fn learn(&self, store_time: StoreTime) -> Anchor {
+        let anchor = Anchor {
+            store_time,
+            arrived: self.clock.mono(),
+        };
+        *self.anchor.lock().unwrap_or_else(PoisonError::into_inner) = Some(anchor);
+        anchor
+    }
+
+    async fn once(&self, ready: &Ready, not_after: Option<StoreTime>) -> Result<Answer, Failed> {
+        let mut request = self.client.request(ready.method.clone(), ready.url.clone());
+        if let Some(at) = not_after {
+            request = request.header(NOT_AFTER, at.to_string());
+        }
+        if let Some(body) = &ready.body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
+        }
+        let response = request.send().await.map_err(|error| self.failed(error))?;
+        self.heard();
+        let told = response
+            .headers()
+            .get(STORE_TIME)
+            .and_then(|at| at.to_str().ok())
+            .and_then(|at| at.parse().ok());
+        if let Some(store_time) = told {
+            self.learn(store_time);
+        }
+        self.understand(response).await
+    }
+
+    async fn understand(&self, response: Response) -> Result<Answer, Failed> {
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.bytes().await.map_err(|error| self.failed(error))?.to_vec();
+        if status.is_success() {
+            self.set_down(None);
+            return Ok(Answer { headers, body });
+        }
+        let is_problem = headers
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(PROBLEM_JSON.as_bytes()));
+        let problem = if is_problem {
+            serde_json::from_slice::<Problem>(&body).ok()
+        } else {
+            None
+        };
+        let error = problem.map_or_else(|| stranger(status, &headers), Problem::into_error);
+        match error.kind() {
+            ErrorKind::Unavailable => self.set_down(Some(error.message().to_owned())),
+            _ => self.set_down(None),
+        }
+        Err(Failed::Answered(error))
+    }
+
+    fn failed(&self, error: reqwest::Error) -> Failed {
+        // Without the URL, which is in our own message already.
+        let error = error.without_url();
+        if error.is_timeout() && !error.is_connect() {
+            self.timed_out();
+        } else {
+            let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            self.set_down(Some(cause));
+        }
+        let message = format!("{} cannot be reached", self.base);
+        if error.is_connect() {
+            Failed::NotSent(message, error)
+        } else {
+            Failed::Broken((message, error))
+        }
+    }
+}
+
+/// Why a request has no good answer.
+enum Failed {
+    /// The daemon (or something in between) said so.
+    Answered(Error),
+    /// There was no connection: nothing was sent.
+    NotSent(String, reqwest::Error),
+    /// The connection broke with the request under way.
+    Broken((String, reqwest::Error)),
+}
+
+impl Failed {
+    /// `broken` is the outcome of a request that may have arrived.
+    fn into_error(self, broken: Outcome) -> Error {
+        match self {
+            Self::Answered(error) => error,
+            Self::NotSent(message, cause) => Error::unavailable(message, Outcome::Unchanged).because(cause),
+            Self::Broken((message, cause)) => Error::unavailable(message, broken).because(cause),
+        }
+    }
+}
+
+/// An error that no Tenure daemon wrote: a proxy in between, or another server altogether.
+fn stranger(status: StatusCode, headers: &HeaderMap) -> Error {
+    if status.is_server_error() {
+        let error = Error::unavailable(
+            format!("something between here and the daemon answered {status}"),
+            Outcome::Unknown,
+        );
+        let after = headers
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.parse().ok());
+        return match after {
+            Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),
+            None => error,
+        };
+    }
+    let kind = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Denied,
+        _ => ErrorKind::Misconfigured,
+    };
+    Error::new(
+        kind,
+        format!("the answer {status} is not from a Tenure daemon; check the host, port and path of the store URL"),
+    )
+}
