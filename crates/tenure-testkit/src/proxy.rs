@@ -77,11 +77,25 @@ pub struct Counts {
     pub held: u64,
 }
 
-/// The mode, and how often [`Proxy::release`] was called: what is held since before that is let go.
+/// The mode and its history, in numbers: who looks late must not miss a mode that has come and gone.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weather {
     mode: Mode,
+    /// How often the mode has changed.
+    changes: u64,
+    /// How often connections were to be cut.
+    cuts: u64,
+    /// How often what was held was let go.
     releases: u64,
+}
+
+impl Weather {
+    fn turn(&mut self, order: &Order) {
+        self.changes += u64::from(order.mode != self.mode);
+        self.cuts += u64::from(order.mode.cuts());
+        self.releases += u64::from(order.release);
+        self.mode = order.mode;
+    }
 }
 
 /// What all connections share.
@@ -100,8 +114,8 @@ impl Shared {
 
 /// A change for the proxy's thread, and where it says that it is in force.
 struct Order {
-    change: fn(&mut Weather, Mode),
     mode: Mode,
+    release: bool,
     done: blocking::Sender<Result<()>>,
 }
 
@@ -183,7 +197,7 @@ impl Proxy {
     /// When the listener can't be opened again after [`Mode::Refuse`].
     #[track_caller]
     pub fn set(&self, mode: Mode) {
-        self.order(mode, |weather, mode| weather.mode = mode);
+        self.order(mode, false);
     }
 
     /// Delivers all that is held, in order, and lets everything pass from now on.
@@ -192,18 +206,15 @@ impl Proxy {
     /// As [`Proxy::set`].
     #[track_caller]
     pub fn release(&self) {
-        self.order(Mode::Pass, |weather, mode| {
-            weather.mode = mode;
-            weather.releases += 1;
-        });
+        self.order(Mode::Pass, true);
     }
 
     #[track_caller]
-    fn order(&self, mode: Mode, change: fn(&mut Weather, Mode)) {
+    fn order(&self, mode: Mode, release: bool) {
         let (done, answer) = blocking::channel();
         let orders = self.orders.as_ref().expect("orders are taken until the drop");
         assert!(
-            orders.send(Order { change, mode, done }).is_ok(),
+            orders.send(Order { mode, release, done }).is_ok(),
             "the proxy's thread has panicked"
         );
         must(answer.recv().context("the proxy's thread has panicked").flatten());
@@ -269,7 +280,8 @@ async fn serve(
             }
             Ok(client) = accept(listener.as_ref()) => {
                 shared.count(|counts| counts.accepted += 1);
-                tokio::spawn(connection::run(client, Arc::clone(&shared)));
+                let born = *shared.weather.borrow();
+                tokio::spawn(connection::run(client, born, Arc::clone(&shared)));
             }
         }
     }
@@ -286,7 +298,7 @@ async fn apply(
     } else if listener.is_none() {
         *listener = Some(TcpListener::bind(addr).await.context("listen again")?);
     }
-    weather.send_modify(|weather| (order.change)(weather, order.mode));
+    weather.send_modify(|weather| weather.turn(order));
     Ok(())
 }
 

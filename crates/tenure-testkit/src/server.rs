@@ -1,7 +1,8 @@
 //! A child process under a test's control: started, paused, killed, started again.
 //!
-//! The process leads a process group of its own, so that killing it takes its children along, and a guard (a shell
-//! blocked on a pipe from us) kills that group when we die without running our destructors.
+//! The process leads a process group of its own. A guard in the same group, a shell blocked on a pipe from us, kills the
+//! group when we die without running our destructors. As long as the guard is not reaped, the group's number can't pass
+//! to somebody else, so that killing the group is safe even after its leader has ended.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -19,6 +20,9 @@ use crate::wait::POLL;
 
 /// Lines of its log that a process may say when it fails.
 const TAIL: usize = 40;
+/// How long [`Process::pause`] watches for a standstill. One whose child was stopped between fork and exec never shows
+/// it, though it does stand still.
+const STILL: Duration = Duration::from_secs(1);
 
 /// A running (or stopped, and restartable) child process with a temporary directory of its own.
 ///
@@ -108,32 +112,33 @@ impl Process {
         Ok(())
     }
 
-    /// Kills the process group with SIGKILL and reaps it. Does nothing when it is not running.
+    /// Kills the process group with SIGKILL, what its leader may have left behind included. Does nothing when there is
+    /// none.
     pub fn kill(&self) {
         let Some(mut running) = self.lock().take() else {
             return;
         };
-        // The guard goes first: once the child is reaped its pid may belong to somebody else.
-        end_guard(&mut running.guard);
-        // A failure means that the process is gone already, which is what was asked for.
+        // A failure means that all of it is gone already, which is what was asked for.
         let _ = kill_process_group(Pid::from_child(&running.child), Signal::KILL);
         let _ = running.child.wait();
+        let _ = running.guard.wait();
     }
 
-    /// Asks the process to end (SIGTERM, to the process alone) and waits until it has.
+    /// Asks the process to end (SIGTERM, to the process alone) and waits until it has. Children that it leaves behind
+    /// are killed with the handle, not here: whether it cleans up is for the test to see.
     ///
     /// # Errors
     /// When it is not running or still runs after `within`; it is left running then.
     pub fn terminate(&self, within: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
-        self.signal(Signal::CONT)?; // a stopped process would not see the request
+        self.resume()?; // a paused one would not see the request
         self.wait(within)
     }
 
-    /// Waits until the process ends by itself.
+    /// Waits until the process ends by itself. Its status can be asked for again until it is restarted or killed.
     ///
     /// # Errors
-    /// When it is not running or still runs after `within`.
+    /// When it was killed or still runs after `within`.
     pub fn wait(&self, within: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + within;
         loop {
@@ -156,9 +161,9 @@ impl Process {
     /// # Errors
     /// When it is not running.
     pub fn pause(&self) -> Result<()> {
-        let pid = self.pid().with_context(|| format!("{} is not running", self.name))?;
-        self.signal_group(Signal::STOP)?;
-        while !stands_still(pid) {
+        let pid = self.group(Signal::STOP)?;
+        let deadline = Instant::now() + STILL;
+        while !stands_still(pid) && Instant::now() < deadline {
             thread::sleep(POLL);
         }
         Ok(())
@@ -169,7 +174,7 @@ impl Process {
     /// # Errors
     /// When it is not running.
     pub fn resume(&self) -> Result<()> {
-        self.signal_group(Signal::CONT)
+        self.group(Signal::CONT).map(drop)
     }
 
     /// Sends a signal to the process (not to its group).
@@ -177,35 +182,30 @@ impl Process {
     /// # Errors
     /// When it is not running.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let running = self.lock();
-        let child = &running
-            .as_ref()
-            .with_context(|| format!("{} is not running", self.name))?
-            .child;
-        kill_process(Pid::from_child(child), signal).with_context(|| format!("signal {}", self.name))
+        self.send(|pid| kill_process(pid, signal)).map(drop)
     }
 
-    fn signal_group(&self, signal: Signal) -> Result<()> {
-        let running = self.lock();
-        let child = &running
-            .as_ref()
-            .with_context(|| format!("{} is not running", self.name))?
-            .child;
-        kill_process_group(Pid::from_child(child), signal).with_context(|| format!("signal {}", self.name))
+    fn group(&self, signal: Signal) -> Result<u32> {
+        self.send(|group| kill_process_group(group, signal))
+    }
+
+    fn send(&self, send: impl FnOnce(Pid) -> rustix::io::Result<()>) -> Result<u32> {
+        let mut slot = self.lock();
+        let child = alive(slot.as_mut()).with_context(|| format!("{} is not running", self.name))?;
+        send(Pid::from_child(child)).with_context(|| format!("signal {}", self.name))?;
+        Ok(child.id())
     }
 
     /// Whether the process runs (a paused one does).
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.lock()
-            .as_mut()
-            .is_some_and(|running| matches!(running.child.try_wait(), Ok(None)))
+        self.pid().is_some()
     }
 
     /// The process' id while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.lock().as_ref().map(|running| running.child.id())
+        alive(self.lock().as_mut()).map(|child| child.id())
     }
 
     /// The process' directory, removed with the handle.
@@ -234,12 +234,7 @@ impl Process {
     fn try_wait(&self) -> Result<Option<ExitStatus>> {
         let mut slot = self.lock();
         let running = slot.as_mut().with_context(|| format!("{} is not running", self.name))?;
-        let status = running.child.try_wait()?;
-        if status.is_some() {
-            end_guard(&mut running.guard);
-            *slot = None;
-        }
-        Ok(status)
+        Ok(running.child.try_wait()?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
@@ -256,27 +251,27 @@ impl Drop for Process {
     }
 }
 
-/// A shell that waits for our end of its stdin to close, which the system does when we die in whatever way, and then
-/// kills the group. It has a group of its own, or what kills us might kill it first.
+/// The leader, unless it has ended.
+fn alive(running: Option<&mut Running>) -> Option<&Child> {
+    let child = &mut running?.child;
+    matches!(child.try_wait(), Ok(None)).then_some(child)
+}
+
+/// A shell in `group` that waits for our end of its stdin to close, which the system does when we die in whatever way,
+/// and then kills the group. If the group is stopped then, the system wakes it with a SIGHUP, which must not end it.
 fn guard(group: u32) -> Result<Child> {
     Command::new("sh")
         .args([
             "-c",
-            r#"read -r _; kill -s KILL -- "-$1""#,
+            r#"trap "" HUP INT TERM; read -r _; kill -s KILL 0"#,
             "tenure-test-guard",
-            &group.to_string(),
         ])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .process_group(0)
+        .process_group(i32::try_from(group).context("a process group's number")?)
         .spawn()
         .context("start the guard")
-}
-
-fn end_guard(guard: &mut Child) {
-    let _ = guard.kill();
-    let _ = guard.wait();
 }
 
 /// Whether the system says that the process is stopped. Without `/proc` the signal is taken at its word.

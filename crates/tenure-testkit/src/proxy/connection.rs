@@ -72,14 +72,14 @@ impl Drop for Parcel {
     }
 }
 
-/// Relays one client's connection until it ends by itself or is cut.
-pub(super) async fn run(mut client: TcpStream, shared: Arc<Shared>) {
+/// Relays the connection of a client that came in the weather of `born`, until it ends by itself or is cut.
+pub(super) async fn run(mut client: TcpStream, born: Weather, shared: Arc<Shared>) {
     shared.count(|counts| counts.open += 1);
     let mut weather = shared.weather.clone();
     let mut upstream = None;
     let end = tokio::select! {
         biased;
-        _ = weather.wait_for(|weather| weather.mode.cuts()) => Err(Cut),
+        _ = weather.wait_for(|weather| weather.mode.cuts() || weather.cuts > born.cuts) => Err(Cut),
         end = relay(&mut client, &mut upstream, &shared) => end,
     };
     if end.is_err() {
@@ -109,9 +109,9 @@ async fn relay(client: &mut TcpStream, upstream: &mut Option<TcpStream>, shared:
 
 /// The server isn't there: its client is told so, except across a black hole.
 async fn refuse(from_client: ReadHalf<'_>, shared: &Arc<Shared>) -> Result<(), Cut> {
-    let mode = shared.weather.borrow().mode;
-    match mode {
-        Mode::BlackHole => Err(swallow(from_client, 0, mode, shared).await),
+    let now = *shared.weather.borrow();
+    match now.mode {
+        Mode::BlackHole => Err(swallow(from_client, 0, now, shared).await),
         _ => Err(Cut),
     }
 }
@@ -140,17 +140,17 @@ async fn take_in(
             Err(_) if direction == Direction::Requests => 0,
             Err(_) => return Err(Cut),
         };
-        let Weather { mode, releases } = *shared.weather.borrow();
+        let now = *shared.weather.borrow();
         let mut parcel = Parcel::new(&buffer[..size], shared);
         // What follows something that is held must not overtake it.
-        let behind = held_since == Some(releases);
-        match direction.flow(mode) {
+        let behind = held_since == Some(now.releases);
+        match direction.flow(now.mode) {
             Flow::Swallow if !behind => {
                 drop(parcel);
-                return Err(swallow(from, size, mode, shared).await);
+                return Err(swallow(from, size, now, shared).await);
             }
             Flow::Delay(delay) => parcel.due = Some(Instant::now() + delay),
-            Flow::Hold => held_since = Some(releases),
+            Flow::Hold => held_since = Some(now.releases),
             Flow::Pass | Flow::Swallow => {}
         }
         parcel.held_since = held_since;
@@ -162,7 +162,7 @@ async fn take_in(
 }
 
 /// Reads and forgets, until the mode changes; the stream has a hole then and can only be cut.
-async fn swallow(mut from: ReadHalf<'_>, first: usize, mode: Mode, shared: &Arc<Shared>) -> Cut {
+async fn swallow(mut from: ReadHalf<'_>, first: usize, since: Weather, shared: &Arc<Shared>) -> Cut {
     let mut weather = shared.weather.clone();
     let mut buffer = vec![0; CHUNK];
     let mut size = first;
@@ -170,7 +170,7 @@ async fn swallow(mut from: ReadHalf<'_>, first: usize, mode: Mode, shared: &Arc<
     loop {
         shared.count(|counts| counts.swallowed += size as u64);
         tokio::select! {
-            _ = weather.wait_for(|weather| weather.mode != mode) => return Cut,
+            _ = weather.wait_for(|weather| weather.changes > since.changes) => return Cut,
             read = from.read(&mut buffer), if !ended => {
                 size = read.unwrap_or(0);
                 ended = size == 0;

@@ -73,15 +73,25 @@ fn dropping_kills_the_children_too() {
 
 #[test]
 fn terminate_lets_it_say_goodbye_even_when_paused() {
-    let process = shell("trap 'echo bye; exit 7' TERM; touch ready; while :; do sleep 0.01; done");
+    let process = shell("trap 'echo bye; exit 7' TERM; sleep 60 & touch ready; wait");
     process.wait_ready(SOON, || file_exists(&process, "ready")).unwrap();
     process.pause().unwrap();
-    // The whole group sleeps; SIGTERM goes to the leader, whose child has to wake up as well.
-    process.resume().unwrap();
     let status = process.terminate(SOON).unwrap();
     assert_eq!(status.code(), Some(7));
     assert!(process.log().contains("bye"));
     assert!(process.pid().is_none());
+    assert!(process.pause().is_err());
+}
+
+#[test]
+fn what_it_leaves_behind_is_killed_with_the_handle() {
+    let process = shell("sleep 60 & echo $! > child");
+    assert!(process.wait(SOON).unwrap().success());
+    let child = fs::read_to_string(process.dir().join("child")).unwrap();
+    let child: u32 = child.trim().parse().unwrap();
+    assert!(is_alive(child));
+    drop(process);
+    crate::wait::until("the child is dead", SOON, || !is_alive(child));
 }
 
 #[test]
