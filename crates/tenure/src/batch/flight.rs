@@ -8,6 +8,7 @@ use tenure_core::id::Group;
 use tenure_core::membership::{Beat, BeatReply, Beaten};
 
 use super::{Beated, Inner, Waiter};
+use crate::error_copy::copy_of;
 use crate::meters;
 
 /// Counts as under way until it is dropped, however that happens: an abandoned caller must not block its group.
@@ -75,7 +76,7 @@ impl Flight {
             }
             Err(error) => {
                 for waiter in batch {
-                    drop(waiter.answer.send(Err(copy(&error))));
+                    drop(waiter.answer.send(Err(copy_of(&error))));
                 }
             }
         }
@@ -95,18 +96,6 @@ impl Flight {
 
 fn short_answer() -> Error {
     Error::new(ErrorKind::Internal, "the store answered fewer beats than it was asked")
-}
-
-/// The same error once more, for everyone who waited for it; its causes become part of the sentence.
-fn copy(error: &Error) -> Error {
-    let copy = match error.kind() {
-        ErrorKind::Unavailable => Error::unavailable(error.chain(), error.outcome()),
-        kind => Error::new(kind, error.chain()),
-    };
-    match error.retry_after() {
-        Some(after) => copy.with_retry_after(after),
-        None => copy,
-    }
 }
 
 fn count(done: &Result<Beaten>, beats: usize) {

@@ -1,0 +1,125 @@
+//! Stores by URL.
+//!
+//! | URL | store |
+//! |---|---|
+//! | `memory:` | everything in this process, gone with it; for trying things out |
+//! | `sqlite:PATH` | one file, owned by one process |
+//! | `valkey://HOST:PORT/DB`, `redis://…` | a Valkey or Redis server |
+//! | `http://HOST:PORT` | a daemon |
+//!
+//! A SQLite file has one owning process. Opening a file that another process owns talks to that process instead, when it
+//! has recorded an HTTP address, and fails with its name otherwise.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::memory::MemoryStore;
+use tenure_core::store::{Store, StoreOptions};
+
+/// The schemes there are, for messages.
+const SCHEMES: &str = "memory:, sqlite:PATH, valkey://HOST:PORT, redis://HOST:PORT and http://HOST:PORT";
+
+/// How to open a store.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    /// What all processes that share the store must agree on. A daemon has its own and ignores these.
+    pub store: StoreOptions,
+    /// Local time and chance.
+    pub clock: Arc<dyn Clock>,
+    /// After this long the outcome of a request counts as unknown; the store's own default when `None`.
+    pub request_timeout: Option<Duration>,
+    /// Where this process itself answers HTTP, recorded in a SQLite file that it comes to own, so that others can find
+    /// it.
+    pub http_address: Option<String>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            store: StoreOptions::default(),
+            clock: SystemClock::shared(),
+            request_timeout: None,
+            http_address: None,
+        }
+    }
+}
+
+/// Opens the store at a URL. Call it on the runtime on which the store is to be used: connections live there.
+///
+/// # Errors
+/// `Misconfigured` for a URL that names no store of this version, or a file that another process owns; `Unavailable`
+/// when the store cannot be reached.
+pub async fn open_store(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(misconfigured(format!(
+            "the store URL has no scheme; there are {SCHEMES}"
+        )));
+    };
+    match scheme {
+        "memory" if rest.is_empty() => Ok(MemoryStore::new(options.store.clone(), Arc::clone(&options.clock))),
+        "memory" => Err(misconfigured("write memory: alone; it has no address".to_owned())),
+        "sqlite" => open_sqlite(rest, options).await,
+        "valkey" | "redis" => open_valkey(url, options).await,
+        "http" => open_http(url, options),
+        "https" | "rediss" | "valkeys" | "redis-cluster" | "redis-sentinel" | "valkey-cluster" | "valkey-sentinel" => {
+            Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{scheme}:// is not in this version; there are {SCHEMES}"),
+            ))
+        }
+        // Only the scheme is shown: the rest may carry a password.
+        _ => {
+            let shown: String = scheme.chars().take(32).collect();
+            Err(misconfigured(format!(
+                "{shown:?} is not a scheme of a store; there are {SCHEMES}"
+            )))
+        }
+    }
+}
+
+fn misconfigured(message: String) -> Error {
+    Error::new(ErrorKind::Misconfigured, message)
+}
+
+#[cfg(not(all(feature = "http", feature = "sqlite", feature = "valkey")))]
+fn left_out(what: &str, feature: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("this program was built without {what}; enable the feature `{feature}`"),
+    )
+}
+
+#[cfg(feature = "http")]
+fn open_http(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
+    use crate::http::{HttpSettings, HttpStore};
+    let defaults = HttpSettings::default();
+    let request_timeout = options.request_timeout.unwrap_or(defaults.request_timeout);
+    let connect_timeout = defaults.connect_timeout.min(request_timeout);
+    let settings = HttpSettings {
+        request_timeout,
+        connect_timeout,
+        ..defaults
+    };
+    let runtime = tokio::runtime::Handle::current();
+    Ok(Arc::new(HttpStore::new(
+        url,
+        Arc::clone(&options.clock),
+        runtime,
+        settings,
+    )?))
+}
+
+#[cfg(not(feature = "http"))]
+fn open_http(_: &str, _: &OpenOptions) -> Result<Arc<dyn Store>> {
+    Err(left_out("the HTTP client", "http"))
+}
+
+async fn open_sqlite(_path: &str, _options: &OpenOptions) -> Result<Arc<dyn Store>> {
+    Err(Error::new(ErrorKind::Unsupported, "sqlite: is in the making"))
+}
+
+async fn open_valkey(_url: &str, _options: &OpenOptions) -> Result<Arc<dyn Store>> {
+    Err(Error::new(ErrorKind::Unsupported, "valkey:// is in the making"))
+}

@@ -1,0 +1,246 @@
+//! What the handle of a membership, its beats and its registries share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure_core::clock::Mono;
+use tenure_core::error::{Error, Result};
+use tenure_core::id::{Group, MemberId, RegistryName, TenureId};
+use tenure_core::membership::{EndReason, Join, Joined};
+use tenure_core::store::Call;
+use tenure_core::timing::Timing;
+use tenure_core::verdict::{Trust, Verdict};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{MembershipStatus, Phase};
+use crate::client::Context;
+use crate::registry::Remembered;
+use crate::store_clock::StoreClock;
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) context: Context,
+    pub(crate) group: Group,
+    pub(super) join: Join,
+    pub(super) timing: Timing,
+    pub(super) progress_within: Option<Duration>,
+    /// When the user last told of progress, in nanoseconds of trust time.
+    progress_at: AtomicU64,
+    state: Mutex<State>,
+    pub(super) status: watch::Sender<MembershipStatus>,
+    /// Beat now: a failed act hinted that the tenure is over, or progress was made while paused.
+    pub(crate) poke: Notify,
+    /// Some claims are held under an earlier tenure.
+    pub(crate) reassert: Notify,
+    /// Cancelled to leave.
+    pub(super) stop: CancellationToken,
+    pub(super) store_clock: StoreClock,
+    pub(crate) registries: Mutex<BTreeMap<RegistryName, Arc<Remembered>>>,
+}
+
+struct State {
+    tenure: TenureId,
+    trust: Trust,
+    /// Why the store said that this tenure is over, if it did.
+    ended: Option<EndReason>,
+    lost: CancellationToken,
+}
+
+impl Shared {
+    pub(super) fn new(
+        context: Context,
+        group: Group,
+        join: Join,
+        timing: Timing,
+        progress_within: Option<Duration>,
+        joined: &Joined,
+        sent_at: Mono,
+    ) -> Self {
+        let status = MembershipStatus {
+            tenure: joined.tenure.clone(),
+            verdict: Verdict::Held,
+            phase: Phase::Beating,
+            failed_in_a_row: 0,
+            rejoins: 0,
+            pauses: 0,
+            panics: 0,
+            last_error: None,
+        };
+        let shared = Self {
+            progress_at: AtomicU64::new(nanos(context.clock.mono())),
+            context,
+            group,
+            join,
+            timing,
+            progress_within,
+            state: Mutex::new(State {
+                tenure: joined.tenure.clone(),
+                trust: Trust::begin(sent_at, timing),
+                ended: None,
+                lost: CancellationToken::new(),
+            }),
+            status: watch::Sender::new(status),
+            poke: Notify::new(),
+            reassert: Notify::new(),
+            stop: CancellationToken::new(),
+            store_clock: StoreClock::default(),
+            registries: Mutex::default(),
+        };
+        shared.store_clock.observe(&*shared.context.clock, joined.as_of);
+        shared
+    }
+
+    pub(crate) fn member(&self) -> &MemberId {
+        &self.join.member
+    }
+
+    pub(crate) fn tenure(&self) -> TenureId {
+        self.state().tenure.clone()
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.state().trust.verdict(self.now())
+    }
+
+    pub(super) fn valid_until(&self) -> Mono {
+        self.state().trust.valid_until()
+    }
+
+    pub(super) fn changes_in(&self, now: Mono) -> Duration {
+        self.state().trust.changes_in(now)
+    }
+
+    pub(super) fn lost(&self) -> CancellationToken {
+        self.state().lost.clone()
+    }
+
+    /// The tenure to act under.
+    ///
+    /// # Errors
+    /// `Ended` when the store has said that it is over. An uncertain one may act: the store checks it in the same step.
+    pub(crate) fn acting_tenure(&self) -> Result<TenureId> {
+        let state = self.state();
+        match state.ended {
+            None => Ok(state.tenure.clone()),
+            Some(reason) => Err(Error::ended(&state.tenure, reason)),
+        }
+    }
+
+    /// The limits of a call that is given up after `patience`.
+    pub(crate) fn call(&self, patience: Duration) -> Call {
+        self.store_clock.call(&*self.context.clock, patience)
+    }
+
+    /// A beat or join that was sent at `sent_at` was confirmed. What happened after it was sent is not covered by it.
+    pub(super) fn confirm(&self, sent_at: Mono, doubted_at: Option<Mono>) {
+        let mut state = self.state();
+        state.trust.confirm(sent_at);
+        if doubted_at.is_some_and(|at| sent_at < at) {
+            state.trust.doubt();
+        }
+    }
+
+    pub(super) fn doubt(&self) {
+        self.state().trust.doubt();
+    }
+
+    /// The store said that the tenure is over, or we are about to say so.
+    pub(super) fn end(&self, reason: EndReason) {
+        let mut state = self.state();
+        state.trust.end();
+        state.ended.get_or_insert(reason);
+        state.lost.cancel();
+    }
+
+    /// A new tenure begins.
+    pub(super) fn begin(&self, joined: &Joined, sent_at: Mono) {
+        let mut state = self.state();
+        state.lost.cancel();
+        *state = State {
+            tenure: joined.tenure.clone(),
+            trust: Trust::begin(sent_at, self.timing),
+            ended: None,
+            lost: CancellationToken::new(),
+        };
+    }
+
+    /// Publishes what changed since the last time, writes transitions to the log, and cancels the token of a tenure
+    /// that is lost.
+    pub(super) fn publish(&self, change: impl FnOnce(&mut MembershipStatus)) {
+        let (tenure, verdict) = {
+            let mut state = self.state();
+            let verdict = state.trust.verdict(self.now());
+            if verdict == Verdict::Lost {
+                state.lost.cancel();
+            } else if state.lost.is_cancelled() {
+                // Confirmed after all, before anyone could take over: whoever asks from now on gets a fresh token.
+                state.lost = CancellationToken::new();
+            }
+            (state.tenure.clone(), verdict)
+        };
+        self.status.send_if_modified(|status| {
+            let before = status.clone();
+            status.tenure = tenure;
+            status.verdict = verdict;
+            change(status);
+            if before.verdict != verdict {
+                self.log_verdict(&before, status);
+            }
+            before != *status
+        });
+    }
+
+    fn log_verdict(&self, before: &MembershipStatus, after: &MembershipStatus) {
+        let (group, tenure) = (&self.group, &after.tenure);
+        let error = after.last_error.as_deref().unwrap_or("none");
+        match after.verdict {
+            Verdict::Held => tracing::info!(%group, %tenure, was = ?before.verdict, "held: confirmed again"),
+            Verdict::Uncertain => tracing::warn!(%group, %tenure, error, "uncertain: not confirmed in time"),
+            // Leaving on purpose is no loss.
+            Verdict::Lost if self.stop.is_cancelled() => {}
+            Verdict::Lost => tracing::warn!(%group, %tenure, error, "lost"),
+        }
+    }
+
+    pub(super) fn note_progress(&self) {
+        self.progress_at.fetch_max(nanos(self.now()), Ordering::Relaxed);
+        if self.status.borrow().phase == Phase::Paused {
+            self.poke.notify_one();
+        }
+    }
+
+    /// Whether the user's work has stood still for too long to go on beating.
+    pub(super) fn stands_still(&self, now: Mono) -> bool {
+        let at = Mono::from_origin(Duration::from_nanos(self.progress_at.load(Ordering::Relaxed)));
+        self.progress_within.is_some_and(|within| now.since(at) > within)
+    }
+
+    /// Completes once the membership is over.
+    pub(crate) async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+
+    pub(crate) fn forget_store_time(&self) {
+        self.store_clock.forget();
+    }
+
+    /// How long to wait after something failed that is not urgent.
+    pub(crate) fn pace(&self) -> Duration {
+        self.timing.interval / 4
+    }
+
+    pub(crate) fn now(&self) -> Mono {
+        self.context.clock.mono()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn nanos(at: Mono) -> u64 {
+    u64::try_from(at.since_origin().as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,298 @@
+//! The janitor: ends what lapsed and releases what the ended held, in every process that uses a store without a daemon.
+//!
+//! It needs no election. Any number of sweepers may run on one store: each step is atomic there, and each holding is
+//! released by exactly one of them. A sweeper keeps three promises of its own: it ticks every group often enough that
+//! its own silence is never taken for a gap; it sleeps until the earliest due time instead of polling; and it loses or
+//! doubles no count when a reply is lost (it reads the events of its own pass back). An error of the store ends the pass
+//! and declares nobody dead.
+
+mod journal;
+mod visit;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+use tenure_core::clock::{Clock, Mono, jitter, within};
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::id::Group;
+use tenure_core::store::Store;
+
+use crate::loops::{FLOOR, LoopBody, LoopSettings, Loops, Turn};
+use crate::membership::in_time;
+use crate::meters;
+use visit::{Visit, Work};
+
+/// The name of the loop.
+pub const JANITOR: &str = "janitor";
+
+/// How the janitor runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SweeperSettings {
+    /// The longest time between two passes over a group. Ticks and due times make it far more often in practice; this
+    /// is what remains when there is nothing to do.
+    pub interval: Duration,
+    /// How often the store is asked which groups it has. Shorter finds groups of other processes sooner.
+    pub discover: Duration,
+    /// How often a group without members is ticked.
+    pub idle_tick: Duration,
+    /// How many groups are worked on at once. More keeps small groups prompt beside busy ones.
+    pub at_once: usize,
+    /// How long one visit to a group may take before the others get their turn.
+    pub slice: Duration,
+    /// After this long the outcome of a step counts as unknown.
+    pub give_up: Duration,
+}
+
+impl Default for SweeperSettings {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(60),
+            discover: Duration::from_millis(1_500),
+            idle_tick: Duration::from_secs(2),
+            at_once: 8,
+            slice: Duration::from_millis(100),
+            give_up: Duration::from_secs(2),
+        }
+    }
+}
+
+impl SweeperSettings {
+    fn check(&self) -> Result<()> {
+        let shortest = self
+            .interval
+            .min(self.discover)
+            .min(self.idle_tick)
+            .min(self.slice)
+            .min(self.give_up);
+        if shortest < FLOOR || self.at_once == 0 {
+            return Err(Error::invalid(format!(
+                "the durations of the janitor must be at least {FLOOR:?} and at_once at least 1: {self:?}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The janitor of one process. Cheap to clone; it runs for as long as a clone is held, or until its loops are shut down.
+#[derive(Clone)]
+pub struct Sweeper {
+    inner: Arc<Inner>,
+    loops: Loops,
+}
+
+/// What the handle, the loop and the visits share.
+struct Inner {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    settings: SweeperSettings,
+    /// Makes the names of this sweeper's passes unlike anybody's.
+    name: u64,
+    passes: AtomicU64,
+    groups: Mutex<BTreeMap<Group, Entry>>,
+}
+
+/// A group that is swept.
+struct Entry {
+    /// When to visit it next.
+    due_at: Mono,
+    /// When it was last named, by the store or by this process. One that nobody names is forgotten.
+    named_at: Mono,
+    /// Locked for a whole visit; its own lock, so that a panic in one visit costs no other group anything.
+    work: Arc<tokio::sync::Mutex<Work>>,
+}
+
+impl fmt::Debug for Sweeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sweeper")
+            .field("settings", &self.inner.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sweeper {
+    /// Starts the janitor of a store whose `steps()` are there.
+    ///
+    /// # Errors
+    /// `Unsupported` for a store that a daemon sweeps, `Invalid` for settings that cannot work, or when `loops` has a
+    /// janitor already.
+    pub fn start(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        settings: SweeperSettings,
+        loops: &Loops,
+    ) -> Result<Self> {
+        settings.check()?;
+        if store.steps().is_none() {
+            return Err(Error::new(ErrorKind::Unsupported, "this store is swept by its daemon"));
+        }
+        let turn_at_least = settings.idle_tick.min(settings.interval);
+        let name = clock.entropy();
+        let inner = Arc::new(Inner {
+            store,
+            clock,
+            settings,
+            name,
+            passes: AtomicU64::new(0),
+            groups: Mutex::default(),
+        });
+        let body = Arc::clone(&inner);
+        loops.start(LoopSettings::new(JANITOR, turn_at_least), move || {
+            Janitor::new(Arc::clone(&body))
+        })?;
+        Ok(Self {
+            inner,
+            loops: loops.clone(),
+        })
+    }
+
+    /// This process serves the group now: visit it without waiting to discover it.
+    pub fn touch(&self, group: &Group) {
+        self.inner.name_group(group, true);
+        self.loops.wake(JANITOR);
+    }
+
+    /// The groups it visits.
+    #[must_use]
+    pub fn groups(&self) -> Vec<Group> {
+        self.inner.groups().keys().cloned().collect()
+    }
+}
+
+impl Inner {
+    fn name_group(&self, group: &Group, now_due: bool) {
+        let now = self.clock.mono();
+        let mut groups = self.groups();
+        let entry = groups.entry(group.clone()).or_insert_with(|| Entry {
+            due_at: now,
+            named_at: now,
+            work: Arc::default(),
+        });
+        entry.named_at = now;
+        if now_due {
+            entry.due_at = now;
+        }
+    }
+
+    /// The groups whose time has come.
+    fn due(&self) -> Vec<(Group, Arc<tokio::sync::Mutex<Work>>)> {
+        let now = self.clock.mono();
+        let mut groups = self.groups();
+        let due = groups.iter_mut().filter(|(_, entry)| entry.due_at <= now);
+        due.map(|(group, entry)| {
+            // A touch during the visit makes it due again; the visit itself only ever makes it later.
+            entry.due_at = Mono::from_origin(Duration::MAX);
+            (group.clone(), Arc::clone(&entry.work))
+        })
+        .collect()
+    }
+
+    /// A visit ended; the group is due again in `wait`, or earlier if it was touched meanwhile.
+    fn visited(&self, group: &Group, wait: Duration) {
+        let due_at = self.clock.mono() + wait;
+        if let Some(entry) = self.groups().get_mut(group) {
+            entry.due_at = entry.due_at.min(due_at);
+        }
+    }
+
+    fn forget_unnamed(&self) {
+        let now = self.clock.mono();
+        self.groups().retain(|group, entry| {
+            let keep = now.since(entry.named_at) <= self.settings.interval.max(self.settings.discover * 10);
+            if !keep {
+                meters::group(group, 0, false, false);
+            }
+            keep
+        });
+    }
+
+    /// How long until the next group is due.
+    fn next_due(&self) -> Option<Duration> {
+        let now = self.clock.mono();
+        self.groups().values().map(|entry| entry.due_at.since(now)).min()
+    }
+
+    fn groups(&self) -> MutexGuard<'_, BTreeMap<Group, Entry>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The body of the loop.
+struct Janitor {
+    inner: Arc<Inner>,
+    discover_at: Mono,
+}
+
+impl Janitor {
+    fn new(inner: Arc<Inner>) -> Self {
+        // Also after a panic: whatever was under way then is due now.
+        let now = inner.clock.mono();
+        inner
+            .groups()
+            .values_mut()
+            .for_each(|entry| entry.due_at = entry.due_at.min(now));
+        Self {
+            discover_at: now,
+            inner,
+        }
+    }
+
+    async fn discover(&mut self) -> Result<()> {
+        let Inner {
+            store, clock, settings, ..
+        } = &*self.inner;
+        let now = clock.mono();
+        if now < self.discover_at {
+            return Ok(());
+        }
+        self.discover_at = now + jitter(&**clock, settings.discover, 10);
+        let groups = within(&**clock, settings.give_up, store.groups()).await;
+        for group in in_time(groups, settings.give_up)? {
+            self.inner.name_group(&group, false);
+        }
+        self.inner.forget_unnamed();
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl LoopBody for Janitor {
+    async fn turn(&mut self) -> Result<Turn> {
+        let discovered = self.discover().await;
+        let inner = &*self.inner;
+        let due = inner.due();
+        let visits = due.len();
+        let failed: Vec<Error> = stream::iter(due)
+            .map(|(group, work)| async move {
+                let visit = Visit::new(inner, &group, work.lock_owned().await).run().await;
+                inner.visited(&group, visit.wait);
+                visit.error
+            })
+            .buffer_unordered(inner.settings.at_once)
+            .filter_map(std::future::ready)
+            .collect()
+            .await;
+        let skipped = failed.len();
+        let whole = skipped > 0 && skipped == visits;
+        match (discovered, failed.into_iter().next()) {
+            // Nothing worked at all: that is a failed turn, and the age of the last success tells.
+            (_, Some(error)) if whole => Err(error),
+            (Err(error), None) if visits == 0 => Err(error),
+            (discovered, _) => {
+                let next = inner.next_due().unwrap_or(inner.settings.discover);
+                let to_discover = self.discover_at.since(inner.clock.mono());
+                Ok(Turn {
+                    next: Some(next.min(to_discover)),
+                    skipped: skipped as u64 + u64::from(discovered.is_err()),
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
