@@ -51,7 +51,7 @@ pub enum Lateness {
 /// One call of a script: its keys and its own arguments.
 #[derive(Debug, Clone)]
 pub struct Invocation {
-    pub(crate) keys: Vec<String>,
+    pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) args: Vec<Vec<u8>>,
     pub(crate) lateness: Lateness,
 }
@@ -61,10 +61,17 @@ impl Invocation {
     #[must_use]
     pub fn new(keys: Vec<String>, lateness: Lateness) -> Self {
         Self {
-            keys,
+            keys: keys.into_iter().map(String::into_bytes).collect(),
             args: Vec::new(),
             lateness,
         }
+    }
+
+    /// Adds keys that need not be text: those of other programs.
+    #[must_use]
+    pub fn foreign_keys(mut self, keys: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        self.keys.extend(keys);
+        self
     }
 
     /// Adds an argument.
