@@ -1,0 +1,209 @@
+//! What happened: events are written in the transaction of the change, and read from snapshots.
+//!
+//! The log shows exactly the newest `events_max` events. Rows behind that are deleted in small batches, now and then.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rusqlite::{OptionalExtension, Row, params};
+use tenure_core::event::{Event, EventId, EventKind, EventLog, EventPage, EventQuery};
+use tenure_core::store::check_limit;
+use tenure_core::{Error, Group, Result, StoreTime, TenureId};
+
+use crate::error::Cause;
+use crate::sql::{instant, number, read_instant, read_name, read_number, statements};
+use crate::step::Step;
+use crate::store::SqliteStore;
+
+statements! { "event.sql":
+    INSERT = "insert",
+    TRIM = "trim",
+    PAGE = "page",
+}
+statements! { "group.sql":
+    LAST_EVENT = "last_event",
+}
+
+/// How far the rows may reach behind the log before some are deleted.
+const TRIM_SLACK: u64 = 256;
+/// The most rows deleted in one step, for when the log was made shorter.
+const TRIM_MOST: u64 = 2_048;
+
+/// An event before it has a number.
+#[derive(Debug)]
+pub(crate) struct Draft<'a> {
+    kind: EventKind,
+    tenure: Option<&'a TenureId>,
+    reason: Option<&'a str>,
+    pass: Option<&'a str>,
+    counts: BTreeMap<&'a str, u64>,
+    keys: &'a [String],
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(kind: EventKind) -> Self {
+        Self {
+            kind,
+            tenure: None,
+            reason: None,
+            pass: None,
+            counts: BTreeMap::new(),
+            keys: &[],
+        }
+    }
+
+    pub(crate) fn of(mut self, tenure: &'a TenureId) -> Self {
+        self.tenure = Some(tenure);
+        self
+    }
+
+    pub(crate) fn because(mut self, reason: &'a str) -> Self {
+        self.reason = Some(reason);
+        self
+    }
+
+    pub(crate) fn in_pass(mut self, pass: &'a str) -> Self {
+        self.pass = Some(pass);
+        self
+    }
+
+    pub(crate) fn keys(mut self, keys: &'a [String]) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    pub(crate) fn count(&mut self, what: &'a str, number: u64) {
+        self.counts.insert(what, number);
+    }
+}
+
+impl Step<'_> {
+    /// Appends an event and trims the log.
+    pub(crate) fn emit(&mut self, event: Draft<'_>) -> Result<(), Cause> {
+        self.meta.last_event += 1;
+        let counts = (!event.counts.is_empty()).then(|| json(&event.counts)).transpose()?;
+        let keys = (!event.keys.is_empty()).then(|| json(&event.keys)).transpose()?;
+        self.sql.prepare_cached(INSERT)?.execute(params![
+            self.id,
+            number(self.meta.last_event),
+            instant(self.now),
+            event.kind.as_str(),
+            event.tenure.map(TenureId::to_string),
+            event.reason,
+            event.pass,
+            counts,
+            keys,
+        ])?;
+        let oldest = oldest_shown(self.meta.last_event, self.options.events_max);
+        if self.meta.oldest_event + TRIM_SLACK < oldest {
+            let oldest = oldest.min(self.meta.oldest_event + TRIM_MOST);
+            self.sql
+                .prepare_cached(TRIM)?
+                .execute(params![self.id, number(oldest)])?;
+            self.meta.oldest_event = oldest;
+        }
+        Ok(())
+    }
+}
+
+/// The oldest event that the log shows, whatever rows there still are.
+fn oldest_shown(last: u64, events_max: u64) -> u64 {
+    (last + 1).saturating_sub(events_max.max(1))
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, Cause> {
+    serde_json::to_string(value).map_err(|error| Cause::Strange(error.to_string()))
+}
+
+fn read_event(row: &Row<'_>) -> Result<Event, Cause> {
+    let strange = |error: serde_json::Error| Cause::Strange(error.to_string());
+    let kind: String = row.get(2)?;
+    let kind = EventKind::parse(&kind).map_err(|error: Error| Cause::Strange(error.to_string()))?;
+    let at: StoreTime = read_instant(row, 1)?;
+    let mut event = Event::new(EventId(read_number(row, 0)?), at, kind);
+    if row.get_ref(3)? != rusqlite::types::ValueRef::Null {
+        event.tenure = Some(read_name(row, 3)?);
+    }
+    event.reason = row.get(4)?;
+    event.pass = row.get(5)?;
+    if let Some(counts) = row.get::<_, Option<String>>(6)? {
+        event.counts = serde_json::from_str(&counts).map_err(strange)?;
+    }
+    if let Some(keys) = row.get::<_, Option<String>>(7)? {
+        event.keys = serde_json::from_str(&keys).map_err(strange)?;
+    }
+    Ok(event)
+}
+
+/// Reads a page from one snapshot.
+fn page(sql: &rusqlite::Connection, id: i64, query: &EventQuery, events_max: u64) -> Result<EventPage, Cause> {
+    let snapshot = sql.unchecked_transaction()?;
+    let bounds = snapshot
+        .prepare_cached(LAST_EVENT)?
+        .query_row([id], |row| Ok((read_number(row, 0)?, read_number(row, 1)?)))
+        .optional()?;
+    // A group whose first transaction is not committed has no row yet.
+    let (last, oldest_row) = bounds.unwrap_or((0, 1));
+    let oldest = oldest_row.max(oldest_shown(last, events_max));
+    let missed = query
+        .after
+        .is_some_and(|after| after.0.saturating_add(1) < oldest || after.0 > last);
+    let from = match query.after {
+        Some(after) if !missed => after.0 + 1,
+        _ => oldest,
+    };
+    let mut page = EventPage {
+        missed,
+        last: if missed {
+            EventId(last)
+        } else {
+            query.after.unwrap_or(EventId(last))
+        },
+        ..EventPage::default()
+    };
+    let mut select = snapshot.prepare_cached(PAGE)?;
+    let mut rows = select.query(params![id, number(from), query.limit])?;
+    while let Some(row) = rows.next()? {
+        let event = read_event(row)?;
+        page.last = event.id;
+        if query.kinds.is_empty() || query.kinds.contains(&event.kind) {
+            page.events.push(event);
+        }
+    }
+    Ok(page)
+}
+
+#[async_trait]
+impl EventLog for SqliteStore {
+    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
+        check_limit(query.limit)?;
+        let (query, events_max) = (query.clone(), self.options().events_max);
+        let Some(live) = self.live(group)? else {
+            let missed = query.after.is_some_and(|after| after.0 > 0);
+            return Ok(EventPage {
+                missed,
+                ..EventPage::default()
+            });
+        };
+        self.read(move |sql| page(sql, live.id, &query, events_max)).await
+    }
+
+    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
+        let over = self.clock().local().sleep(patience);
+        let waiting = async {
+            let mut births = self.births();
+            let live = loop {
+                match self.live(group)? {
+                    Some(live) => break live,
+                    None if births.changed().await.is_err() => return Ok(()),
+                    None => {}
+                }
+            };
+            let mut news = live.news.subscribe();
+            while self.live(group)?.is_some() && *news.borrow_and_update() <= after.0 && news.changed().await.is_ok() {}
+            Ok(())
+        };
+        tokio::select! { done = waiting => done, () = over => Ok(()) }
+    }
+}

@@ -1,0 +1,184 @@
+//! Opening the file: checks before anything is written, the settings of each connection, and the schema.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use tenure_core::{Error, ErrorKind, Result};
+
+use crate::error::Cause;
+
+/// Marks a file as ours: "TENR".
+const APPLICATION_ID: i32 = 0x5445_4e52;
+/// The schema, one file per version.
+const MIGRATIONS: &[&str] = &[include_str!("sql/migrations/0001_tenures.sql")];
+/// How long a program that holds the write lock may be in the way.
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many statements each connection keeps prepared; there are about forty.
+const STATEMENTS: usize = 64;
+
+/// Opens the one connection that writes, making or migrating the file if need be. The caller holds the lock.
+pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
+    check_writable(path)?;
+    let connect = || -> Result<(Connection, i32), Cause> {
+        let sql = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+        let version = sql.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        Ok((sql, version))
+    };
+    let (sql, version) = connect().map_err(|cause| unreadable(path, &cause))?;
+    check_contents(path, &sql, version)?;
+    let prepared = prepare_writer(&sql).and_then(|()| migrate(&sql, version));
+    prepared.map_err(|cause| unreadable(path, &cause))?;
+    Ok(sql)
+}
+
+/// Opens the writing connection again after it was lost. Never makes a file: one that is gone must not turn into an
+/// empty store.
+pub(crate) fn reopen_writer(path: &Path) -> Result<Connection, Cause> {
+    let sql = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    prepare_writer(&sql)?;
+    Ok(sql)
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Cause> {
+    let sql = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    sql.busy_timeout(BUSY_TIMEOUT)?;
+    sql.pragma_update(None, "temp_store", "memory")?;
+    sql.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(sql)
+}
+
+/// The settings of the writer: a log that is synced with every commit, and checkpoints at moments of our choice.
+fn prepare_writer(sql: &Connection) -> Result<(), Cause> {
+    let mode: String = sql.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(Cause::Strange(format!("the journal mode stays {mode:?}")));
+    }
+    sql.pragma_update(None, "synchronous", "full")?;
+    sql.pragma_update(None, "wal_autocheckpoint", 0)?;
+    sql.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    sql.pragma_update(None, "cache_size", -16_384)?;
+    Ok(())
+}
+
+/// Opens a connection that can only read.
+pub(crate) fn open_reader(path: &Path) -> Result<Connection, Cause> {
+    let sql = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    sql.pragma_update(None, "cache_size", -4_096)?;
+    Ok(sql)
+}
+
+/// Refuses what cannot be a file, without opening it.
+pub(crate) fn check_path(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let wrong = |message: String| Err(Error::new(ErrorKind::Misconfigured, message));
+    if path.is_dir() {
+        return wrong(format!(
+            "{shown} is a directory; name a file in it, like {shown}/tenure.db"
+        ));
+    }
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => wrong(format!(
+            "{shown} cannot be made: there is no directory {}",
+            parent.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a file that cannot be written, before SQLite opens it.
+fn check_writable(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let wrong = |message: String| Error::new(ErrorKind::Misconfigured, message);
+    if path.metadata().is_ok_and(|meta| meta.permissions().readonly()) {
+        return Err(wrong(format!(
+            "{shown} is read-only; make it writable, or name another file"
+        )));
+    }
+    // No other connection of this process can have the file open (the lock is ours), so that closing it here takes none
+    // of SQLite's own locks away.
+    let open = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path);
+    open.map(drop).map_err(|error| {
+        wrong(format!(
+            "{shown} cannot be opened for writing ({error}); look at its permissions"
+        ))
+        .because(error)
+    })
+}
+
+/// Refuses a database that is not ours, or newer than this program.
+fn check_contents(path: &Path, sql: &Connection, version: i32) -> Result<()> {
+    let shown = path.display();
+    let wrong = |message: String| Error::new(ErrorKind::Misconfigured, message);
+    let look = || -> rusqlite::Result<(i32, i64)> {
+        let id = sql.pragma_query_value(None, "application_id", |row| row.get(0))?;
+        let tables = sql.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        Ok((id, tables))
+    };
+    let (id, tables) = look().map_err(|error| unreadable(path, &error.into()))?;
+    if tables > 0 && id != APPLICATION_ID {
+        return Err(wrong(format!(
+            "{shown} is a database of another program; nothing was changed; name another file"
+        )));
+    }
+    if usize::try_from(version).is_ok_and(|version| version > MIGRATIONS.len()) {
+        return Err(wrong(format!(
+            "{shown} was written by a newer Tenure (schema {version}, this one knows {}); nothing was changed; update this program",
+            MIGRATIONS.len()
+        )));
+    }
+    Ok(())
+}
+
+/// The error for a file that cannot be opened or loaded.
+pub(crate) fn unreadable(path: &Path, cause: &Cause) -> Error {
+    let shown = path.display();
+    let code = match cause {
+        Cause::Sql(sql) => sql.sqlite_error_code(),
+        _ => None,
+    };
+    match code {
+        Some(ErrorCode::NotADatabase) => Error::new(
+            ErrorKind::Misconfigured,
+            format!("{shown} is not a SQLite database; nothing was changed; name another file"),
+        ),
+        Some(ErrorCode::DatabaseCorrupt) => damaged(path),
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => Error::new(
+            ErrorKind::Misconfigured,
+            format!("{shown} cannot be opened for writing; look at the permissions of the file and its directory"),
+        ),
+        _ => cause.to_error(),
+    }
+    .because(cause.to_string())
+}
+
+fn damaged(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Misconfigured,
+        format!(
+            "{} is damaged; nothing was changed; restore a copy, or move it away and start anew (members join again by themselves)",
+            path.display()
+        ),
+    )
+}
+
+fn migrate(sql: &Connection, version: i32) -> Result<(), Cause> {
+    for (number, migration) in (1i32..).zip(MIGRATIONS) {
+        if number > version {
+            let step = format!(
+                "BEGIN IMMEDIATE;\n{migration}\nPRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {number};\nCOMMIT;"
+            );
+            if let Err(error) = sql.execute_batch(&step) {
+                let _ = sql.execute_batch("ROLLBACK");
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(())
+}

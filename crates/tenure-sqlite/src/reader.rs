@@ -1,0 +1,73 @@
+//! Reads: a few connections of their own, so that no read waits for the writer.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::Connection;
+use tenure_core::error::Outcome;
+use tenure_core::{Error, ErrorKind, Result};
+use tokio::sync::Semaphore;
+
+use crate::error::{Cause, closed};
+use crate::file::open_reader;
+
+/// How many reads run at once.
+const READERS: u32 = 4;
+
+/// A pool of read-only connections.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    idle: Arc<Mutex<Vec<Connection>>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Readers {
+    /// Opens them all.
+    pub(crate) fn open(path: &Path) -> Result<Self, Cause> {
+        let idle = (0..READERS)
+            .map(|_| open_reader(path))
+            .collect::<Result<Vec<_>, Cause>>()?;
+        Ok(Self {
+            idle: Arc::new(Mutex::new(idle)),
+            permits: Arc::new(Semaphore::new(READERS as usize)),
+        })
+    }
+
+    /// Runs a read on a thread that may block. A caller that gives up leaves it to finish; reads are bounded.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Cause> + Send + 'static,
+    ) -> Result<T> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed())?;
+        let idle = Arc::clone(&self.idle);
+        let task = tokio::task::spawn_blocking(move || {
+            let connection = lock(&idle).pop().ok_or_else(closed)?;
+            let work = std::panic::AssertUnwindSafe(|| read(&connection));
+            let done = std::panic::catch_unwind(work);
+            lock(&idle).push(connection);
+            drop(permit);
+            match done {
+                Ok(done) => done.map_err(|cause| cause.to_error()),
+                Err(_) => Err(Error::new(
+                    ErrorKind::Internal,
+                    "a read of the store panicked; please report it",
+                )),
+            }
+        });
+        task.await.unwrap_or_else(|error| {
+            Err(Error::unavailable("the runtime is shutting down", Outcome::Unchanged).because(error))
+        })
+    }
+
+    /// Waits for running reads and closes the connections.
+    pub(crate) async fn close(&self) {
+        let all = self.permits.acquire_many(READERS).await;
+        self.permits.close();
+        drop(all);
+        lock(&self.idle).clear();
+    }
+}
+
+fn lock(idle: &Mutex<Vec<Connection>>) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,272 @@
+//! Registries: which tenure owns which key. Claims live in rows alone; only liveness comes from memory.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use rusqlite::{Connection, OptionalExtension, params};
+use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore, check_keys};
+use tenure_core::store::{Call, Page, PageRequest, bad_cursor, check_limit};
+use tenure_core::sweep::BATCH;
+use tenure_core::{Error, ErrorKind, Group, Key, MemberId, RegistryName, Result, TenureId};
+
+use crate::error::Cause;
+use crate::page::{Listing, cursor, cut, place};
+use crate::sql::{read_name, statements};
+use crate::step::{Answer, Step};
+use crate::store::SqliteStore;
+
+statements! { "registry.sql":
+    OWNER = "owner",
+    UPSERT = "upsert",
+    DELETE = "delete",
+    PAGE = "page",
+    NEXT_TENURE = "next_tenure",
+    OWNED_PAGE = "owned_page",
+}
+
+/// The registry as its column has it: with the slash that ends it in the text of a holding.
+pub(crate) fn column(registry: &RegistryName) -> String {
+    format!("{registry}/")
+}
+
+fn owner_of(sql: &Connection, id: i64, registry: &str, key: &Key) -> Result<Option<TenureId>, Cause> {
+    let mut look = sql.prepare_cached(OWNER)?;
+    let mut rows = look.query(params![id, registry, key.as_str()])?;
+    rows.next()?.map(|row| read_name(row, 0)).transpose()
+}
+
+impl Step<'_> {
+    /// Claims one part of the keys.
+    fn claim(&mut self, registry: &str, tenure: &TenureId, keys: &[Key], mode: ClaimMode) -> Answer<Vec<ClaimOutcome>> {
+        if let Err(ended) = self.require_alive(tenure)? {
+            self.engage_brake()?;
+            return Ok(Err(ended));
+        }
+        let text = tenure.to_string();
+        let mut outcomes = Vec::with_capacity(keys.len());
+        let mut losers = BTreeSet::new();
+        for key in keys {
+            let outcome = self.claim_one(registry, tenure, key, mode)?;
+            if matches!(outcome, ClaimOutcome::New | ClaimOutcome::Moved { .. }) {
+                self.sql
+                    .prepare_cached(UPSERT)?
+                    .execute(params![self.id, registry, key.as_str(), text])?;
+            }
+            if let ClaimOutcome::Moved { from } = &outcome {
+                losers.insert(from.to_string());
+            }
+            outcomes.push(outcome);
+        }
+        for loser in losers {
+            self.strike_if_empty(&loser)?;
+        }
+        self.engage_brake()?;
+        Ok(Ok(outcomes))
+    }
+
+    fn claim_one(
+        &mut self,
+        registry: &str,
+        tenure: &TenureId,
+        key: &Key,
+        mode: ClaimMode,
+    ) -> Result<ClaimOutcome, Cause> {
+        let owner = match owner_of(self.sql, self.id, registry, key)? {
+            None => return Ok(ClaimOutcome::New),
+            Some(owner) if owner == *tenure => return Ok(ClaimOutcome::Kept),
+            Some(owner) => owner,
+        };
+        if owner.member() != tenure.member() {
+            self.end_if_past(&owner)?;
+            if mode == ClaimMode::IfAbsent && self.is_current(&owner) {
+                return Ok(ClaimOutcome::Held { by: owner });
+            }
+        }
+        Ok(ClaimOutcome::Moved { from: owner })
+    }
+
+    /// Gives one up.
+    fn release_claim(&mut self, registry: &RegistryName, key: &Key, tenure: &TenureId) -> Answer<()> {
+        if let Err(ended) = self.require_alive(tenure)? {
+            self.engage_brake()?;
+            return Ok(Err(ended));
+        }
+        let done = match owner_of(self.sql, self.id, &column(registry), key)? {
+            None => Ok(()),
+            Some(owner) if owner == *tenure => {
+                self.remove_claim(&column(registry), key.as_str(), &tenure.to_string())?;
+                Ok(())
+            }
+            Some(owner) => Err(Error::new(
+                ErrorKind::NotOwner,
+                format!("{key} in the registry {registry} is owned by {owner}, not by {tenure}"),
+            )),
+        };
+        self.engage_brake()?;
+        Ok(done)
+    }
+
+    /// Compare-and-delete. Tells whether there was something to remove.
+    pub(crate) fn remove_claim(&self, registry: &str, key: &str, tenure: &str) -> Result<bool, Cause> {
+        let mut delete = self.sql.prepare_cached(DELETE)?;
+        Ok(delete.execute(params![self.id, registry, key, tenure])? > 0)
+    }
+}
+
+/// A claim as its row tells.
+type ClaimRow = (Key, TenureId);
+
+fn claims_after(sql: &Connection, id: i64, registry: &str, after: &str, limit: u32) -> Result<Vec<ClaimRow>, Cause> {
+    let mut select = sql.prepare_cached(PAGE)?;
+    let mut rows = select.query(params![id, registry, after, limit])?;
+    let mut claims = Vec::new();
+    while let Some(row) = rows.next()? {
+        claims.push((read_name(row, 0)?, read_name(row, 1)?));
+    }
+    Ok(claims)
+}
+
+/// Walks from tenure to tenure of the owner, and within each from key to key, so that only rows of the page are read.
+fn owned_after(
+    sql: &Connection,
+    id: i64,
+    registry: &str,
+    owner: &MemberId,
+    after: Option<(String, String)>,
+    limit: u32,
+) -> Result<Vec<ClaimRow>, Cause> {
+    let snapshot = sql.unchecked_transaction()?;
+    // All tenures of a member lie between `member@` and `memberA`: `A` follows `@`.
+    let end = format!("{owner}A");
+    let (mut tenure, mut key) = match after {
+        Some((tenure, key)) => (Some(tenure), key),
+        None => (None, String::new()),
+    };
+    let mut claims: Vec<ClaimRow> = Vec::new();
+    loop {
+        if let Some(tenure) = &tenure {
+            let id_of_tenure: TenureId = tenure
+                .parse()
+                .map_err(|error: Error| Cause::Strange(error.to_string()))?;
+            let left = limit - u32::try_from(claims.len()).unwrap_or(limit);
+            let mut select = snapshot.prepare_cached(OWNED_PAGE)?;
+            let mut rows = select.query(params![id, tenure, registry, key, left])?;
+            while let Some(row) = rows.next()? {
+                claims.push((read_name(row, 0)?, id_of_tenure.clone()));
+            }
+        }
+        if claims.len() >= limit as usize {
+            return Ok(claims);
+        }
+        let from = tenure.unwrap_or_else(|| format!("{owner}@"));
+        let next: Option<String> = snapshot
+            .prepare_cached(NEXT_TENURE)?
+            .query_row(params![id, from, end], |row| row.get(0))
+            .optional()?;
+        let Some(next) = next else { return Ok(claims) };
+        (tenure, key) = (Some(next), String::new());
+    }
+}
+
+/// The tenure and key of a cursor among the claims of one owner.
+fn owned_place(cursor: &str, owner: &MemberId) -> Option<(String, String)> {
+    let (tenure, key) = place(Listing::Owned, cursor)?.split_once('/')?;
+    let parsed: TenureId = tenure.parse().ok()?;
+    Key::new(key).ok()?;
+    (parsed.member() == owner).then(|| (tenure.to_owned(), key.to_owned()))
+}
+
+#[async_trait]
+impl RegistryStore for SqliteStore {
+    async fn claim(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        tenure: &TenureId,
+        keys: &[Key],
+        mode: ClaimMode,
+        call: Call,
+    ) -> Result<Vec<ClaimOutcome>> {
+        check_keys(keys)?;
+        let mut outcomes = Vec::with_capacity(keys.len());
+        for part in keys.chunks(BATCH as usize) {
+            let (registry, tenure, part) = (column(registry), tenure.clone(), part.to_vec());
+            let work = move |step: &mut Step<'_>| step.claim(&registry, &tenure, &part, mode);
+            outcomes.extend(self.step(group, call, work).await?);
+        }
+        Ok(outcomes)
+    }
+
+    async fn release_claim(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        key: &Key,
+        tenure: &TenureId,
+        call: Call,
+    ) -> Result<()> {
+        let (registry, key, tenure) = (registry.clone(), key.clone(), tenure.clone());
+        self.step(group, call, move |step| step.release_claim(&registry, &key, &tenure))
+            .await
+    }
+
+    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
+        let Some(live) = self.live(group)? else { return Ok(None) };
+        let (id, registry, name) = (live.id, column(registry), key.clone());
+        let owner = self.read(move |sql| owner_of(sql, id, &registry, &name)).await?;
+        Ok(owner.map(|tenure| Claim {
+            key: key.clone(),
+            owner: tenure.member().clone(),
+            alive: live.look(self.clock(), |table, now| table.is_alive(&tenure, now)),
+            tenure,
+        }))
+    }
+
+    async fn claims(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        owner: Option<&MemberId>,
+        page: &PageRequest,
+    ) -> Result<Page<Claim>> {
+        let limit = check_limit(page.limit)?;
+        let after = page.after.as_deref();
+        let bad = |text| bad_cursor(text);
+        let (key_after, owned) = match (owner, after) {
+            (_, None) => (String::new(), None),
+            (None, Some(text)) => {
+                let key = place(Listing::Claims, text).filter(|key| Key::new(key).is_ok());
+                (key.ok_or_else(|| bad(text))?.to_owned(), None)
+            }
+            (Some(owner), Some(text)) => (String::new(), Some(owned_place(text, owner).ok_or_else(|| bad(text))?)),
+        };
+        let Some(live) = self.live(group)? else {
+            return Ok(Page::default());
+        };
+        let (id, registry, owner) = (live.id, column(registry), owner.cloned());
+        let listing = if owner.is_some() {
+            Listing::Owned
+        } else {
+            Listing::Claims
+        };
+        let rows = self
+            .read(move |sql| match &owner {
+                None => claims_after(sql, id, &registry, &key_after, limit + 1),
+                Some(owner) => owned_after(sql, id, &registry, owner, owned, limit + 1),
+            })
+            .await?;
+        let items = live.look(self.clock(), |table, now| {
+            let view = |(key, tenure): ClaimRow| Claim {
+                key,
+                owner: tenure.member().clone(),
+                alive: table.is_alive(&tenure, now),
+                tenure,
+            };
+            rows.into_iter().map(view).collect()
+        });
+        Ok(cut(items, limit, |claim: &Claim| match listing {
+            Listing::Owned => cursor(listing, &format!("{}/{}", claim.tenure, claim.key)),
+            _ => cursor(listing, claim.key.as_str()),
+        }))
+    }
+}

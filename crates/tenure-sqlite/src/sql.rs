@@ -1,0 +1,111 @@
+//! The statements, one file per noun under `sql/`, and how values travel between rows and types.
+//!
+//! A file holds several statements, each under a line `-- name: <name>`. They are picked out at compile time, so that a
+//! misspelt name does not build.
+
+use std::time::Duration;
+
+use rusqlite::Row;
+use tenure_core::time::micros;
+use tenure_core::{Error, StoreTime};
+
+use crate::error::Cause;
+
+const MARK: &[u8] = b"-- name: ";
+
+/// Picks the statement of this name out of a file.
+pub(crate) const fn statement(file: &'static str, name: &str) -> &'static str {
+    let (bytes, name) = (file.as_bytes(), name.as_bytes());
+    let mut at = 0;
+    while at < bytes.len() {
+        let start = at + MARK.len() + name.len();
+        if start < bytes.len() && bytes[start] == b'\n' && has(bytes, at, MARK) && has(bytes, at + MARK.len(), name) {
+            let mut end = start;
+            while end < bytes.len() && !has(bytes, end, MARK) {
+                end += 1;
+            }
+            return file.split_at(end).0.split_at(start + 1).1;
+        }
+        at += 1;
+    }
+    panic!("the file has no statement of this name")
+}
+
+const fn has(bytes: &[u8], at: usize, part: &[u8]) -> bool {
+    let mut n = 0;
+    while n < part.len() {
+        if at + n >= bytes.len() || bytes[at + n] != part[n] {
+            return false;
+        }
+        n += 1;
+    }
+    true
+}
+
+/// Names the statements of one file.
+macro_rules! statements {
+    ($file:literal: $($const:ident = $name:literal),* $(,)?) => {
+        $(const $const: &str = crate::sql::statement(include_str!(concat!("sql/", $file)), $name);)*
+    };
+}
+pub(crate) use statements;
+
+/// A number for a column. SQLite's integers are signed; times and terms stay far below that.
+pub(crate) fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// An instant for a column.
+pub(crate) fn instant(at: StoreTime) -> i64 {
+    number(at.micros())
+}
+
+/// A span for a column.
+pub(crate) fn span(span: Duration) -> i64 {
+    number(micros(span))
+}
+
+/// A number from a column.
+pub(crate) fn read_number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    let value: i64 = row.get(column)?;
+    u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
+}
+
+/// An instant from a column.
+pub(crate) fn read_instant(row: &Row<'_>, column: usize) -> rusqlite::Result<StoreTime> {
+    read_number(row, column).map(StoreTime::from_micros)
+}
+
+/// An instant from a column that may be empty.
+pub(crate) fn read_instant_or_none(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<StoreTime>> {
+    match row.get_ref(column)? {
+        rusqlite::types::ValueRef::Null => Ok(None),
+        _ => read_instant(row, column).map(Some),
+    }
+}
+
+/// A span from a column.
+pub(crate) fn read_span(row: &Row<'_>, column: usize) -> rusqlite::Result<Duration> {
+    read_number(row, column).map(Duration::from_micros)
+}
+
+/// A name, tenure id or the like from a text column.
+pub(crate) fn read_name<T: std::str::FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> Result<T, Cause> {
+    let text = row
+        .get_ref(column)?
+        .as_str()
+        .map_err(|error| Cause::Strange(error.to_string()))?;
+    text.parse().map_err(|error: Error| Cause::Strange(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_is_what_stands_between_its_name_and_the_next() {
+        const FILE: &str = "-- about\n\n-- name: ab\nSELECT 1;\n\n-- name: a\nSELECT 2;\n";
+        assert_eq!(statement(FILE, "ab"), "SELECT 1;\n\n");
+        assert_eq!(statement(FILE, "a"), "SELECT 2;\n");
+    }
+}

@@ -1,0 +1,50 @@
+-- Ended tenures with holdings left, records to forget, and who lapsed lately.
+
+-- name: work
+SELECT count(*), min(visit_us) FROM ended WHERE grp = ?1 AND lapsed = ?2 AND visit_us IS NOT NULL;
+
+-- name: next_visit
+SELECT min(visit_us) FROM ended WHERE grp = ?1 AND lapsed = ?2 AND visit_us IS NOT NULL;
+
+-- name: releasable
+SELECT tenure, reason, visit_us FROM ended
+WHERE grp = ?1 AND lapsed = ?2 AND visit_us <= ?3
+ORDER BY visit_us, tenure
+LIMIT ?4;
+
+-- name: visit_again
+UPDATE ended SET visit_us = ?3 WHERE grp = ?1 AND tenure = ?2 AND visit_us IS NOT NULL;
+
+-- name: done
+UPDATE ended SET visit_us = NULL WHERE grp = ?1 AND tenure = ?2 AND visit_us IS NOT NULL RETURNING lapsed;
+
+-- name: forget
+DELETE FROM ended
+WHERE grp = ?1 AND tenure IN (
+    SELECT tenure FROM ended
+    WHERE grp = ?1 AND visit_us IS NULL AND forget_us <= ?2
+    ORDER BY forget_us, tenure
+    LIMIT ?3
+);
+
+-- name: doomed
+SELECT tenure, reason, (SELECT count(*) FROM claims c WHERE c.grp = e.grp AND c.tenure = e.tenure)
+FROM ended e
+WHERE grp = ?1 AND lapsed = ?2 AND visit_us IS NOT NULL
+ORDER BY visit_us, tenure
+LIMIT ?3;
+
+-- name: lapse
+INSERT OR REPLACE INTO lapses (grp, member, at_us) VALUES (?1, ?2, ?3);
+
+-- name: back
+DELETE FROM lapses WHERE grp = ?1 AND member = ?2;
+
+-- name: drop_lapses_before
+DELETE FROM lapses WHERE grp = ?1 AND at_us < ?2;
+
+-- name: clear_lapses
+DELETE FROM lapses WHERE grp = ?1;
+
+-- name: count_lapses
+SELECT count(*) FROM lapses WHERE grp = ?1;

@@ -1,0 +1,328 @@
+//! The janitor's steps: keep the cadence, end what lapsed, release what the ended held.
+
+use std::collections::{BTreeMap, HashSet};
+
+use async_trait::async_trait;
+use rusqlite::{Connection, params};
+use tenure_core::event::EventKind;
+use tenure_core::membership::{EndReason, Holdings};
+use tenure_core::store::Call;
+use tenure_core::sweep::{Doomed, EndedBatch, Eviction, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps};
+use tenure_core::{Group, MemberId, Result, StoreTime, TenureId};
+
+use crate::error::Cause;
+use crate::event::Draft;
+use crate::live::{Entry, Table};
+use crate::sql::{instant, read_instant, read_name, read_number, statements};
+use crate::step::{Answer, Step};
+use crate::store::SqliteStore;
+
+statements! { "sweep.sql":
+    RELEASABLE = "releasable",
+    VISIT_AGAIN = "visit_again",
+    FORGET = "forget",
+    DOOMED = "doomed",
+}
+statements! { "registry.sql":
+    HELD = "held",
+    COUNT = "count",
+}
+
+/// The most items of a dry run that are counted.
+const DOOMED_MOST: u32 = 10_000;
+
+impl Step<'_> {
+    /// Keeps the cadence, when there is something to write down.
+    fn tick(&mut self) -> Answer<GroupStatus> {
+        if let Some(unsettled) = self.meta.unsettled.filter(|unsettled| self.now >= unsettled.until) {
+            self.meta.unsettled = None;
+            self.emit(Draft::new(EventKind::GroupSettled).because(unsettled.cause.as_str()))?;
+        }
+        self.lift_brake(false)?;
+        if *self.lists_changed {
+            self.meta.refresh_visits(self.sql, self.id)?;
+        }
+        let next_due = self.live.lock().next_due();
+        let (brake, resumed_at) = (&self.options.brake, self.meta.resumed_at);
+        Ok(Ok(self.meta.status(brake, self.now, resumed_at, next_due)))
+    }
+
+    /// Step 1.
+    fn end_lapsed(&mut self, limit: u32) -> Answer<EndedBatch> {
+        let due = self.live.lock().due_by(self.now, limit as usize);
+        let mut batch = EndedBatch::default();
+        for member in due {
+            let Some(entry) = self.live.lock().head(&member) else {
+                continue;
+            };
+            let tenure = TenureId::new(member, entry.term);
+            if self.end_if_past(&tenure)? {
+                batch.ended.push(tenure);
+            } else {
+                self.live
+                    .lock()
+                    .put_off(tenure.member(), self.meta.resumed_at, self.now);
+            }
+        }
+        batch.more = !self.live.lock().due_by(self.now, 1).is_empty();
+        self.sql
+            .prepare_cached(FORGET)?
+            .execute(params![self.id, instant(self.now), limit])?;
+        self.engage_brake()?;
+        Ok(Ok(batch))
+    }
+
+    /// Step 2.
+    fn release(&mut self, request: &ReleaseRequest) -> Answer<ReleasedBatch> {
+        self.lift_brake(request.force)?;
+        let braked = self.meta.brake_in_force(&self.options.brake, self.now);
+        let mut budget = request.limit;
+        let turn = (budget / 4).max(1);
+        let mut batch = ReleasedBatch {
+            braked,
+            ..ReleasedBatch::default()
+        };
+        for candidate in self.releasable(braked.is_some(), request.limit)? {
+            if budget == 0 {
+                break;
+            }
+            let removed = self.release_some(&candidate.tenure, turn.min(budget))?;
+            budget -= removed.looked_at;
+            if !self.strike_if_empty(&candidate.tenure.to_string())? {
+                self.sql.prepare_cached(VISIT_AGAIN)?.execute(params![
+                    self.id,
+                    candidate.tenure.to_string(),
+                    instant(self.now)
+                ])?;
+            }
+            *self.lists_changed = true;
+            if !removed.keys.is_empty() {
+                batch.evicted.push(self.evicted(candidate, removed, &request.pass)?);
+            }
+        }
+        batch.more = !self.releasable(braked.is_some(), 1)?.is_empty();
+        Ok(Ok(batch))
+    }
+
+    /// Ended tenures whose turn it is, in order. Each holds something, so `limit` of them use up a budget of `limit`.
+    fn releasable(&self, braked: bool, limit: u32) -> Result<Vec<Candidate>, Cause> {
+        let mut candidates = Vec::new();
+        for lapsed in [false, true] {
+            if lapsed && braked {
+                continue;
+            }
+            let mut select = self.sql.prepare_cached(RELEASABLE)?;
+            let mut rows = select.query(params![self.id, lapsed, instant(self.now), limit])?;
+            while let Some(row) = rows.next()? {
+                candidates.push(Candidate {
+                    tenure: read_name(row, 0)?,
+                    reason: row.get(1)?,
+                    visit_at: read_instant(row, 2)?,
+                });
+            }
+        }
+        candidates.sort_by_cached_key(|candidate| (candidate.visit_at, candidate.tenure.to_string()));
+        candidates.truncate(limit as usize);
+        Ok(candidates)
+    }
+
+    /// Removes some holdings of an ended tenure, by compare-and-delete.
+    fn release_some(&self, tenure: &TenureId, limit: u32) -> Result<Removed, Cause> {
+        let text = tenure.to_string();
+        let held: Vec<(String, String)> = self
+            .sql
+            .prepare_cached(HELD)?
+            .query_map(params![self.id, text, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<rusqlite::Result<_>>()?;
+        let mut removed = Removed {
+            looked_at: u32::try_from(held.len()).unwrap_or(limit),
+            ..Removed::default()
+        };
+        for (registry, key) in held {
+            if self.remove_claim(&registry, &key, &text)? {
+                let name = registry.trim_end_matches('/').to_owned();
+                *removed.counts.entry(name).or_default() += 1;
+                removed.keys.push(format!("{registry}{key}"));
+            }
+        }
+        removed.keys.sort();
+        Ok(removed)
+    }
+
+    fn evicted(&mut self, candidate: Candidate, removed: Removed, pass: &str) -> Result<Eviction, Cause> {
+        let mut event = Draft::new(EventKind::Evicted)
+            .of(&candidate.tenure)
+            .because(&candidate.reason)
+            .in_pass(pass);
+        for (registry, count) in &removed.counts {
+            event.count(registry, *count);
+        }
+        if self.options.event_keys {
+            event = event.keys(&removed.keys);
+        }
+        self.emit(event)?;
+        Ok(Eviction {
+            tenure: candidate.tenure,
+            claims: removed.counts,
+        })
+    }
+}
+
+/// An ended tenure whose turn it is.
+struct Candidate {
+    tenure: TenureId,
+    reason: String,
+    visit_at: StoreTime,
+}
+
+/// What was removed from one.
+#[derive(Default)]
+struct Removed {
+    looked_at: u32,
+    counts: BTreeMap<String, u64>,
+    keys: Vec<String>,
+}
+
+impl Table {
+    /// The smallest entry of the lazy index.
+    fn next_due(&self) -> Option<StoreTime> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Members whose entry in the lazy index is due and that the open transaction has not changed.
+    fn due_by(&self, now: StoreTime, limit: usize) -> Vec<MemberId> {
+        let due = self.due.iter().take_while(|(at, _)| *at <= now);
+        let settled = due.filter(|(_, member)| !self.pending.contains_key(member));
+        settled.take(limit).map(|(_, member)| member.clone()).collect()
+    }
+
+    /// Moves a member that is not past its end to its true place in the lazy index.
+    fn put_off(&mut self, member: &MemberId, resumed_at: StoreTime, now: StoreTime) {
+        let Some(entry) = self.members.get_mut(member) else {
+            return;
+        };
+        let (before, end) = (entry.due, entry.end(resumed_at, now));
+        entry.due = end;
+        self.due.remove(&(before, member.clone()));
+        self.due.insert((end, member.clone()));
+    }
+
+    /// Members past their end, by name.
+    fn lapsed(&self, now: StoreTime, limit: usize) -> Vec<TenureId> {
+        let resumed_at = self.resumed_for_reading(now);
+        let past = |member: &MemberId| {
+            let entry: &Entry = self.members.get(member)?;
+            (now >= entry.end(resumed_at, now)).then(|| TenureId::new(member.clone(), entry.term))
+        };
+        let due = self.due.iter().take_while(|(at, _)| *at <= now);
+        let mut lapsed: Vec<TenureId> = due.filter_map(|(_, member)| past(member)).collect();
+        lapsed.sort();
+        lapsed.truncate(limit);
+        lapsed
+    }
+}
+
+/// What lapsed members hold, and the ended tenures with holdings left.
+fn doomed_rows(
+    sql: &Connection,
+    id: i64,
+    lapsed: Vec<TenureId>,
+    braked: bool,
+    limit: u32,
+) -> Result<Vec<Doomed>, Cause> {
+    let snapshot = sql.unchecked_transaction()?;
+    let listed: HashSet<TenureId> = lapsed.iter().cloned().collect();
+    let mut doomed = Vec::new();
+    for tenure in lapsed {
+        let claims = snapshot
+            .prepare_cached(COUNT)?
+            .query_row(params![id, tenure.to_string()], |row| read_number(row, 0))?;
+        doomed.push(Doomed {
+            tenure,
+            reason: EndReason::Lapsed,
+            holdings: Holdings { claims },
+            braked: false,
+        });
+    }
+    for lapsed in [false, true] {
+        let mut select = snapshot.prepare_cached(DOOMED)?;
+        let mut rows = select.query(params![id, lapsed, limit])?;
+        while let Some(row) = rows.next()? {
+            let (tenure, reason): (TenureId, String) = (read_name(row, 0)?, row.get(1)?);
+            // It may have been ended since the live table was looked at.
+            if !listed.contains(&tenure) {
+                doomed.push(Doomed {
+                    tenure,
+                    reason: EndReason::parse(&reason).unwrap_or(EndReason::Unknown),
+                    holdings: Holdings {
+                        claims: read_number(row, 2)?,
+                    },
+                    braked: lapsed && braked,
+                });
+            }
+        }
+    }
+    doomed.truncate(limit as usize);
+    Ok(doomed)
+}
+
+#[async_trait]
+impl SweepSteps for SqliteStore {
+    async fn tick(&self, group: &Group) -> Result<GroupStatus> {
+        if let Some(live) = self.live(group)? {
+            let brake = &self.options().brake;
+            let mut table = live.lock();
+            let now = self.clock().now();
+            if table.observe(now).is_none() && !table.meta.wants_tick(brake, now) {
+                // Nothing to write down: an idle group's cadence costs no transaction.
+                table.tick = now;
+                let status = table.meta.status(brake, now, table.resumed_at, table.next_due());
+                drop(table);
+                self.keep_high_water();
+                return Ok(status);
+            }
+        }
+        self.step(group, Call::default(), |step| step.tick()).await
+    }
+
+    async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
+        self.step(group, call, move |step| step.end_lapsed(limit)).await
+    }
+
+    async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
+        let request = request.clone();
+        self.step(group, call, move |step| step.release(&request)).await
+    }
+
+    async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
+        let limit = limit.min(DOOMED_MOST);
+        let Some(live) = self.live(group)? else {
+            return Ok(Vec::new());
+        };
+        let brake = &self.options().brake;
+        let (lapsed, braked) = live.look(self.clock(), |table, now| {
+            let braked = table.meta.brake_in_force(brake, now).is_some();
+            (table.lapsed(now, limit as usize), braked)
+        });
+        self.read(move |sql| doomed_rows(sql, live.id, lapsed, braked, limit))
+            .await
+    }
+}
+
+#[async_trait]
+impl Sweep for SqliteStore {
+    fn steps(&self) -> Option<&dyn SweepSteps> {
+        Some(self)
+    }
+
+    async fn status(&self, group: &Group) -> Result<GroupStatus> {
+        let brake = &self.options().brake;
+        let Some(live) = self.live(group)? else {
+            return Ok(self.status_of_none());
+        };
+        Ok(live.look(self.clock(), |table, now| {
+            let resumed_at = table.resumed_for_reading(now);
+            table.meta.status(brake, now, resumed_at, table.next_due())
+        }))
+    }
+}

@@ -1,0 +1,41 @@
+//! The contract that every store is held to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tenure_core::clock::ManualClock;
+use tenure_core::conformance::Harness;
+use tenure_core::store::{Store, StoreOptions};
+use tenure_sqlite::SqliteStore;
+
+struct File {
+    store: Arc<SqliteStore>,
+    clock: Arc<ManualClock>,
+    // Removed when the case is over.
+    _dir: tempfile::TempDir,
+}
+
+#[async_trait]
+impl Harness for File {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store) as Arc<dyn Store>
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+}
+
+async fn make(options: StoreOptions) -> Box<dyn Harness> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let clock = Arc::new(ManualClock::new(1_763_676_800_000_000, 1));
+    let store = SqliteStore::open(dir.path().join("tenure.db"), options, Arc::clone(&clock) as _).expect("a store");
+    Box::new(File {
+        store,
+        clock,
+        _dir: dir,
+    })
+}
+
+tenure_core::conformance_tests!(make);
