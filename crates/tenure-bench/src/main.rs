@@ -1,2 +1,163 @@
-//! (in the making)
-fn main() {}
+//! Measures Tenure beside what it is compared with: every figure next to its baseline from the same run, in rounds that
+//! take turns, so that whatever else the machine does meets both.
+//!
+//! It starts its own servers on loopback and ends only those. No figure fails it: the table says which goals were met.
+//! See `docs/benchmarks.md`.
+#![allow(clippy::disallowed_methods, reason = "it measures real time on real servers")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is for people")]
+#![allow(unreachable_pub, reason = "a program; nobody imports it")]
+
+mod bench;
+mod daemon;
+mod hot;
+mod load;
+mod machine;
+mod probe;
+mod process;
+mod report;
+mod stats;
+mod subject;
+mod suite;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use machine::Machine;
+use suite::{Done, Size};
+
+/// Measures Tenure beside what it is compared with.
+#[derive(Debug, Parser)]
+#[command(name = "tenure-bench")]
+struct Arguments {
+    /// Only these benchmarks; all when none is named.
+    names: Vec<String>,
+    /// A smoke run: small and short. Its figures mean little.
+    #[arg(long)]
+    quick: bool,
+    /// Only list the benchmarks.
+    #[arg(long)]
+    list: bool,
+    /// Where the raw figures go.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// The raw figures of a run.
+#[derive(Debug, Serialize)]
+struct Run {
+    quick: bool,
+    machine: Machine,
+    load_after: String,
+    seconds: f64,
+    benchmarks: Vec<Done>,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Arguments::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether every benchmark could be measured.
+async fn run(arguments: Arguments) -> Result<bool> {
+    if arguments.list {
+        for bench in suite::ALL {
+            println!("{:14} {}", bench.name, bench.about);
+        }
+        return Ok(true);
+    }
+    let chosen = suite::chosen(&arguments.names)?;
+    let size = Size { quick: arguments.quick };
+    let (machine, start) = (Machine::look(), std::time::Instant::now());
+    let mut benchmarks = Vec::new();
+    for bench in chosen {
+        eprintln!("{}: {}", bench.name, bench.about);
+        let done = bench.run(size).await;
+        eprintln!(
+            "{}: {:.0} s{}",
+            done.name,
+            done.seconds,
+            if done.failed.is_some() { ", FAILED" } else { "" }
+        );
+        benchmarks.push(done);
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let run = Run {
+        quick: arguments.quick,
+        machine,
+        load_after: machine::load(),
+        seconds,
+        benchmarks,
+    };
+    print(&run);
+    let file = write(&run, arguments.out)?;
+    println!("raw figures: {}", file.display());
+    Ok(run.benchmarks.iter().all(|done| done.failed.is_none()))
+}
+
+fn print(run: &Run) {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header(["benchmark", "what", "Tenure", "baseline", "ratio", "goal", ""]);
+    for done in &run.benchmarks {
+        for row in &done.report.rows {
+            let mut cells = vec![done.name.to_owned()];
+            cells.extend(row.cells());
+            table.add_row(cells);
+        }
+        if let Some(why) = &done.failed {
+            table.add_row([done.name, &format!("FAILED: {why}")]);
+        }
+    }
+    println!("{table}\n");
+    for done in &run.benchmarks {
+        done.report
+            .notes
+            .iter()
+            .for_each(|note| println!("{}: {note}", done.name));
+    }
+    let machine = &run.machine;
+    println!(
+        "\n{} cores of {}, {} GiB, Linux {}",
+        machine.cores, machine.cpu, machine.memory_gib, machine.kernel
+    );
+    println!("{}", machine.programs.join("; "));
+    let size = if run.quick {
+        "QUICK RUN, figures mean little; "
+    } else {
+        ""
+    };
+    let (before, after) = (&machine.load_before, &run.load_after);
+    println!(
+        "{size}revision {}; load {before} before, {after} after; {:.0} s",
+        machine.revision, run.seconds
+    );
+}
+
+/// Writes the raw figures as JSON, named by the revision.
+fn write(run: &Run, out: Option<PathBuf>) -> Result<PathBuf> {
+    let root = || std::env::var_os("CARGO_MANIFEST_DIR").map(|dir| PathBuf::from(dir).join("../.."));
+    let dir = out.unwrap_or_else(|| root().unwrap_or_default().join("bench-results"));
+    std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let name = format!(
+        "{}-{}.json",
+        now.map_or(0, |since| since.as_secs()),
+        run.machine.revision
+    );
+    let file = dir.join(name);
+    let json = serde_json::to_vec_pretty(run).context("write the figures as JSON")?;
+    std::fs::write(&file, json).with_context(|| format!("write {}", file.display()))?;
+    Ok(file.canonicalize().unwrap_or(file))
+}

@@ -1,0 +1,190 @@
+//! Beats into Valkey beside the naive heartbeat, `SET key v EX 60`, on the same server.
+//!
+//! Both sides pick members in random order and are given what makes them fast: redis-benchmark 50 connections with 64
+//! commands in a pipeline, the library batches of beats on its one connection, several under way at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tenure::batch::{BatchSettings, BeatBatcher};
+use tenure_core::clock::SystemClock;
+use tenure_core::id::{Group, TenureId};
+use tenure_core::membership::{Beat, BeatReply};
+use tenure_core::store::Store;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+use crate::hot::{Hot, RedisBenchmark};
+use crate::report::{Goal, Report, Row};
+use crate::stats::{Dice, Samples, rate};
+use crate::subject;
+use crate::suite::Size;
+
+const TTL: Duration = Duration::from_secs(120);
+/// Beats in one call of the store; it splits them as it sees fit.
+const BATCH: usize = 1_000;
+/// Calls under way at once.
+const CALLS: usize = 8;
+/// Tasks that send single beats through the batcher.
+const BEATERS: usize = 2_000;
+
+/// Runs it.
+///
+/// # Errors
+/// When a server is missing or something fails.
+pub async fn run(size: Size) -> Result<Report> {
+    let mut report = Report::default();
+    let benchmark = RedisBenchmark::find()?;
+    for members in size.pick(&[100_000, 1_000_000][..], &[20_000][..]) {
+        one(size, *members, &benchmark, &mut report).await?;
+    }
+    report.note("per member: names of 12 bytes, no labels; the event log (bounded per group) is not counted in");
+    Ok(report)
+}
+
+async fn one(size: Size, members: usize, benchmark: &RedisBenchmark, report: &mut Report) -> Result<()> {
+    let hot = Hot::start()?;
+    let store = subject::open(&hot.url()).await?;
+    let group = subject::group("bench")?;
+    let before = hot.used()?.memory;
+    let start = Instant::now();
+    let tenures = subject::fill(&store, &group, members, TTL).await?;
+    let joins = rate(members, start);
+    let grown = hot.used()?.memory - before;
+    memory(&hot, members, grown, report)?;
+    report.row(Row::new(
+        format!("{members} members: joins, one call each"),
+        joins,
+        "joins/s",
+    ));
+
+    let beats = Arc::new(shuffled(tenures));
+    let count = size.pick(2_000_000, 200_000);
+    let mut sides = Sides::default();
+    for round in 0..size.rounds() {
+        // Each goes first in turn, so that neither always meets the caches that the other left.
+        for ours in [round % 2 == 0, round % 2 != 0] {
+            let cpu = hot.used()?.cpu;
+            if ours {
+                sides.ours.push(batches(&store, &group, &beats, count).await?);
+                sides.our_cpu.push(per_op(hot.used()?.cpu - cpu, count));
+            } else {
+                sides.theirs.push(benchmark.set_ex(hot.addr(), count, members).await?);
+                sides.their_cpu.push(per_op(hot.used()?.cpu - cpu, count));
+            }
+        }
+        sides.singles.push(singles(&store, &group, &beats, count / 4).await?);
+    }
+    sides.tell(members, report);
+    store.close().await;
+    Ok(())
+}
+
+#[derive(Default)]
+struct Sides {
+    ours: Samples,
+    our_cpu: Samples,
+    theirs: Samples,
+    their_cpu: Samples,
+    singles: Samples,
+}
+
+impl Sides {
+    fn tell(&self, members: usize, report: &mut Report) {
+        let set = "SET … EX, -P 64";
+        let what = format!("{members} members: batched beats");
+        report.row(Row::rates(what, "beats/s", &self.ours, set, &self.theirs).goal(Goal::Times(1.0)));
+        let what = format!("{members} members: server CPU of a beat");
+        report.row(Row::costs(what, "µs", &self.our_cpu, set, &self.their_cpu));
+        let what = format!("{members} members: single beats of {BEATERS} tasks, coalesced");
+        report.row(Row::rates(what, "beats/s", &self.singles, set, &self.theirs));
+        report.keep(format!("{members} beats/s"), &self.ours);
+        report.keep(format!("{members} beats, server µs"), &self.our_cpu);
+        report.keep(format!("{members} SET/s"), &self.theirs);
+        report.keep(format!("{members} SET, server µs"), &self.their_cpu);
+        report.keep(format!("{members} coalesced beats/s"), &self.singles);
+    }
+}
+
+/// Memory per member, apart from the event log, which does not grow with the group.
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 bytes")]
+fn memory(hot: &Hot, members: usize, grown: f64, report: &mut Report) -> Result<()> {
+    let sizes = hot.key_sizes("{tenure:")?;
+    for (key, bytes) in &sizes {
+        report.keep(
+            format!("{members} members: bytes of {key}"),
+            &Samples::from_iter([*bytes as f64]),
+        );
+    }
+    let log: i64 = sizes
+        .iter()
+        .filter(|(key, _)| key.contains("event"))
+        .map(|(_, bytes)| bytes)
+        .sum();
+    let each = (grown - log as f64) / members as f64;
+    report.row(Row::new(format!("{members} members: memory each"), each, "B").goal(Goal::AtMost(300.0)));
+    report.keep(
+        format!("{members} members: used_memory grown"),
+        &Samples::from_iter([grown]),
+    );
+    Ok(())
+}
+
+fn shuffled(tenures: Vec<TenureId>) -> Vec<Beat> {
+    let mut beats: Vec<Beat> = tenures.into_iter().map(|tenure| Beat { tenure, ttl: None }).collect();
+    Dice::new(42).shuffle(&mut beats);
+    beats
+}
+
+/// Beats through the store in batches; how many a second were renewed.
+async fn batches(store: &Arc<dyn Store>, group: &Group, beats: &Arc<Vec<Beat>>, count: usize) -> Result<f64> {
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for first in 0..CALLS {
+        let (store, group, beats) = (Arc::clone(store), group.clone(), Arc::clone(beats));
+        tasks.spawn(async move {
+            for batch in (first..count / BATCH).step_by(CALLS) {
+                let at = batch * BATCH % beats.len();
+                let answer = store.beat(&group, &beats[at..at + BATCH]).await?;
+                let renewed = |reply: &BeatReply| matches!(reply, BeatReply::Renewed { .. });
+                ensure!(answer.replies.iter().all(renewed), "a beat was not renewed");
+            }
+            Ok(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.context("a beating task")??;
+    }
+    Ok(rate(count, start))
+}
+
+/// Single beats from many tasks, gathered by the library; how many a second were renewed.
+async fn singles(store: &Arc<dyn Store>, group: &Group, beats: &Arc<Vec<Beat>>, count: usize) -> Result<f64> {
+    let clock = SystemClock::shared();
+    let batcher = BeatBatcher::new(Arc::clone(store), clock, Handle::current(), BatchSettings::default());
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for first in 0..BEATERS {
+        let (batcher, group, beats) = (batcher.clone(), group.clone(), Arc::clone(beats));
+        tasks.spawn(async move {
+            for number in (first..count).step_by(BEATERS) {
+                let beated = batcher.beat(&group, beats[number % beats.len()].clone()).await?;
+                ensure!(
+                    matches!(beated.reply, BeatReply::Renewed { .. }),
+                    "a beat was not renewed"
+                );
+            }
+            Ok(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.context("a beating task")??;
+    }
+    Ok(rate(count, start))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 operations")]
+fn per_op(cpu_seconds: f64, count: usize) -> f64 {
+    cpu_seconds * 1e6 / count as f64
+}

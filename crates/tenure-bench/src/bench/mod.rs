@@ -1,0 +1,4 @@
+//! One file per benchmark.
+
+pub mod beats_http;
+pub mod beats_valkey;

@@ -1,0 +1,67 @@
+//! Tenure's side: opening a store as a user's program does, and filling it with members.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tenure::connect::{OpenOptions, open_store};
+use tenure_core::id::{Group, MemberId, TenureId};
+use tenure_core::membership::{Join, Labels};
+use tenure_core::store::{Call, Store};
+use tokio::task::JoinSet;
+
+/// How many joins are under way at once while a group is filled.
+const JOINERS: usize = 128;
+
+/// Opens a store, the way the library does.
+///
+/// # Errors
+/// When it is out of reach.
+pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
+    open_store(url, &OpenOptions::default())
+        .await
+        .with_context(|| format!("open {url}"))
+}
+
+/// A group's name.
+///
+/// # Errors
+/// When it is none.
+pub fn group(name: &str) -> Result<Group> {
+    Group::new(name).context("the name of a group")
+}
+
+/// A member's name, as long as a short host name: `node-0000042`.
+#[must_use]
+pub fn member(number: usize) -> String {
+    format!("node-{number:07}")
+}
+
+/// Joins `count` members without labels; their tenures, in order.
+///
+/// # Errors
+/// When a join fails.
+pub async fn fill(store: &Arc<dyn Store>, group: &Group, count: usize, ttl: Duration) -> Result<Vec<TenureId>> {
+    let mut tasks = JoinSet::new();
+    for first in 0..JOINERS {
+        let (store, group) = (Arc::clone(store), group.clone());
+        tasks.spawn(async move {
+            let mut joined = Vec::new();
+            for number in (first..count).step_by(JOINERS) {
+                let join = Join {
+                    member: MemberId::new(member(number))?,
+                    ttl,
+                    labels: Labels::default(),
+                };
+                joined.push(store.join(&group, &join, Call::default()).await?.tenure);
+            }
+            Ok::<_, tenure_core::Error>(joined)
+        });
+    }
+    let mut tenures = Vec::with_capacity(count);
+    while let Some(joined) = tasks.join_next().await {
+        tenures.extend(joined.context("a joining task")?.context("join")?);
+    }
+    tenures.sort();
+    Ok(tenures)
+}

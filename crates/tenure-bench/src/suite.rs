@@ -1,0 +1,119 @@
+//! The benchmarks by name, and running one of them: bounded in time, and failing alone.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::bench;
+use crate::report::Report;
+
+/// How much to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// A smoke run: smaller, shorter, and its figures mean little.
+    pub quick: bool,
+}
+
+impl Size {
+    /// One of two.
+    #[must_use]
+    pub fn pick<T>(self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// How many interleaved rounds.
+    #[must_use]
+    pub fn rounds(self) -> usize {
+        self.pick(5, 2)
+    }
+}
+
+type Run = fn(Size) -> Pin<Box<dyn Future<Output = Result<Report>> + Send>>;
+
+/// A benchmark.
+#[derive(Clone, Copy)]
+pub struct Benchmark {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it measures.
+    pub about: &'static str,
+    run: Run,
+}
+
+/// What became of one.
+#[derive(Debug, Serialize)]
+pub struct Done {
+    /// Which.
+    pub name: &'static str,
+    /// How long it took.
+    pub seconds: f64,
+    /// Why it has no figures.
+    pub failed: Option<String>,
+    /// What it found.
+    #[serde(flatten)]
+    pub report: Report,
+}
+
+macro_rules! benchmarks {
+    ($($name:literal = $module:ident: $about:literal,)*) => {
+        /// All of them, in the order in which they run.
+        pub const ALL: &[Benchmark] = &[$(Benchmark {
+            name: $name,
+            about: $about,
+            run: |size| Box::pin(bench::$module::run(size)),
+        },)*];
+    };
+}
+
+benchmarks! {
+    "beats-valkey" = beats_valkey: "beats into Valkey beside SET … EX; memory per member",
+    "beats-http" = beats_http: "one beat per request beside Consul and etcd",
+}
+
+impl Benchmark {
+    /// Runs it. A failure, a panic or too long a time is an outcome like others.
+    pub async fn run(self, size: Size) -> Done {
+        let bound = Duration::from_secs(size.pick(180, 60));
+        let start = Instant::now();
+        // On a task of its own, so that a server that panics its handle fails this benchmark alone.
+        let mut task = tokio::spawn((self.run)(size));
+        let result = match tokio::time::timeout(bound, &mut task).await {
+            Ok(joined) => joined.context("it panicked").flatten(),
+            Err(_) => {
+                task.abort();
+                Err(anyhow::anyhow!("it took more than {bound:?}"))
+            }
+        };
+        let (report, failed) = match result {
+            Ok(report) => (report, None),
+            Err(error) => (Report::default(), Some(format!("{error:#}"))),
+        };
+        Done {
+            name: self.name,
+            seconds: start.elapsed().as_secs_f64(),
+            failed,
+            report,
+        }
+    }
+}
+
+/// Those named; all when none is.
+///
+/// # Errors
+/// When a name is not one of them.
+pub fn chosen(names: &[String]) -> Result<Vec<Benchmark>> {
+    let known: BTreeMap<&str, Benchmark> = ALL.iter().map(|bench| (bench.name, *bench)).collect();
+    if names.is_empty() {
+        return Ok(ALL.to_vec());
+    }
+    let find = |name: &String| {
+        let names: Vec<&str> = known.keys().copied().collect();
+        let missing = || format!("there is no benchmark {name:?}; there are {}", names.join(", "));
+        known.get(name.as_str()).copied().with_context(missing)
+    };
+    names.iter().map(find).collect()
+}
