@@ -1,5 +1,7 @@
 //! Tenure's store on Valkey and Redis.
 
+pub mod adopt;
+
 mod address;
 mod classify;
 pub mod connection;

@@ -1,0 +1,222 @@
+//! Removing what the dead own, and finding out what became of a page whose reply was lost.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure_core::clock::Mono;
+use tenure_core::error::{Outcome, Result};
+use tenure_core::time::StoreTime;
+
+use super::brake::Dead;
+use super::health::{Break, Vitals};
+use super::pass::Janitor;
+use super::report::{Notice, PassReport};
+use super::step::{Candidate, read_marks};
+use super::{PAGE, text};
+
+/// How long one pass tries to read back a page.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A page whose reply was lost.
+#[derive(Debug)]
+pub(super) struct Pending {
+    epoch: String,
+    page: u64,
+    not_after: StoreTime,
+    candidates: Vec<Candidate>,
+}
+
+impl Pending {
+    pub(super) fn size(&self) -> u64 {
+        self.candidates.len() as u64
+    }
+
+    /// What the marker tells: whether each was removed, or `None` when it does not tell (yet). Before the not-after time
+    /// a page may still arrive.
+    fn outcome(&self, vitals: &Vitals, marker: Option<&str>) -> Option<Told> {
+        let mut words = marker.unwrap_or_default().split(' ');
+        if words.next() != Some(&self.epoch) {
+            return Some(Told::Nothing);
+        }
+        let page = words.next().and_then(|page| page.parse::<u64>().ok());
+        if page == Some(self.page) {
+            let marks = words.next().and_then(|marks| read_marks(marks, self.candidates.len()));
+            return Some(marks.map_or(Told::Nothing, Told::Removed));
+        }
+        (vitals.at > self.not_after).then_some(Told::Never)
+    }
+}
+
+/// What became of a page.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    /// These of its entries were removed.
+    Removed(Vec<bool>),
+    /// It never arrived, and cannot any more.
+    Never,
+    /// The store lost its memory of it.
+    Nothing,
+}
+
+impl Janitor {
+    /// Removes the entries of these owners, page by page.
+    pub(super) async fn evict(
+        &mut self,
+        epoch: &str,
+        vitals: &Vitals,
+        free: &Dead,
+        report: &mut PassReport,
+    ) -> Result<Option<Break>> {
+        if free.is_empty() {
+            return Ok(None);
+        }
+        let mut removed: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        let done = self.evict_pages(epoch, vitals, free, report, &mut removed).await;
+        for (owner, entries) in removed {
+            tracing::info!(
+                registry = text(self.hash()),
+                owner = text(&owner),
+                entries,
+                pass = epoch,
+                "evicted: the owner's heartbeat is gone"
+            );
+        }
+        done
+    }
+
+    async fn evict_pages(
+        &mut self,
+        epoch: &str,
+        vitals: &Vitals,
+        free: &Dead,
+        report: &mut PassReport,
+        removed: &mut BTreeMap<Vec<u8>, u64>,
+    ) -> Result<Option<Break>> {
+        let mut cursor = "0".to_owned();
+        let mut number = 0;
+        loop {
+            let page = self.steps.scan(&cursor).await?;
+            self.tell(&Notice::Scanned {
+                entries: page.entries.len() as u64,
+            });
+            report.scanned += page.entries.len() as u64;
+            let candidates = self.candidates(page.entries, free);
+            for some in candidates.chunks(PAGE) {
+                number += 1;
+                if self.steps.connection.life() != Some(vitals.life) {
+                    return Ok(Some(Break::Reconnected));
+                }
+                self.tell(&Notice::Evicting(some));
+                match self
+                    .evict_page(epoch, number, some, (vitals.at, vitals.arrived), report)
+                    .await?
+                {
+                    Some(marks) => self.count(some, &marks, report, removed),
+                    None => return Ok(Some(Break::DataLost)),
+                }
+            }
+            cursor = page.cursor;
+            if cursor == "0" {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// One page. `None` when the store is not the one that was looked at; nothing was removed then.
+    async fn evict_page(
+        &mut self,
+        epoch: &str,
+        page: u64,
+        candidates: &[Candidate],
+        (store, local): (StoreTime, Mono),
+        report: &mut PassReport,
+    ) -> Result<Option<Vec<bool>>> {
+        let timeout = self.steps.connection.options().request_timeout;
+        let not_after = store + self.clock().mono().since(local) + timeout;
+        let error = match self.steps.evict(epoch, page, candidates, not_after).await {
+            Err(error) if error.outcome() == Outcome::Unknown => error,
+            done => return done,
+        };
+        tracing::warn!(
+            error = error.chain(),
+            pass = epoch,
+            page,
+            "the reply to a page was lost; reading back what became of it"
+        );
+        self.pending = Some(Pending {
+            epoch: epoch.to_owned(),
+            page,
+            not_after,
+            candidates: candidates.to_vec(),
+        });
+        self.resolve(report).await?;
+        // What was removed is counted by now. If the connection or the store is another one, the next page shows it.
+        Ok(Some(vec![false; candidates.len()]))
+    }
+
+    /// Finds out what became of a page whose reply was lost, and counts it.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store did not answer in time: it is tried again at the next pass.
+    pub(super) async fn resolve(&mut self, report: &mut PassReport) -> Result<()> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        let give_up = self.clock().mono() + PATIENCE;
+        let told = loop {
+            match self.steps.check(&pending.epoch).await {
+                Ok((vitals, marker)) => {
+                    if let Some(told) = pending.outcome(&vitals, marker.as_deref()) {
+                        break told;
+                    }
+                }
+                Err(error) if self.clock().mono() > give_up || !error.is_unavailable() => return Err(error),
+                Err(_) => {}
+            }
+            self.clock().sleep(LOOK).await;
+        };
+        let Some(pending) = self.pending.take() else {
+            return Ok(());
+        };
+        match told {
+            Told::Removed(marks) => self.count(&pending.candidates, &marks, report, &mut BTreeMap::new()),
+            Told::Never => {}
+            Told::Nothing => {
+                let entries = pending.size();
+                report.unsure += entries;
+                tracing::warn!(
+                    entries,
+                    "the store lost its memory of a page: nobody knows how many of these were removed by it"
+                );
+                self.tell(&Notice::Unsure { entries });
+            }
+        }
+        Ok(())
+    }
+
+    fn candidates(&self, entries: Vec<(Vec<u8>, Vec<u8>)>, free: &Dead) -> Vec<Candidate> {
+        let judged = entries.into_iter().filter_map(|(field, value)| {
+            let owner = self.owner_of(&value)?;
+            free.contains_key(&owner).then_some(Candidate { field, value, owner })
+        });
+        judged.collect()
+    }
+
+    fn count(
+        &self,
+        candidates: &[Candidate],
+        marks: &[bool],
+        report: &mut PassReport,
+        removed: &mut BTreeMap<Vec<u8>, u64>,
+    ) {
+        let mut page: BTreeMap<&[u8], u64> = BTreeMap::new();
+        for (entry, _) in candidates.iter().zip(marks).filter(|(_, removed)| **removed) {
+            *page.entry(&entry.owner).or_default() += 1;
+        }
+        for (owner, entries) in page {
+            *report.evicted.entry(owner.to_vec()).or_default() += entries;
+            *removed.entry(owner.to_vec()).or_default() += entries;
+            self.tell(&Notice::Evicted { owner, entries });
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Store health: whether the server between two looks was one and the same, and served all along.
+//!
+//! Heartbeats that are gone mean nothing while the server itself was gone, replaced, or throwing keys away. So whatever
+//! breaks its health between two looks makes the first look worthless, and the wait begins anew.
+
+use std::fmt;
+use std::time::Duration;
+
+use tenure_core::clock::Mono;
+use tenure_core::settling::MAX_GAP;
+use tenure_core::time::{StoreTime, show_duration};
+
+/// Why a look at heartbeats no longer counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Break {
+    /// The connection was lost and made anew.
+    Reconnected,
+    /// The server's process is another one, or ran for less time than before.
+    Restarted,
+    /// Its data come from another history: a failover, or a replica that was promoted.
+    HistoryChanged,
+    /// It is a primary no more, or has become one.
+    RoleChanged,
+    /// It threw keys away for want of memory: heartbeats may be among them.
+    KeysEvicted {
+        /// How many since the first look.
+        keys: u64,
+    },
+    /// The marker that was left at the first look is gone: data were lost or rolled back.
+    DataLost,
+    /// It did not answer for too long.
+    Silent {
+        /// How long.
+        silent: Duration,
+    },
+    /// Its clock jumped.
+    ClockJumped,
+    /// It could not be reached.
+    Unreachable {
+        /// What was seen.
+        reason: String,
+    },
+}
+
+impl Break {
+    /// One word, for logs and metrics.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Reconnected => "reconnected",
+            Self::Restarted => "restarted",
+            Self::HistoryChanged => "history_changed",
+            Self::RoleChanged => "role_changed",
+            Self::KeysEvicted { .. } => "keys_evicted",
+            Self::DataLost => "data_lost",
+            Self::Silent { .. } => "silent",
+            Self::ClockJumped => "clock_jumped",
+            Self::Unreachable { .. } => "unreachable",
+        }
+    }
+}
+
+impl fmt::Display for Break {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reconnected => f.write_str("the connection to the store was lost and made anew"),
+            Self::Restarted => f.write_str("the store's server was restarted"),
+            Self::HistoryChanged => f.write_str("the store's data come from another history (failover)"),
+            Self::RoleChanged => f.write_str("the store's server changed its role"),
+            Self::KeysEvicted { keys } => write!(
+                f,
+                "the store threw {keys} keys away for want of memory, maybe heartbeats (set maxmemory-policy noeviction)"
+            ),
+            Self::DataLost => f.write_str("the store lost data"),
+            Self::Silent { silent } => write!(f, "the store did not answer for {}", show_duration(*silent)),
+            Self::ClockJumped => f.write_str("the store's clock jumped"),
+            Self::Unreachable { reason } => f.write_str(reason),
+        }
+    }
+}
+
+/// What `INFO` tells about a server, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Info {
+    run_id: String,
+    replication_id: String,
+    role: String,
+    uptime: u64,
+    evicted_keys: u64,
+    pub(crate) cluster: bool,
+}
+
+impl Info {
+    /// Reads the text of `INFO`. Lines that are missing read as empty; then they never change.
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut info = Self::default();
+        for (name, value) in text.lines().filter_map(|line| line.trim_end().split_once(':')) {
+            match name {
+                "run_id" => info.run_id = value.to_owned(),
+                "master_replid" => info.replication_id = value.to_owned(),
+                "role" => info.role = value.to_owned(),
+                "uptime_in_seconds" => info.uptime = value.parse().unwrap_or(0),
+                "evicted_keys" => info.evicted_keys = value.parse().unwrap_or(0),
+                "cluster_enabled" => info.cluster = value == "1",
+                _ => {}
+            }
+        }
+        info
+    }
+
+    fn broken_by(&self, later: &Self) -> Option<Break> {
+        if self.run_id != later.run_id || later.uptime < self.uptime {
+            Some(Break::Restarted)
+        } else if self.role != later.role {
+            Some(Break::RoleChanged)
+        } else if self.replication_id != later.replication_id {
+            Some(Break::HistoryChanged)
+        } else {
+            // A counter that was reset (CONFIG RESETSTAT) tells nothing.
+            let keys = later.evicted_keys.saturating_sub(self.evicted_keys);
+            (keys > 0).then_some(Break::KeysEvicted { keys })
+        }
+    }
+}
+
+/// A server at one instant.
+#[derive(Debug, Clone)]
+pub(crate) struct Vitals {
+    /// Which connection it was asked over.
+    pub(crate) life: u64,
+    /// When it answered, by its clock and by ours.
+    pub(crate) at: StoreTime,
+    pub(crate) arrived: Mono,
+    /// Whether the marker of the attempt was there.
+    pub(crate) marker: bool,
+    /// `None` when it does not let us ask.
+    pub(crate) info: Option<Info>,
+}
+
+impl Vitals {
+    /// Whether anything between this instant and a later one makes a look at heartbeats worthless.
+    pub(crate) fn broken_by(&self, later: &Self) -> Option<Break> {
+        let known = match (&self.info, &later.info) {
+            (Some(before), Some(after)) => before.broken_by(after),
+            _ => None,
+        };
+        if known.is_some() {
+            return known;
+        }
+        if !later.marker {
+            return Some(Break::DataLost);
+        }
+        if self.life != later.life {
+            return Some(Break::Reconnected);
+        }
+        let (ours, theirs) = (later.arrived.since(self.arrived), later.at.since(self.at));
+        let jumped = later.at < self.at || ours.abs_diff(theirs) > MAX_GAP;
+        jumped.then_some(Break::ClockJumped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: &str = "# Server\r\nrun_id:aa\r\nuptime_in_seconds:50\r\n# Replication\r\nrole:master\r\n\
+                        master_replid:bb\r\n# Stats\r\nevicted_keys:3\r\n# Cluster\r\ncluster_enabled:0\r\n";
+
+    fn vitals(seconds: u64, info: Option<&str>) -> Vitals {
+        Vitals {
+            life: 1,
+            at: StoreTime::from_micros(seconds * 1_000_000),
+            arrived: Mono::from_origin(Duration::from_secs(seconds)),
+            marker: true,
+            info: info.map(Info::parse),
+        }
+    }
+
+    #[test]
+    fn a_server_that_serves_on_is_not_broken() {
+        let before = vitals(10, Some(INFO));
+        let later = vitals(40, Some(&INFO.replace("seconds:50", "seconds:80")));
+        assert_eq!(before.broken_by(&later), None);
+        assert_eq!(vitals(10, None).broken_by(&vitals(40, None)), None, "without INFO");
+    }
+
+    #[test]
+    fn every_change_of_the_server_is_a_break() {
+        let before = vitals(10, Some(INFO));
+        for (from, to, broken) in [
+            ("run_id:aa", "run_id:cc", Break::Restarted),
+            ("seconds:50", "seconds:3", Break::Restarted),
+            ("role:master", "role:slave", Break::RoleChanged),
+            ("replid:bb", "replid:dd", Break::HistoryChanged),
+            ("evicted_keys:3", "evicted_keys:10", Break::KeysEvicted { keys: 7 }),
+        ] {
+            let later = vitals(40, Some(&INFO.replace(from, to)));
+            assert_eq!(before.broken_by(&later), Some(broken), "{to}");
+        }
+        let reset = vitals(40, Some(&INFO.replace("evicted_keys:3", "evicted_keys:0")));
+        assert_eq!(before.broken_by(&reset), None, "a counter that was reset");
+    }
+
+    #[test]
+    fn breaks_show_without_info_too() {
+        let before = vitals(10, None);
+        let later = vitals(40, None);
+        let reconnected = Vitals {
+            life: 2,
+            ..later.clone()
+        };
+        assert_eq!(before.broken_by(&reconnected), Some(Break::Reconnected));
+        let lost = Vitals {
+            marker: false,
+            ..later.clone()
+        };
+        assert_eq!(before.broken_by(&lost), Some(Break::DataLost));
+        let ahead = Vitals {
+            at: StoreTime::from_micros(43_000_000),
+            ..later.clone()
+        };
+        assert_eq!(before.broken_by(&ahead), Some(Break::ClockJumped));
+        let back = Vitals {
+            at: StoreTime::from_micros(9_000_000),
+            ..later
+        };
+        assert_eq!(before.broken_by(&back), Some(Break::ClockJumped));
+    }
+}

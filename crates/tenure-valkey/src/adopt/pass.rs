@@ -1,0 +1,420 @@
+//! A pass: look, wait, look again, ask the brake, remove.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use tenure_core::clock::Clock;
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::settling::MAX_GAP;
+
+use super::brake::{self, Change, Dead, Ruling};
+use super::evict::Pending;
+use super::health::{Break, Vitals};
+use super::owner::{Owners, Pulse};
+use super::report::{Notice, PassReport, Preview};
+use super::step::{Brakes, Candidate, Page, Steps};
+use super::{AdoptSettings, MARKER_KEPT, PAGE, text};
+use crate::connection::Connection;
+
+/// How often the looks of one pass may begin anew before it gives up.
+const RESTARTS: usize = 3;
+/// The longest time between two checks of the store's health.
+const TICK: Duration = Duration::from_secs(1);
+/// How long to wait after the store was out of reach.
+const BACKOFF: Duration = Duration::from_millis(500);
+/// The most entries that a preview lists.
+const LISTED: usize = 1_000;
+
+/// Hears what a pass does, while it does it. It must return soon.
+pub type Listener = Box<dyn Fn(&Notice<'_>) + Send + Sync>;
+
+/// The janitor of one adopted hash.
+pub struct Janitor {
+    pub(super) steps: Steps,
+    settings: AdoptSettings,
+    listener: Option<Listener>,
+    /// The last look at the server, and the marker of then.
+    previous: Option<(Vitals, String)>,
+    pub(super) pending: Option<Pending>,
+    said_no_info: bool,
+}
+
+impl fmt::Debug for Janitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Janitor")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How an attempt ended.
+enum Attempt {
+    Done,
+    Broken(Break),
+}
+
+/// Whether trying again may help.
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TooLate)
+}
+
+/// What one scan with a look at each owner showed.
+#[derive(Default)]
+struct Survey {
+    owners: Owners,
+    scanned: u64,
+    skipped: u64,
+    marker_lost: bool,
+    doomed: Vec<Candidate>,
+}
+
+impl Janitor {
+    /// A janitor that works over this connection. No I/O.
+    #[must_use]
+    pub fn new(connection: Connection, settings: AdoptSettings) -> Self {
+        let name = format!("{:016x}", connection.clock().entropy());
+        Self {
+            steps: Steps::new(connection, settings.clone(), &name),
+            settings,
+            listener: None,
+            previous: None,
+            pending: None,
+            said_no_info: false,
+        }
+    }
+
+    /// Lets someone hear what passes do.
+    #[must_use]
+    pub fn with_listener(mut self, listener: Listener) -> Self {
+        self.listener = Some(listener);
+        self
+    }
+
+    /// Runs one pass. With `force` the brake is lifted first; a quarantine never is. Takes at least the settle time when
+    /// there is anything to remove. O(entries) in pages.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store was out of reach for too long, `Denied`, `Misconfigured` when it is not what the
+    /// settings say. What was removed before stays removed and was told to the listener.
+    pub async fn pass(&mut self, force: bool) -> Result<PassReport> {
+        let mut report = PassReport::default();
+        self.resolve(&mut report).await?;
+        // Without a wait a second attempt would see nothing that the first one did not.
+        let restarts = if self.settings.settle.is_zero() { 0 } else { RESTARTS };
+        for left in (0..=restarts).rev() {
+            let broken = match self.attempt(&mut report, force).await {
+                Ok(Attempt::Done) => {
+                    self.tell(&Notice::Settled);
+                    report.quarantined = None;
+                    return Ok(report);
+                }
+                Ok(Attempt::Broken(broken)) => broken,
+                Err(error) if is_passing(&error) && left > 0 && self.pending.is_none() => {
+                    self.clock().sleep(BACKOFF).await;
+                    Break::Unreachable { reason: error.chain() }
+                }
+                Err(error) => return Err(error),
+            };
+            tracing::warn!(
+                registry = text(&self.settings.hash),
+                pass = report.pass,
+                reason = broken.as_str(),
+                detail = %broken,
+                "the store's health broke; nothing is removed until it held for the settle time"
+            );
+            self.tell(&Notice::Quarantined(&broken));
+            report.breaks.push(broken.clone());
+            report.quarantined = Some(broken);
+        }
+        Ok(report)
+    }
+
+    /// Tells what a pass would remove if nothing changed until then. One look, no wait; writes nothing.
+    ///
+    /// # Errors
+    /// Those of [`Janitor::pass`].
+    pub async fn preview(&mut self) -> Result<Preview> {
+        let survey = self.survey(None).await?;
+        let dead = survey.owners.absent();
+        let alive = survey.owners.len() - dead.len() as u64;
+        let (record, now) = self.steps.brakes(Brakes::Read).await?;
+        let ruling = brake::rule(&self.settings.brake, record.as_ref(), &dead, alive, now, false);
+        Ok(Preview {
+            scanned: survey.scanned,
+            skipped: survey.skipped,
+            owners: survey.owners.len(),
+            endless: survey.owners.with(Pulse::Endless),
+            dead,
+            doomed: survey.doomed,
+            braked: ruling.braked,
+        })
+    }
+
+    /// Removes what the janitor left in the store for itself, and lets go of the connection. Answers how many entries
+    /// may have been removed without being counted, because the store was away ever since.
+    pub async fn close(mut self) -> u64 {
+        let unsure = self.pending.take().map_or(0, |pending| pending.size());
+        if let Err(error) = self.steps.forget().await {
+            tracing::debug!(error = error.chain(), "the marker stays until it expires");
+        }
+        self.steps.connection.close();
+        unsure
+    }
+
+    pub(super) fn clock(&self) -> std::sync::Arc<dyn Clock> {
+        std::sync::Arc::clone(self.steps.connection.clock())
+    }
+
+    pub(super) fn hash(&self) -> &[u8] {
+        &self.settings.hash
+    }
+
+    pub(super) fn owner_of(&self, value: &[u8]) -> Option<Vec<u8>> {
+        self.settings.owner_at.owner(value)
+    }
+
+    pub(super) fn tell(&self, notice: &Notice<'_>) {
+        if let Some(listener) = &self.listener {
+            listener(notice);
+        }
+    }
+
+    async fn attempt(&mut self, report: &mut PassReport, force: bool) -> Result<Attempt> {
+        let epoch = format!("{:016x}", self.clock().entropy());
+        report.pass.clone_from(&epoch);
+        let base = self.begin(&epoch).await?;
+        if let Some(broken) = self.broken_since_last_pass(&base) {
+            self.previous = Some((base, epoch));
+            return Ok(Attempt::Broken(broken));
+        }
+        self.previous = Some((base.clone(), epoch.clone()));
+        let survey = self.survey(Some(&epoch)).await?;
+        report.scanned += survey.scanned;
+        report.skipped = survey.skipped;
+        report.owners = survey.owners.len();
+        report.endless = survey.owners.with(Pulse::Endless);
+        if survey.marker_lost {
+            return Ok(Attempt::Broken(Break::DataLost));
+        }
+        let absent = survey.owners.absent();
+        if let Some(broken) = self.settle(&epoch, &base, absent.len() as u64).await? {
+            return Ok(Attempt::Broken(broken));
+        }
+        let dead = match self.second_look(&epoch, absent).await? {
+            Ok(dead) => dead,
+            Err(broken) => return Ok(Attempt::Broken(broken)),
+        };
+        let (vitals, _) = self.steps.check(&epoch).await?;
+        self.previous = Some((vitals.clone(), epoch.clone()));
+        if let Some(broken) = base.broken_by(&vitals) {
+            return Ok(Attempt::Broken(broken));
+        }
+        let alive = survey.owners.len().saturating_sub(dead.len() as u64);
+        report.dead.clone_from(&dead);
+        let (ruling, record) = self.ask_brake(&dead, alive, force).await?;
+        report.braked = ruling.braked;
+        if let Some(broken) = self.evict(&epoch, &vitals, &ruling.free, report).await? {
+            return Ok(Attempt::Broken(broken));
+        }
+        self.lift_brake(&ruling, record).await?;
+        Ok(Attempt::Done)
+    }
+
+    async fn begin(&mut self, epoch: &str) -> Result<Vitals> {
+        let (mut base, before) = self.steps.begin(epoch).await?;
+        if let Some((previous, epoch)) = &self.previous {
+            let fresh = base.arrived.since(previous.arrived) < MARKER_KEPT / 2;
+            base.marker = !fresh || before.is_some_and(|before| before.starts_with(epoch.as_str()));
+        }
+        match &base.info {
+            Some(info) if info.cluster => self.settings.heartbeat.check_slots(&self.settings.hash)?,
+            None if !self.said_no_info => {
+                self.said_no_info = true;
+                tracing::warn!(
+                    "the store does not let us ask INFO: a restart, a failover or keys thrown away for want of memory \
+                     are noticed only by a lost connection or lost data"
+                );
+            }
+            _ => {}
+        }
+        Ok(base)
+    }
+
+    /// With a wait, a pass looks twice after whatever happened before it. With one look only, it has to ask.
+    fn broken_since_last_pass(&self, base: &Vitals) -> Option<Break> {
+        let (previous, _) = self.previous.as_ref().filter(|_| self.settings.settle.is_zero())?;
+        match previous.broken_by(base) {
+            // Between passes only the server counts: our own clock may have been set.
+            Some(Break::ClockJumped) if base.at >= previous.at => None,
+            broken => broken,
+        }
+    }
+
+    /// Scans the hash and looks at each owner once.
+    async fn survey(&self, epoch: Option<&str>) -> Result<Survey> {
+        let mut survey = Survey::default();
+        let mut cursor = "0".to_owned();
+        loop {
+            let page = self.steps.scan(&cursor).await?;
+            self.tell(&Notice::Scanned {
+                entries: page.entries.len() as u64,
+            });
+            cursor.clone_from(&page.cursor);
+            self.learn(&mut survey, page, epoch).await?;
+            if cursor == "0" || survey.marker_lost {
+                return Ok(survey);
+            }
+        }
+    }
+
+    async fn learn(&self, survey: &mut Survey, page: Page, epoch: Option<&str>) -> Result<()> {
+        survey.scanned += page.entries.len() as u64;
+        let mut entries = Vec::with_capacity(page.entries.len());
+        for (field, value) in page.entries {
+            match self.settings.owner_at.owner(&value) {
+                Some(owner) => entries.push(Candidate { field, value, owner }),
+                None => survey.skipped += 1,
+            }
+        }
+        let mut unknown: Vec<Vec<u8>> = entries
+            .iter()
+            .filter(|entry| survey.owners.is_absent(&entry.owner).is_none())
+            .map(|entry| entry.owner.clone())
+            .collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        for some in unknown.chunks(PAGE) {
+            let (kept, pulses) = self.steps.look(epoch, some).await?;
+            survey.marker_lost |= !kept;
+            for (owner, pulse) in some.iter().zip(pulses) {
+                survey.owners.learn(owner.clone(), pulse)?;
+            }
+        }
+        for entry in entries {
+            survey.owners.count(&entry.owner);
+            let lists = epoch.is_none() && survey.doomed.len() < LISTED;
+            if lists && survey.owners.is_absent(&entry.owner) == Some(true) {
+                survey.doomed.push(entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits between the looks while watching the store's health.
+    async fn settle(&self, epoch: &str, base: &Vitals, absent: u64) -> Result<Option<Break>> {
+        if absent == 0 || self.settings.settle.is_zero() {
+            return Ok(None);
+        }
+        let (mut last, _) = self.steps.check(epoch).await?;
+        let until = last.at + self.settings.settle;
+        self.tell(&Notice::Settling {
+            absent,
+            wait: self.settings.settle,
+        });
+        tracing::info!(
+            registry = text(&self.settings.hash),
+            owners = absent,
+            settle_ms = self.settings.settle.as_millis(),
+            "owners without a heartbeat; looking again after the settle time"
+        );
+        loop {
+            if let Some(broken) = base.broken_by(&last) {
+                return Ok(Some(broken));
+            }
+            let left = until.since(last.at);
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.clock().sleep(left.min(TICK)).await;
+            match self.next_vitals(epoch, &last).await? {
+                Ok(vitals) => last = vitals,
+                Err(broken) => return Ok(Some(broken)),
+            }
+        }
+    }
+
+    /// Checks the store's health until it answers, but not for longer than it may be silent.
+    async fn next_vitals(&self, epoch: &str, last: &Vitals) -> Result<Result<Vitals, Break>> {
+        loop {
+            let checked = self.steps.check(epoch).await;
+            let silent = self.clock().mono().since(last.arrived).saturating_sub(TICK);
+            match checked {
+                Ok(_) if silent > MAX_GAP => return Ok(Err(Break::Silent { silent })),
+                Ok((vitals, _)) => return Ok(Ok(vitals)),
+                Err(error) if !error.is_unavailable() => return Err(error),
+                Err(error) if silent > MAX_GAP => {
+                    return Ok(Err(Break::Unreachable { reason: error.chain() }));
+                }
+                Err(_) => self.clock().sleep(BACKOFF / 10).await,
+            }
+        }
+    }
+
+    /// Looks at the absent ones again; answers those that still are.
+    async fn second_look(&self, epoch: &str, absent: Dead) -> Result<Result<Dead, Break>> {
+        if self.settings.settle.is_zero() {
+            return Ok(Ok(absent));
+        }
+        let mut dead = BTreeMap::new();
+        let owners: Vec<Vec<u8>> = absent.keys().cloned().collect();
+        for some in owners.chunks(PAGE) {
+            let (kept, pulses) = self.steps.look(Some(epoch), some).await?;
+            if !kept {
+                return Ok(Err(Break::DataLost));
+            }
+            for (owner, pulse) in some.iter().zip(pulses) {
+                if pulse == Pulse::Absent {
+                    dead.insert(owner.clone(), absent.get(owner).copied().unwrap_or(0));
+                }
+            }
+        }
+        Ok(Ok(dead))
+    }
+
+    async fn ask_brake(&self, dead: &Dead, alive: u64, force: bool) -> Result<(Ruling, Option<brake::Record>)> {
+        let (record, now) = self.steps.brakes(Brakes::Read).await?;
+        let mut ruling = brake::rule(&self.settings.brake, record.as_ref(), dead, alive, now, force);
+        if ruling.record == Change::Engage {
+            let held: Vec<&Vec<u8>> = dead.keys().filter(|owner| !ruling.free.contains_key(*owner)).collect();
+            let body = brake::Record::body(held.into_iter());
+            let replaces = record.as_ref().map_or(&[][..], |record| &record.raw);
+            let kept = self.settings.brake.hold + brake::KEPT_AFTER;
+            let (now_in_force, _) = self
+                .steps
+                .brakes(Brakes::Engage {
+                    body: &body,
+                    replaces,
+                    kept,
+                })
+                .await?;
+            // Another janitor may have been first: its record counts.
+            if let (Some(braked), Some(record)) = (&mut ruling.braked, now_in_force) {
+                braked.since = record.since;
+                braked.until = record.since + self.settings.brake.hold;
+            }
+        }
+        if let Some(braked) = &ruling.braked {
+            tracing::warn!(
+                registry = text(&self.settings.hash),
+                dead = braked.lapsed,
+                alive = braked.present,
+                since = %braked.since,
+                until = %braked.until,
+                "sweep_braked: too many owners seem dead at once; nothing of theirs is removed until then (--force overrides)"
+            );
+            self.tell(&Notice::Braked(braked));
+        }
+        Ok((ruling, record))
+    }
+
+    /// Lifts the brake once what it freed is removed.
+    async fn lift_brake(&self, ruling: &Ruling, record: Option<brake::Record>) -> Result<()> {
+        if let (Change::Lift(reason), Some(record)) = (&ruling.record, record) {
+            self.steps.brakes(Brakes::Lift(&record.raw)).await?;
+            tracing::info!(registry = text(&self.settings.hash), reason, "sweep_unbraked");
+            self.tell(&Notice::Unbraked(reason));
+        }
+        Ok(())
+    }
+}

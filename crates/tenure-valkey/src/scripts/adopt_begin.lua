@@ -1,0 +1,10 @@
+-- Begins an attempt: leaves the marker of its epoch, and tells what was there before.
+--
+-- KEYS[1] the marker. ARGV[3] the epoch, ARGV[4] how long the marker lives (ms).
+-- Answers: the marker before (or false), INFO (or false when it is denied).
+local before = redis.call('GET', KEYS[1])
+redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
+local info = redis.pcall('INFO', 'server', 'replication', 'stats', 'cluster')
+head[4] = before
+head[5] = type(info) == 'string' and info
+return head

@@ -1,0 +1,139 @@
+//! What the tests share: a server with somebody else's registry on it, and janitors for it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::clock::SystemClock;
+use tenure_testkit::resp::{Client, Reply};
+use tenure_testkit::valkey::{Flavour, Server};
+use tenure_valkey::adopt::{AdoptSettings, Janitor, Notice};
+use tenure_valkey::{Connection, ConnectionOptions};
+
+pub(crate) const HASH: &str = "connections:registry";
+pub(crate) const HEARTBEAT: &str = "instance:heartbeat:{id}";
+
+/// A server with a registry that other programs write.
+pub(crate) struct World {
+    pub(crate) server: Server,
+    client: Mutex<Client>,
+}
+
+impl World {
+    pub(crate) fn start(flavour: Flavour) -> Option<Arc<World>> {
+        World::with(flavour, &[])
+    }
+
+    pub(crate) fn with(flavour: Flavour, settings: &[&str]) -> Option<Arc<World>> {
+        let server = Server::with(flavour, settings)?;
+        let client = Mutex::new(server.client().unwrap());
+        Some(Arc::new(World { server, client }))
+    }
+
+    /// One command of the other programs. Over one connection, and over a new one once that is gone.
+    pub(crate) fn run<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
+        let mut client = self.client.lock().unwrap();
+        let reply = match client.call(args) {
+            Ok(reply) => reply,
+            Err(_) => {
+                *client = self.server.client().unwrap();
+                client.call(args).unwrap()
+            }
+        };
+        assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+        reply
+    }
+
+    pub(crate) fn claim(&self, key: &str, owner: &str) {
+        self.run(&["HSET", HASH, key, owner]);
+    }
+
+    pub(crate) fn claim_many(&self, owner: &str, keys: impl Iterator<Item = usize>) {
+        let keys: Vec<String> = keys.map(|n| format!("{owner}-device-{n}")).collect();
+        for some in keys.chunks(1000) {
+            let mut args = vec!["HSET", HASH];
+            args.extend(some.iter().flat_map(|key| [key.as_str(), owner]));
+            self.run(&args);
+        }
+    }
+
+    pub(crate) fn beat(&self, owner: &str) {
+        self.run(&["SET", &format!("instance:heartbeat:{owner}"), "1", "EX", "90"]);
+    }
+
+    pub(crate) fn die(&self, owner: &str) {
+        self.run(&["DEL", &format!("instance:heartbeat:{owner}")]);
+    }
+
+    pub(crate) fn owner(&self, key: &str) -> Option<String> {
+        match self.run(&["HGET", HASH, key]) {
+            Reply::Nil => None,
+            reply => Some(reply.text()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> i64 {
+        self.run(&["HLEN", HASH]).int().unwrap()
+    }
+
+    pub(crate) fn janitor(&self, settle_ms: u64) -> Janitor {
+        janitor(&self.server.url(), settings(settle_ms))
+    }
+}
+
+pub(crate) fn settings(settle_ms: u64) -> AdoptSettings {
+    let mut settings = AdoptSettings::new(HASH, HEARTBEAT).unwrap();
+    settings.settle = Duration::from_millis(settle_ms);
+    settings
+}
+
+/// Must be called on a runtime.
+pub(crate) fn connect(url: &str) -> Connection {
+    Connection::open(url, ConnectionOptions::default(), Vec::new(), SystemClock::shared()).unwrap()
+}
+
+pub(crate) fn janitor(url: &str, settings: AdoptSettings) -> Janitor {
+    Janitor::new(connect(url), settings)
+}
+
+/// Waits until the connection is up, so that the first call finds it.
+pub(crate) async fn ready(url: &str, settings: AdoptSettings) -> Janitor {
+    let connection = connect(url);
+    connection.first_try().await;
+    Janitor::new(connection, settings)
+}
+
+/// Calls `act` at the first notice that `when` picks.
+pub(crate) fn at_first(
+    when: impl Fn(&Notice<'_>) -> bool + Send + Sync + 'static,
+    act: impl FnOnce() + Send + 'static,
+) -> tenure_valkey::adopt::Listener {
+    let act = Mutex::new(Some(act));
+    Box::new(move |notice| {
+        if when(notice)
+            && let Some(act) = act.lock().unwrap().take()
+        {
+            act();
+        }
+    })
+}
+
+pub(crate) fn is_settling(notice: &Notice<'_>) -> bool {
+    matches!(notice, Notice::Settling { .. })
+}
+
+pub(crate) fn is_evicting(notice: &Notice<'_>) -> bool {
+    matches!(notice, Notice::Evicting(_))
+}
+
+/// Runs a test on both servers.
+pub(crate) async fn on_both<F>(settings: &[&str], test: impl Fn(Arc<World>) -> F)
+where
+    F: Future<Output = ()>,
+{
+    for flavour in Flavour::ALL {
+        let Some(world) = World::with(flavour, settings) else {
+            return;
+        };
+        test(world).await;
+    }
+}
