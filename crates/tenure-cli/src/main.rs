@@ -1,2 +1,31 @@
-//! (in the making)
-fn main() {}
+//! The `tenure` command.
+//!
+//! It parses, runs one command, prints what went wrong with all its causes, and exits with 0 (done), 1 (failed) or 2
+//! (wrong usage). One file per command; what a library user would miss belongs into the library.
+
+mod claims;
+mod cli;
+mod connect;
+mod daemon;
+mod doctor;
+mod events;
+mod exit;
+mod join;
+mod launch;
+mod listing;
+mod logging;
+mod members;
+mod output;
+mod serve;
+mod settings;
+mod status;
+mod sweep;
+mod why;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    exit::report(cli::Cli::parse().run())
+}

@@ -1,0 +1,77 @@
+//! `tenure claims`: who owns what, and whether the owner is alive now.
+
+use clap::Args;
+use tenure::wire::{self, ClaimsPage};
+use tenure_core::Store;
+use tenure_core::id::{Key, MemberId, RegistryName};
+use tenure_core::registry::Claim;
+
+use crate::cli::{FormatArgs, GroupArgs, PageArgs, StoreArgs};
+use crate::exit::{DONE, FAILED, say};
+use crate::listing;
+use crate::output::{json, table, yes_no};
+
+/// Lists the claims of a registry, or looks one key up.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Claims {
+    /// Only this key; exit code 1 when nobody owns it.
+    key: Option<Key>,
+    /// The registry.
+    #[arg(long, value_name = "REGISTRY", env = "TENURE_REGISTRY")]
+    registry: RegistryName,
+    /// Only what this member owns.
+    #[arg(long, value_name = "MEMBER", conflicts_with = "key")]
+    owner: Option<MemberId>,
+    #[command(flatten)]
+    group: GroupArgs,
+    #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+impl Claims {
+    pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
+        let (group, registry) = (&self.group.name, &self.registry);
+        if let Some(key) = &self.key {
+            let Some(found) = store.claim_of(group, registry, key).await? else {
+                say(format_args!(
+                    "nobody owns {key} in the registry {registry} of the group {group}"
+                ));
+                return Ok(FAILED);
+            };
+            if self.format.json {
+                json(&wire::Claim::from(found))?;
+            } else {
+                show(&[found])?;
+            }
+            return Ok(DONE);
+        }
+        let owner = self.owner.as_ref();
+        let page = listing::read(&self.page, async |request| {
+            store.claims(group, registry, owner, &request).await
+        })
+        .await?;
+        if self.format.json {
+            json(&ClaimsPage::from(page))?;
+        } else {
+            show(&page.items)?;
+            listing::tell_of_more(&page);
+        }
+        Ok(DONE)
+    }
+}
+
+fn show(claims: &[Claim]) -> anyhow::Result<()> {
+    let rows = claims.iter().map(|claim| {
+        [
+            claim.key.to_string(),
+            claim.owner.to_string(),
+            yes_no(claim.alive),
+            claim.tenure.to_string(),
+        ]
+    });
+    table(["key", "owner", "alive", "tenure"], rows.collect())
+}

@@ -1,0 +1,98 @@
+//! The command line: the subcommands, and the options that they share.
+
+use clap::{Args, Parser, Subcommand};
+use tenure_core::id::Group;
+
+use crate::{claims, doctor, events, join, launch, members, serve, status, sweep, why};
+
+/// Where a daemon listens unless it is told otherwise.
+pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
+
+/// Who is alive, who owns what, and what must be cleaned up because its owner died.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tenure",
+    version,
+    propagate_version = true,
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage. `join` exits with what its command exits with."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Join(join::Join),
+    Members(members::Members),
+    Claims(claims::Claims),
+    Events(events::Events),
+    Why(why::Why),
+    Status(status::Status),
+    Sweep(sweep::Sweep),
+    Doctor(doctor::Doctor),
+    #[command(hide = true)]
+    Launch(launch::Launch),
+}
+
+impl Cli {
+    /// Runs the command and tells the exit code.
+    ///
+    /// # Errors
+    /// What made it fail; wrong usage is a [`crate::exit::Usage`].
+    pub(crate) fn run(self) -> anyhow::Result<u8> {
+        match self.command {
+            Command::Serve(serve) => serve.run(),
+            Command::Join(join) => join.run(),
+            Command::Launch(launch) => launch.run(),
+            Command::Members(members) => members.store.with(async |store| members.run(store).await),
+            Command::Claims(claims) => claims.store.with(async |store| claims.run(store).await),
+            Command::Events(events) => events.store.with(async |store| events.run(store).await),
+            Command::Why(why) => why.store.with(async |store| why.run(store).await),
+            Command::Status(status) => status.store.with(async |store| status.run(store).await),
+            Command::Sweep(sweep) => sweep.store.with(async |store| sweep.run(store).await),
+            Command::Doctor(doctor) => doctor.run(),
+        }
+    }
+}
+
+/// Which store to talk to.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StoreArgs {
+    /// A daemon (http://HOST:PORT), or a store itself: sqlite:PATH, valkey://…, redis://….
+    #[arg(long = "store", value_name = "URL", env = "TENURE_STORE", hide_env_values = true, default_value = DEFAULT_STORE)]
+    pub(crate) url: String,
+}
+
+/// Which group.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GroupArgs {
+    /// The group.
+    #[arg(
+        long = "group",
+        value_name = "GROUP",
+        env = "TENURE_GROUP",
+        default_value = "default"
+    )]
+    pub(crate) name: Group,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FormatArgs {
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How much of a listing.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PageArgs {
+    /// At most this many rows.
+    #[arg(long, value_name = "ROWS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
+    /// Read on after an earlier listing: its `next`.
+    #[arg(long, value_name = "NEXT")]
+    pub(crate) after: Option<String>,
+}

@@ -1,0 +1,122 @@
+//! From a store's URL to something that answers, for every command but `serve`.
+
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::Context;
+use tenure::client::{ClientSettings, Tenure};
+use tenure::connect::OpenOptions;
+use tenure::sweeper::SweeperSettings;
+use tenure_core::Store;
+use tenure_core::store::StoreOptions;
+use tokio::runtime::Builder;
+
+use crate::cli::{DEFAULT_STORE, StoreArgs};
+use crate::exit::Usage;
+
+/// How long a runtime waits for threads that hang in a call, at the end.
+const LAST_WAIT: Duration = Duration::from_millis(100);
+
+/// A client, and the URL under which others reach the same store.
+pub(crate) struct Connected {
+    pub(crate) tenure: Tenure,
+    pub(crate) url: String,
+}
+
+/// Runs the work on a runtime whose one thread is the calling one.
+///
+/// # Errors
+/// Those of the work, and when the system gives no runtime.
+pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<u8>>) -> anyhow::Result<u8> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_timeout(LAST_WAIT);
+    done
+}
+
+/// Connects for looking and for single steps: without a janitor of its own.
+async fn for_looking(url: &str) -> anyhow::Result<Connected> {
+    connect(url, StoreOptions::default(), None).await
+}
+
+/// Connects for a membership: a store that has no daemon is swept by this process. `max_ttl` is that of such a store; a
+/// daemon has its own.
+///
+/// # Errors
+/// `Usage` for a store that lives in this process alone, and what connecting answers.
+pub(crate) async fn for_membership(url: &str, max_ttl: Duration) -> anyhow::Result<Connected> {
+    let is_daemon = url_or_default(url).starts_with("http:");
+    let max_ttl = if is_daemon { Duration::MAX } else { max_ttl };
+    connect(
+        url,
+        StoreOptions {
+            max_ttl,
+            ..StoreOptions::default()
+        },
+        Some(SweeperSettings::default()),
+    )
+    .await
+}
+
+async fn connect(url: &str, store: StoreOptions, sweeper: Option<SweeperSettings>) -> anyhow::Result<Connected> {
+    let url = url_or_default(url);
+    if url.starts_with("memory:") {
+        return Err(Usage::new(
+            "--store memory: lives in one process and ends with it; name a daemon or a store that others can reach",
+        )
+        .into());
+    }
+    let options = OpenOptions {
+        store,
+        ..OpenOptions::default()
+    };
+    let tenure = Tenure::connect_with(
+        url,
+        options,
+        ClientSettings {
+            sweeper,
+            ..ClientSettings::default()
+        },
+    )
+    .await?;
+    // A SQLite file that a daemon owns is reached through the daemon.
+    let place = tenure.store().place();
+    let url = if place.starts_with("http:") {
+        place
+    } else {
+        url.to_owned()
+    };
+    Ok(Connected { tenure, url })
+}
+
+/// An empty variable counts as not set.
+fn url_or_default(url: &str) -> &str {
+    if url.is_empty() { DEFAULT_STORE } else { url }
+}
+
+impl StoreArgs {
+    /// Connects, does the work, and lets go of the store.
+    ///
+    /// # Errors
+    /// Those of connecting and of the work.
+    pub(crate) fn with(&self, work: impl AsyncFnOnce(&dyn Store) -> anyhow::Result<u8>) -> anyhow::Result<u8> {
+        crate::logging::start_quiet()?;
+        block_on(async {
+            let connected = for_looking(&self.url).await?;
+            let done = work(&**connected.tenure.store()).await;
+            connected.tenure.close().await;
+            done
+        })
+    }
+
+    /// Connects alone, for whoever has something to say about that.
+    ///
+    /// # Errors
+    /// Those of connecting.
+    pub(crate) async fn connect(&self) -> anyhow::Result<Connected> {
+        for_looking(&self.url).await
+    }
+}

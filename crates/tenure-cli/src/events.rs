@@ -1,0 +1,220 @@
+//! `tenure events`: what happened, and why.
+
+use std::time::Duration;
+
+use clap::Args;
+use tenure::wire::{EventsPage, Gap};
+use tenure_core::Store;
+use tenure_core::clock::{Clock, SystemClock, jitter};
+use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
+use tenure_core::store::MAX_PAGE;
+
+use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
+use crate::exit::{DONE, say};
+use crate::output::{json, json_line, line, or_dash, pairs, table};
+
+/// How long one wait for events takes at most.
+const PATIENCE: Duration = Duration::from_secs(25);
+/// How long to leave a store alone that does not answer.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many keys of an eviction a line shows.
+const KEYS_SHOWN: usize = 3;
+
+/// Shows what happened in a group, oldest first; with --follow, also what happens from now on.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Events {
+    /// Go on printing events as they happen; with --json one document per line.
+    #[arg(long, short)]
+    follow: bool,
+    /// How many of the newest events to begin with.
+    #[arg(long, value_name = "EVENTS", default_value_t = 100, conflicts_with = "after")]
+    last: u32,
+    /// All events after this one.
+    #[arg(long, value_name = "ID")]
+    after: Option<u64>,
+    /// Only these types, separated by commas, like lapsed,evicted.
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = EventKind::parse)]
+    kinds: Vec<EventKind>,
+    #[command(flatten)]
+    group: GroupArgs,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+impl Events {
+    pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
+        let begin = match self.after {
+            Some(after) => self.all_after(store, EventId(after)).await?,
+            None => self.newest(store).await?,
+        };
+        if self.follow {
+            let mut last = begin.last;
+            self.print_lines(self.after.map(EventId), &begin)?;
+            loop {
+                last = self.next_lines(store, last).await?;
+            }
+        }
+        if self.format.json {
+            json(&EventsPage::from(begin))?;
+        } else {
+            if begin.missed {
+                say("events are missing here: they were trimmed, or lost with the store's data");
+            }
+            let rows = begin.events.iter().map(|event| {
+                let [at, kind, tenure, details] = columns(event);
+                [at, event.id.to_string(), kind, tenure, details]
+            });
+            table(["at", "id", "type", "tenure", "details"], rows.collect())?;
+        }
+        Ok(DONE)
+    }
+
+    async fn page(&self, store: &dyn Store, after: Option<EventId>, limit: u32) -> tenure_core::Result<EventPage> {
+        store
+            .events(
+                &self.group.name,
+                &EventQuery {
+                    after,
+                    limit,
+                    kinds: self.kinds.clone(),
+                },
+            )
+            .await
+    }
+
+    async fn all_after(&self, store: &dyn Store, after: EventId) -> anyhow::Result<EventPage> {
+        let mut all = EventPage {
+            events: Vec::new(),
+            last: after,
+            missed: false,
+        };
+        loop {
+            let page = self.page(store, Some(all.last), MAX_PAGE).await?;
+            let done = page.last == all.last;
+            all.missed |= page.missed;
+            all.events.extend(page.events);
+            all.last = page.last;
+            if done {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Reads backwards from the newest event until there are as many as asked for, or no older ones. Ids are dense, so
+    /// that a page can be found by counting.
+    async fn newest(&self, store: &dyn Store) -> anyhow::Result<EventPage> {
+        let wanted = usize::try_from(self.last).unwrap_or(usize::MAX);
+        let newest = store.status(&self.group.name).await?.last_event;
+        let mut found: Vec<Event> = Vec::new();
+        let mut until = newest.0;
+        while found.len() < wanted && until > 0 {
+            let span = if self.kinds.is_empty() {
+                self.last.min(MAX_PAGE)
+            } else {
+                MAX_PAGE
+            };
+            let from = until.saturating_sub(u64::from(span));
+            let page = self.page(store, Some(EventId(from)), span).await?;
+            found.splice(0..0, page.events.into_iter().filter(|event| event.id.0 <= until));
+            if page.missed {
+                break;
+            }
+            until = from;
+        }
+        found.drain(..found.len().saturating_sub(wanted));
+        Ok(EventPage {
+            events: found,
+            last: newest,
+            missed: false,
+        })
+    }
+
+    /// Waits for what comes after `last`, prints it, and answers where to go on. A store that is away is waited for.
+    async fn next_lines(&self, store: &dyn Store, last: EventId) -> anyhow::Result<EventId> {
+        let clock = SystemClock::new();
+        let mut told = false;
+        loop {
+            let read = async {
+                store.wait_for_events(&self.group.name, last, PATIENCE).await?;
+                self.page(store, Some(last), MAX_PAGE).await
+            };
+            match read.await {
+                Ok(page) => {
+                    self.print_lines(Some(last), &page)?;
+                    return Ok(page.last);
+                }
+                Err(error) if error.is_unavailable() => {
+                    if !told {
+                        say(format_args!("{}; waiting for it", error.chain()));
+                        told = true;
+                    }
+                    clock.sleep(jitter(&clock, PAUSE, 20)).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn print_lines(&self, after: Option<EventId>, page: &EventPage) -> anyhow::Result<()> {
+        if page.missed {
+            let first = page
+                .events
+                .first()
+                .map_or(page.last.0, |event| event.id.0.saturating_sub(1));
+            let gap = Gap {
+                after: after.unwrap_or_default().0,
+                resumes_after: first,
+            };
+            if self.format.json {
+                json_line(&serde_json::json!({ "missed": gap }))?;
+            } else {
+                line(format_args!(
+                    "-- events after {} up to {} are gone: trimmed, or lost with the store's data",
+                    gap.after, gap.resumes_after
+                ))?;
+            }
+        }
+        for event in &page.events {
+            if self.format.json {
+                json_line(event)?;
+            } else {
+                let [at, kind, tenure, details] = columns(event);
+                line(format!("{at}  {kind:<15}  {tenure}  {details}").trim_end())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An event for people: when, what, whose, and the rest.
+pub(crate) fn columns(event: &Event) -> [String; 4] {
+    let mut details = Vec::new();
+    details.extend(event.reason.clone());
+    if !event.counts.is_empty() {
+        details.push(pairs(&event.counts));
+    }
+    if !event.keys.is_empty() {
+        let shown = event
+            .keys
+            .iter()
+            .take(KEYS_SHOWN)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(",");
+        let more = event.keys.len().saturating_sub(KEYS_SHOWN);
+        details.push(if more == 0 {
+            shown
+        } else {
+            format!("{shown} and {more} more")
+        });
+    }
+    details.extend(event.pass.as_ref().map(|pass| format!("pass={pass}")));
+    [
+        event.at.to_string(),
+        event.kind.as_str().to_owned(),
+        or_dash(event.tenure.as_ref()),
+        details.join(" "),
+    ]
+}

@@ -1,0 +1,87 @@
+//! How the program ends: 0 done, 1 failed, 2 wrong usage; `join` passes on what its child ended with.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use tenure_core::error::{Error, ErrorKind};
+
+/// Done.
+pub(crate) const DONE: u8 = 0;
+/// Failed.
+pub(crate) const FAILED: u8 = 1;
+/// Wrong usage.
+pub(crate) const USAGE: u8 = 2;
+
+/// A mistake in flags, variables or the configuration file: the command was not even tried.
+#[derive(Debug)]
+pub(crate) struct Usage(String);
+
+impl Usage {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Prints what went wrong with all its causes, and picks the exit code.
+pub(crate) fn report(result: anyhow::Result<u8>) -> ExitCode {
+    ExitCode::from(match result {
+        Ok(code) => code,
+        // Whoever read our output has seen enough, like `head`.
+        Err(error) if is_broken_pipe(&error) => DONE,
+        Err(error) => {
+            say(format_args!("error: {error:#}"));
+            code_of(&error)
+        }
+    })
+}
+
+fn code_of(error: &anyhow::Error) -> u8 {
+    let usage = error.is::<Usage>()
+        || error
+            .downcast_ref::<Error>()
+            .is_some_and(|e| e.kind() == ErrorKind::Invalid);
+    if usage { USAGE } else { FAILED }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// One line for people, on stderr. Nothing can be done when that fails.
+pub(crate) fn say(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "tenure: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_input_is_wrong_usage_and_everything_else_is_a_failure() {
+        let code = |error: anyhow::Error| code_of(&error);
+        assert_eq!(code(Usage::new("x").into()), USAGE);
+        assert_eq!(code(Error::invalid("x").into()), USAGE);
+        assert_eq!(code(anyhow::Error::from(Error::invalid("x")).context("while")), USAGE);
+        assert_eq!(code(Error::too_late().into()), FAILED);
+        assert_eq!(code(anyhow::anyhow!("x")), FAILED);
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_error() {
+        let error = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("write");
+        assert!(is_broken_pipe(&error));
+        assert!(!is_broken_pipe(&anyhow::anyhow!("x")));
+    }
+}

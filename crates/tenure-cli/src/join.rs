@@ -1,0 +1,238 @@
+//! `tenure join`: keeps a tenure alive for as long as a command runs.
+
+mod child;
+mod signals;
+mod tenure_file;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tenure::membership::{JoinOptions, Membership, Phase};
+use tenure_core::id::MemberId;
+use tenure_core::membership::{EndReason, Labels};
+use tenure_core::time::parse_duration;
+use tenure_core::verdict::Verdict;
+
+use self::child::{Child, code_of};
+use self::signals::Signals;
+use self::tenure_file::{Content, TenureFile};
+use crate::cli::{GroupArgs, StoreArgs};
+use crate::connect::{self, Connected};
+use crate::exit::{FAILED, Usage, say};
+use crate::launch::CANNOT_EXECUTE;
+
+/// Runs a command as a living member of a group.
+///
+/// The command is told its tenure in TENURE_ID (with TENURE_MEMBER, TENURE_GROUP, TENURE_STORE), and in the JSON file
+/// TENURE_FILE, which is kept up to date when the tenure lapses and a new one begins. It runs in a process group of
+/// its own, gets the signals TERM, INT, HUP, QUIT, USR1 and USR2, and its exit code is passed on (128 + n for a
+/// signal). When the member is superseded or expelled, the command is stopped and the exit code is 1.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Join {
+    #[command(flatten)]
+    group: GroupArgs,
+    /// The name to join under; a stable one supersedes its own previous life at once. Generated when left out.
+    #[arg(long, value_name = "MEMBER")]
+    member: Option<MemberId>,
+    /// How long the store waits for a heartbeat before the tenure lapses.
+    #[arg(long, value_name = "DURATION", env = "TENURE_TTL", default_value = "30s", value_parser = parse_duration)]
+    ttl: Duration,
+    /// The time between two heartbeats; a third of the ttl when left out.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    interval: Option<Duration>,
+    /// The longest ttl of the store, when it is used without a daemon; the same for all that use it.
+    #[arg(long, value_name = "DURATION", env = "TENURE_MAX_TTL", default_value = "2m", value_parser = parse_duration)]
+    max_ttl: Duration,
+    /// Something to know about the member; may be repeated.
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// What to do when the tenure lapsed (the store was out of reach for too long): keep the command running and join
+    /// again, or stop it.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLapse::Keep)]
+    on_lapse: OnLapse,
+    /// How long the command has between TERM and KILL when it is stopped.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
+    grace: Duration,
+    /// Where to write the tenure file; a temporary one when left out.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// What a lapse means for the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnLapse {
+    Keep,
+    Stop,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Why the command does not go on.
+enum Over {
+    /// It ended by itself.
+    Ended(u8),
+    /// It has to be stopped, for this reason.
+    Stop(String),
+}
+
+impl Join {
+    pub(crate) fn run(self) -> anyhow::Result<u8> {
+        let options = self.options()?;
+        crate::logging::start_quiet()?;
+        connect::block_on(self.live(options))
+    }
+
+    fn options(&self) -> anyhow::Result<JoinOptions> {
+        let labels: BTreeMap<_, _> = self.labels.iter().cloned().collect();
+        if labels.len() < self.labels.len() {
+            return Err(Usage::new("--label: a name is given twice").into());
+        }
+        Ok(JoinOptions {
+            member: self.member.clone(),
+            ttl: self.ttl,
+            labels: Labels::new(labels)?,
+            interval: self.interval,
+            ..JoinOptions::default()
+        })
+    }
+
+    async fn live(self, options: JoinOptions) -> anyhow::Result<u8> {
+        let mut signals = Signals::listen()?;
+        let connected = connect::for_membership(&self.store.url, self.max_ttl).await?;
+        let membership = connected.tenure.group(self.group.name.as_str())?.join(options).await?;
+        // Asked to end while joining.
+        let code = match signals.pending_end().await {
+            Some(signal) => Ok(128 + u8::try_from(signal.as_raw()).unwrap_or_default()),
+            None => self.accompany(&connected, &membership, &mut signals).await,
+        };
+        // The work is over, only now may others see it so.
+        if let Err(error) = membership.leave().await {
+            say(format_args!(
+                "could not leave, {} will lapse: {}",
+                membership.tenure(),
+                error.chain()
+            ));
+        }
+        connected.tenure.close().await;
+        code
+    }
+
+    /// Runs the command until it ends or has to be stopped. Nothing of it is left afterwards.
+    async fn accompany(
+        &self,
+        connected: &Connected,
+        membership: &Membership,
+        signals: &mut Signals,
+    ) -> anyhow::Result<u8> {
+        let file = self.write_file(membership)?;
+        let tenure = membership.tenure();
+        let mut variables = vec![
+            ("TENURE_ID", tenure.to_string().into()),
+            ("TENURE_MEMBER", membership.member().as_str().into()),
+            ("TENURE_GROUP", membership.group().as_str().into()),
+            ("TENURE_STORE", OsString::from(&connected.url)),
+        ];
+        variables.extend(
+            file.as_ref()
+                .map(|file| ("TENURE_FILE", file.path().as_os_str().to_owned())),
+        );
+        let mut child = match Child::spawn(&self.command, &variables) {
+            Ok(child) => child,
+            Err(error) => {
+                say(format_args!("error: {error:#}"));
+                return Ok(CANNOT_EXECUTE);
+            }
+        };
+        let over = self.watch(membership, &mut child, signals, file.as_ref()).await;
+        child.stop(&**connected.tenure.clock(), self.grace, signals).await;
+        match over? {
+            Over::Ended(code) => Ok(code),
+            Over::Stop(why) => {
+                child.ended().await?;
+                say(format_args!("stopped {}: {why}", self.command[0].to_string_lossy()));
+                Ok(FAILED)
+            }
+        }
+    }
+
+    async fn watch(
+        &self,
+        membership: &Membership,
+        child: &mut Child,
+        signals: &mut Signals,
+        file: Option<&TenureFile>,
+    ) -> anyhow::Result<Over> {
+        let mut changes = membership.watch();
+        let mut told = membership.tenure();
+        loop {
+            tokio::select! {
+                biased;
+                status = child.ended() => return Ok(Over::Ended(code_of(status?))),
+                end = membership.ended() => {
+                    let tenure = membership.tenure();
+                    return Ok(Over::Stop(match end {
+                        Ok(EndReason::Superseded) => format!("{tenure} was superseded by a newer join of the same member"),
+                        Ok(EndReason::Expelled) => format!("{tenure} was expelled by an operator"),
+                        Ok(reason) => format!("{tenure} ended: {}", reason.as_str()),
+                        Err(error) => format!("{tenure} can no longer be kept alive: {}", error.chain()),
+                    }));
+                }
+                signal = signals.next() => child.signal(signal),
+                Ok(()) = changes.changed() => {
+                    let status = changes.borrow_and_update().clone();
+                    let lapsed = status.verdict == Verdict::Lost || matches!(status.phase, Phase::Rejoining { .. });
+                    if self.on_lapse == OnLapse::Stop && (lapsed || status.tenure != told) {
+                        return Ok(Over::Stop(format!("{told} has lapsed (--on-lapse stop)")));
+                    }
+                    if status.tenure != told {
+                        say(format_args!("{told} has lapsed; joined again as {}", status.tenure));
+                        told = status.tenure;
+                        self.rewrite(file, membership);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Without `--file`, a system on which no file can be made is no reason not to run.
+    fn write_file(&self, membership: &Membership) -> anyhow::Result<Option<TenureFile>> {
+        let made = with_content(membership, |content| TenureFile::create(self.file.as_deref(), content));
+        match made {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if self.file.is_none() => {
+                say(format_args!("no TENURE_FILE: {error:#}"));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn rewrite(&self, file: Option<&TenureFile>, membership: &Membership) {
+        let Some(file) = file else { return };
+        if let Err(error) = with_content(membership, |content| file.write(content)) {
+            say(format_args!("{error:#}"));
+        }
+    }
+}
+
+fn with_content<T>(membership: &Membership, write: impl FnOnce(&Content<'_>) -> T) -> T {
+    let tenure = membership.tenure();
+    write(&Content {
+        group: membership.group(),
+        member: membership.member(),
+        tenure: &tenure,
+        term: tenure.term(),
+        ttl_ms: tenure::wire::ms(membership.timing().ttl),
+    })
+}

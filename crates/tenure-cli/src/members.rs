@@ -1,0 +1,86 @@
+//! `tenure members`: who is there, and whether they are alive now.
+
+use clap::Args;
+use tenure::wire::{self, MembersPage};
+use tenure_core::Store;
+use tenure_core::id::MemberId;
+use tenure_core::membership::Member;
+use tenure_core::store::Page;
+
+use crate::cli::{FormatArgs, GroupArgs, PageArgs, StoreArgs};
+use crate::exit::{DONE, FAILED, say};
+use crate::listing;
+use crate::output::{brief, json, pairs, table, yes_no};
+
+/// Lists the members of a group, or looks one up.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Members {
+    /// Only this member; exit code 1 when it has no tenure.
+    member: Option<MemberId>,
+    #[command(flatten)]
+    group: GroupArgs,
+    #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+impl Members {
+    pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
+        let group = &self.group.name;
+        if let Some(member) = &self.member {
+            let Some(found) = store.member(group, member).await? else {
+                say(format_args!("{member} has no tenure in the group {group}"));
+                return Ok(FAILED);
+            };
+            if self.format.json {
+                json(&wire::Member::from(found))?;
+            } else {
+                show(&[found])?;
+            }
+            return Ok(DONE);
+        }
+        let page = listing::read(&self.page, async |request| store.members(group, &request).await).await?;
+        self.print(page)?;
+        Ok(DONE)
+    }
+
+    fn print(&self, page: Page<Member>) -> anyhow::Result<()> {
+        if self.format.json {
+            return json(&MembersPage::from(page));
+        }
+        show(&page.items)?;
+        listing::tell_of_more(&page);
+        Ok(())
+    }
+}
+
+fn show(members: &[Member]) -> anyhow::Result<()> {
+    let rows = members.iter().map(|member| {
+        [
+            member.member.to_string(),
+            yes_no(member.alive),
+            brief(member.expires_in),
+            brief(member.ttl),
+            member.holdings.claims.to_string(),
+            member.joined_at().to_string(),
+            member.tenure.to_string(),
+            pairs(member.labels.as_map()),
+        ]
+    });
+    table(
+        [
+            "member",
+            "alive",
+            "expires in",
+            "ttl",
+            "claims",
+            "joined at",
+            "tenure",
+            "labels",
+        ],
+        rows.collect(),
+    )
+}

@@ -1,0 +1,202 @@
+//! `tenure serve`: the daemon.
+
+use std::fs::DirBuilder;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use tenure::connect::{OpenOptions, open_store};
+use tenure::loops::Loops;
+use tenure::sweeper::{Sweeper, SweeperSettings};
+use tenure_core::brake::BrakeSettings;
+use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::store::{Store, StoreOptions};
+use tenure_server::{Parts, Server};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::{DONE, FAILED, Usage};
+use crate::output::line;
+use crate::settings::{Flags, Settings};
+
+/// How long the loops may take to end what they are doing.
+const LOOPS_WAIT: Duration = Duration::from_secs(2);
+/// How long the runtime waits for threads that hang in a call, at the end.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// Runs the daemon: a store, served over HTTP, with the janitor beside it.
+///
+/// It prints the address it listens on as one line on stdout, and logs to stderr. The first TERM or INT lets requests
+/// end, a second one does not. Every setting is a flag, an environment variable and a key of the file; a flag beats the
+/// environment, the environment beats the file.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> anyhow::Result<u8> {
+        let settings = Settings::load(&self.flags, &|name| std::env::var(name).ok())?;
+        crate::logging::start(&settings.log, settings.log_format)?;
+        let runtime = Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .context("cannot start")?;
+        let done = runtime.block_on(serve(&settings));
+        runtime.shutdown_timeout(LAST_WAIT);
+        done
+    }
+}
+
+async fn serve(settings: &Settings) -> anyhow::Result<u8> {
+    let mut stops = Stops::listen()?;
+    let clock = SystemClock::shared();
+    let listener = TcpListener::bind(settings.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}; is another daemon running?", settings.listen))?;
+    let address = listener.local_addr().context("the listener has no address")?;
+    let store = open(settings, &clock, address).await?;
+    let loops = Loops::new(Arc::clone(&clock), Handle::current());
+    let sweeper = SweeperSettings {
+        interval: settings.janitor_interval,
+        ..SweeperSettings::default()
+    };
+    Sweeper::start(Arc::clone(&store), Arc::clone(&clock), sweeper, &loops)?;
+    let parts = Parts {
+        store: Arc::clone(&store),
+        clock,
+        loops: loops.clone(),
+    };
+    let limits = tenure_server::Settings {
+        insecure_listen: settings.insecure_listen,
+        drain_timeout: settings.drain,
+        ..tenure_server::Settings::default()
+    };
+    let stop = CancellationToken::new();
+    let server = Server::start(listener, parts, limits, stop.clone().cancelled_owned())?;
+    announce(settings, address, &*store)?;
+    let code = run(server, &loops, &mut stops, &stop).await;
+    loops.shut_down(LOOPS_WAIT).await;
+    store.close().await;
+    tracing::info!("stopped");
+    Ok(code)
+}
+
+async fn open(settings: &Settings, clock: &Arc<dyn Clock>, address: SocketAddr) -> anyhow::Result<Arc<dyn Store>> {
+    let (url, is_default) = settings.store_url();
+    if url.starts_with("http:") {
+        return Err(Usage::new("store: a daemon cannot serve another daemon; name the store itself").into());
+    }
+    if is_default {
+        make_directory(&settings.data_dir)?;
+    }
+    let options = OpenOptions {
+        store: StoreOptions {
+            max_ttl: settings.max_ttl,
+            brake: BrakeSettings {
+                share: settings.brake_share,
+                floor: settings.brake_floor,
+                hold: settings.brake_hold,
+            },
+            events_max: settings.events_max,
+            event_keys: settings.events_keys,
+        },
+        clock: Arc::clone(clock),
+        http_address: Some(format!("http://{address}")),
+        ..OpenOptions::default()
+    };
+    let store = open_store(&url, &options).await?;
+    // A file of another daemon is opened as a client of that daemon; two daemons in a row serve nobody.
+    if store.steps().is_none() {
+        anyhow::bail!("the store is served by the daemon at {} already", store.place());
+    }
+    Ok(store)
+}
+
+/// Only the daemon's user may look into it: labels and keys can tell a lot.
+fn make_directory(path: &Path) -> anyhow::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .with_context(|| format!("the data directory {} cannot be made", path.display()))
+}
+
+/// One line for programs (where to connect), one for people.
+fn announce(settings: &Settings, address: SocketAddr, store: &dyn Store) -> anyhow::Result<()> {
+    line(format_args!("http://{address}"))?;
+    tracing::info!(
+        listen = %format_args!("http://{address}"),
+        store = %store.place(),
+        version = env!("CARGO_PKG_VERSION"),
+        "serving"
+    );
+    if let Some(surprise) = settings.surprises() {
+        tracing::warn!("{surprise}");
+    }
+    if !address.ip().is_loopback() {
+        tracing::warn!(%address, "other machines reach this address, and whoever reaches it may do everything");
+    }
+    Ok(())
+}
+
+/// Serves until a signal, or until a loop has panicked too often to go on quietly.
+async fn run(server: Server, loops: &Loops, stops: &mut Stops, stop: &CancellationToken) -> u8 {
+    let code = tokio::select! {
+        name = stops.next() => {
+            tracing::info!(signal = name, "asked to stop");
+            DONE
+        }
+        name = loops.escalated() => {
+            tracing::error!(sweep = name, "a loop panics again and again; stopping, to be started afresh");
+            FAILED
+        }
+    };
+    stop.cancel();
+    let hurry = server.hurrier();
+    let down = server.wait();
+    tokio::pin!(down);
+    tokio::select! {
+        drained = &mut down => {
+            if drained.cut > 0 {
+                tracing::warn!(cut = drained.cut, "some requests did not end in time");
+            }
+        }
+        name = stops.next() => {
+            tracing::warn!(signal = name, "asked to stop again; not waiting any longer");
+            hurry();
+            down.await;
+        }
+    }
+    code
+}
+
+/// The signals that ask the daemon to stop.
+struct Stops {
+    term: Signal,
+    int: Signal,
+}
+
+impl Stops {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen to signals");
+        Ok(Self {
+            term: listen(SignalKind::terminate())?,
+            int: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "TERM",
+            _ = self.int.recv() => "INT",
+        }
+    }
+}

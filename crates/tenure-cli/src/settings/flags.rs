@@ -1,0 +1,76 @@
+//! The table of settings as command-line flags.
+
+use std::collections::BTreeMap;
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use super::SETTINGS;
+
+/// The settings that were given as flags, as texts by key, and where the file is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flags {
+    pub(super) given: BTreeMap<&'static str, String>,
+    pub(super) config: Option<String>,
+}
+
+impl Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        let config = Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .help("A TOML file with settings, under the names in brackets [env: TENURE_CONFIG]");
+        SETTINGS.iter().fold(command.arg(config), |command, setting| {
+            let mut help = setting.doc.trim().to_owned();
+            if !setting.default.is_empty() {
+                help.push_str(&format!(" [default: {}]", setting.default));
+            }
+            help.push_str(&format!(" [env: {}]", setting.variable()));
+            if setting.key != setting.flag() {
+                help.push_str(&format!(" [file: {}]", setting.key));
+            }
+            let arg = Arg::new(setting.key).long(setting.flag()).help(help);
+            command.arg(if setting.placeholder.is_empty() {
+                arg.num_args(0..=1)
+                    .require_equals(true)
+                    .default_missing_value("true")
+                    .value_name("BOOL")
+            } else {
+                arg.value_name(setting.placeholder)
+            })
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.config = matches.get_one::<String>("config").cloned();
+        for setting in SETTINGS {
+            if let Some(text) = matches.get_one::<String>(setting.key) {
+                self.given.insert(setting.key, text.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Flags {
+    /// Flags as if given on the command line.
+    pub(super) fn of(config: Option<&str>, given: &[(&'static str, &str)]) -> Self {
+        let given = given.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
+        Self {
+            given,
+            config: config.map(str::to_owned),
+        }
+    }
+}

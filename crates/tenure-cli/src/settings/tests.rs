@@ -1,0 +1,191 @@
+use std::io::Write;
+
+use super::*;
+
+fn load(flags: &[(&'static str, &str)], variables: &[(&str, &str)], file: &str) -> Result<Settings, String> {
+    let mut config = tempfile::NamedTempFile::new().unwrap();
+    config.write_all(file.as_bytes()).unwrap();
+    let path = config.path().to_str().unwrap();
+    let environment = |name: &str| {
+        variables
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, text)| (*text).to_owned())
+    };
+    Settings::load(&Flags::of(Some(path), flags), &environment).map_err(|error| error.to_string().replace(path, "FILE"))
+}
+
+#[test]
+fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
+    let (flag, variable, file) = (("max_ttl", "11s"), ("TENURE_MAX_TTL", "12s"), "max_ttl = \"13s\"");
+    let max_ttl = |loaded: Result<Settings, String>| loaded.unwrap().max_ttl.as_secs();
+    assert_eq!(max_ttl(load(&[flag], &[variable], file)), 11);
+    assert_eq!(max_ttl(load(&[], &[variable], file)), 12);
+    assert_eq!(
+        max_ttl(load(&[], &[("TENURE_MAX_TTL", "")], file)),
+        13,
+        "an empty variable is not set"
+    );
+    assert_eq!(max_ttl(load(&[], &[], "")), 120);
+}
+
+#[test]
+fn every_setting_can_be_given_in_each_of_the_three_ways() {
+    let plain = load(&[], &[], "").unwrap();
+    for setting in SETTINGS {
+        let other = match setting.key {
+            "listen" => "127.0.0.1:1",
+            "store" => "memory:",
+            "brake.share" => "0.25",
+            "log_format" => "json",
+            "data_dir" | "log" => "debug",
+            _ if setting.placeholder.is_empty() && setting.default == "true" => "false",
+            _ if setting.placeholder.is_empty() => "true",
+            _ if setting.placeholder == "DURATION" => "7s",
+            _ => "777",
+        };
+        let by_flag = load(&[(setting.key, other)], &[], "").unwrap();
+        assert_ne!(by_flag, plain, "{}", setting.key);
+        assert_eq!(
+            load(&[], &[(&setting.variable(), other)], "").unwrap(),
+            by_flag,
+            "{}",
+            setting.key
+        );
+        assert_eq!(
+            load(&[], &[], &format!("{} = \"{other}\"", setting.key)).unwrap(),
+            by_flag,
+            "{}",
+            setting.key
+        );
+    }
+}
+
+#[test]
+fn numbers_and_booleans_of_the_file_need_no_quotes_and_tables_may_be_tables() {
+    let loaded = load(&[], &[], "[brake]\nshare = 0.75\nfloor = 20\n[events]\nkeys = false\n").unwrap();
+    assert_eq!(
+        (loaded.brake_share, loaded.brake_floor, loaded.events_keys),
+        (0.75, 20, false)
+    );
+}
+
+#[test]
+fn what_is_wrong_is_refused_by_the_name_under_which_it_was_given() {
+    let table: &[(&[(&'static str, &str)], &[(&str, &str)], &str, &str)] = &[
+        (
+            &[("max_ttl", "10")],
+            &[],
+            "",
+            "--max-ttl: \"10\" is not a duration; write a number with its unit, like 500ms, 10s, 5m or 1m30s",
+        ),
+        (
+            &[],
+            &[("TENURE_JANITOR_INTERVAL", "soon")],
+            "",
+            "TENURE_JANITOR_INTERVAL: \"soon\" is not a duration; write a number with its unit, like 500ms, 10s, 5m or 1m30s",
+        ),
+        (
+            &[],
+            &[],
+            "brake.share = 1.5",
+            "FILE: brake.share: \"1.5\" is not a share; write a number above 0 and up to 1, like 0.5",
+        ),
+        (
+            &[],
+            &[],
+            "events.max = [1]",
+            "FILE: events.max: a text, a number or a boolean is expected, and this is of the type array",
+        ),
+        (
+            &[("listen", "here")],
+            &[],
+            "",
+            "--listen: \"here\" is not an address to listen on; write host:port, like 127.0.0.1:7717",
+        ),
+        (
+            &[("events.keys", "maybe")],
+            &[],
+            "",
+            "--events-keys: \"maybe\" is neither true nor false",
+        ),
+        (
+            &[("log_format", "xml")],
+            &[],
+            "",
+            "--log-format: \"xml\" is not a log format; there are text and json",
+        ),
+        (
+            &[("max_ttl", "500ms")],
+            &[],
+            "",
+            "max_ttl is 500ms; it has to be from 1s to 24h",
+        ),
+        (
+            &[("janitor.interval", "1ms")],
+            &[],
+            "",
+            "janitor.interval is 1ms; it has to be from 100ms to 1h",
+        ),
+        (
+            &[("events.max", "5")],
+            &[],
+            "",
+            "events.max is 5; it has to be at least 100",
+        ),
+    ];
+    for (flags, variables, file, message) in table {
+        assert_eq!(load(flags, variables, file).unwrap_err(), *message);
+    }
+}
+
+#[test]
+fn an_unknown_key_is_named_with_the_known_ones() {
+    for (file, key) in [
+        ("max_tll = \"1m\"", "max_tll"),
+        ("[janitor]\nintervall = \"1m\"", "janitor.intervall"),
+        ("[reapr]\ninterval = \"1m\"", "reapr"),
+        ("[max_ttl]\nx = 1", "max_ttl"),
+    ] {
+        let message = load(&[], &[], file).unwrap_err();
+        assert!(
+            message.starts_with(&format!("FILE: there is no setting \"{key}\"; there are listen, ")),
+            "{message}"
+        );
+        assert!(message.contains("janitor.interval"), "{message}");
+    }
+    assert!(
+        load(&[], &[], "max_ttl = ")
+            .unwrap_err()
+            .starts_with("FILE is not TOML: ")
+    );
+}
+
+#[test]
+fn an_address_that_others_reach_has_to_be_asked_for() {
+    let message = load(&[("listen", "0.0.0.0:7717")], &[], "").unwrap_err();
+    assert!(
+        message.starts_with("listen is 0.0.0.0:7717, which other machines reach"),
+        "{message}"
+    );
+    assert!(load(&[("listen", "0.0.0.0:7717"), ("insecure_listen", "true")], &[], "").is_ok());
+    assert!(load(&[("listen", "[::1]:7717")], &[], "").is_ok());
+}
+
+#[test]
+fn the_default_store_is_a_file_in_the_data_directory() {
+    let loaded = load(&[("data_dir", "/var/lib/tenure")], &[], "").unwrap();
+    assert_eq!(
+        loaded.store_url(),
+        ("sqlite:/var/lib/tenure/tenure.db".to_owned(), true)
+    );
+    let given = load(&[("store", "valkey://a")], &[], "").unwrap();
+    assert_eq!(given.store_url(), ("valkey://a".to_owned(), false));
+}
+
+#[test]
+fn a_ttl_limit_below_the_default_ttl_is_pointed_out() {
+    assert!(load(&[], &[], "").unwrap().surprises().is_none());
+    let told = load(&[("max_ttl", "10s")], &[], "").unwrap().surprises().unwrap();
+    assert!(told.contains("30s") && told.contains("10s (max_ttl)"), "{told}");
+}

@@ -1,0 +1,178 @@
+//! `tenure status`: how the daemon, its store and its groups are.
+
+use clap::Args;
+use serde::Serialize;
+use std::time::Duration;
+use tenure::wire::{GroupState, LoopState, ServerStatus, StoreState, Watched};
+use tenure_core::Store;
+use tenure_core::clock::SystemClock;
+use tenure_core::id::Group;
+use tenure_core::store::Health;
+
+use crate::cli::{FormatArgs, StoreArgs};
+use crate::daemon;
+use crate::exit::DONE;
+use crate::output::{brief, json, line, or_dash, table, yes_no};
+
+/// The most groups that are shown of a store without a daemon; a daemon has the same limit.
+const MAX_GROUPS: usize = 1_000;
+
+/// Shows the daemon, its loops, its store and its groups.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Status {
+    /// Only this group.
+    #[arg(long, value_name = "GROUP")]
+    group: Option<Group>,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// What can be said about a store without a daemon: the part of [`ServerStatus`] that does not need one.
+#[derive(Debug, Serialize)]
+struct StoreStatus {
+    store: StoreState,
+    groups: Vec<Watched>,
+    groups_total: u64,
+}
+
+impl Status {
+    pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
+        let place = store.place();
+        if place.starts_with("http:") {
+            let mut status: ServerStatus = daemon::ask(&SystemClock::new(), &place, "/v1/status").await?;
+            status.groups.retain(|group| self.wants(&group.state.group));
+            self.print_daemon(&place, &status)?;
+        } else {
+            self.print_store(&self.look(store).await?)?;
+        }
+        Ok(DONE)
+    }
+
+    fn wants(&self, group: &Group) -> bool {
+        self.group.as_ref().is_none_or(|wanted| wanted == group)
+    }
+
+    async fn look(&self, store: &dyn Store) -> anyhow::Result<StoreStatus> {
+        let names = store.groups().await?;
+        let groups_total = names.len() as u64;
+        let mut groups = Vec::new();
+        for name in names.into_iter().filter(|name| self.wants(name)).take(MAX_GROUPS) {
+            let status = store.status(&name).await?;
+            groups.push(Watched {
+                state: GroupState::new(name, &status),
+                age_ms: 0,
+            });
+        }
+        let (up, reason) = match store.health() {
+            Health::Up => (true, None),
+            Health::Down { reason } => (false, Some(reason)),
+        };
+        Ok(StoreStatus {
+            store: StoreState {
+                place: store.place(),
+                up,
+                reason,
+            },
+            groups,
+            groups_total,
+        })
+    }
+
+    fn print_daemon(&self, place: &str, status: &ServerStatus) -> anyhow::Result<()> {
+        if self.format.json {
+            return json(status);
+        }
+        let uptime = brief(Duration::from_millis(status.uptime_ms));
+        line(format_args!(
+            "daemon  {place}  version {}, up {uptime}, {} requests, {} streams",
+            status.version, status.requests, status.streams
+        ))?;
+        show_store(&status.store)?;
+        line("")?;
+        show_groups(&status.groups, status.groups_total)?;
+        line("")?;
+        show_loops(&status.loops)
+    }
+
+    fn print_store(&self, status: &StoreStatus) -> anyhow::Result<()> {
+        if self.format.json {
+            return json(status);
+        }
+        show_store(&status.store)?;
+        line("")?;
+        show_groups(&status.groups, status.groups_total)
+    }
+}
+
+fn show_store(store: &StoreState) -> anyhow::Result<()> {
+    let state = match &store.reason {
+        None if store.up => "up".to_owned(),
+        reason => format!("DOWN: {}", or_dash(reason.as_ref())),
+    };
+    line(format_args!("store   {}  {state}", store.place))
+}
+
+fn show_groups(groups: &[Watched], total: u64) -> anyhow::Result<()> {
+    let rows = groups.iter().map(|Watched { state, age_ms }| {
+        let settled = match &state.unsettled {
+            None => yes_no(true),
+            Some(unsettled) => format!("no: {} until {}", unsettled.cause.as_str(), unsettled.until),
+        };
+        let brake = state.brake.as_ref().map(|brake| {
+            format!(
+                "since {}, {} lapsed of {}",
+                brake.since,
+                brake.lapsed,
+                brake.lapsed + brake.present
+            )
+        });
+        [
+            state.group.to_string(),
+            state.members.to_string(),
+            settled,
+            or_dash(brake),
+            state.releasing.to_string(),
+            state.last_event.to_string(),
+            brief(Duration::from_millis(*age_ms)),
+        ]
+    });
+    table(
+        [
+            "group",
+            "members",
+            "settled",
+            "brake",
+            "releasing",
+            "last event",
+            "seen before",
+        ],
+        rows.collect(),
+    )?;
+    let shown = groups.len() as u64;
+    if shown < total && groups.len() >= MAX_GROUPS {
+        line(format_args!("… and {} groups more", total - shown))?;
+    }
+    Ok(())
+}
+
+fn show_loops(loops: &[LoopState]) -> anyhow::Result<()> {
+    let rows = loops.iter().map(|state| {
+        [
+            state.name.clone(),
+            state.runs.to_string(),
+            state.failures.to_string(),
+            state.panics.to_string(),
+            state.last_success_age_ms.map_or_else(
+                || "never".to_owned(),
+                |ms| format!("{} ago", brief(Duration::from_millis(ms))),
+            ),
+            or_dash(state.last_error.as_ref()),
+        ]
+    });
+    table(
+        ["loop", "runs", "failures", "panics", "last success", "last error"],
+        rows.collect(),
+    )
+}
