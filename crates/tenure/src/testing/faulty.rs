@@ -57,7 +57,7 @@ pub(crate) enum Fault {
 
 /// The store.
 pub(crate) struct Faulty {
-    inner: Arc<dyn Store>,
+    inner: Mutex<Arc<dyn Store>>,
     clock: Arc<dyn Clock>,
     plan: Mutex<Plan>,
     gate: Notify,
@@ -83,7 +83,7 @@ impl fmt::Debug for Faulty {
 impl Faulty {
     pub(crate) fn new(inner: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
-            inner,
+            inner: Mutex::new(inner),
             clock,
             plan: Mutex::default(),
             gate: Notify::new(),
@@ -143,6 +143,15 @@ impl Faulty {
         self.plan().beats.clone()
     }
 
+    /// Another store takes the place of the one inside: its data is gone.
+    pub(crate) fn swap(&self, inner: Arc<dyn Store>) {
+        *self.inner.lock().unwrap_or_else(PoisonError::into_inner) = inner;
+    }
+
+    fn inner(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,33 +195,45 @@ impl Faulty {
         }
     }
 
-    fn steps_of(&self, group: &Group) -> Result<&dyn SweepSteps> {
+    fn steps_of(&self, group: &Group) -> Result<Inside> {
         if self.plan().broken_group.as_ref() == Some(group) {
             return Err(Error::new(ErrorKind::Internal, "this group is broken"));
         }
-        self.inner
-            .steps()
-            .ok_or_else(|| Error::new(ErrorKind::Unsupported, "no steps"))
+        Ok(Inside(self.inner()))
+    }
+}
+
+/// The store inside, which certainly has steps.
+struct Inside(Arc<dyn Store>);
+
+impl Inside {
+    fn steps(&self) -> &dyn SweepSteps {
+        self.0.steps().expect("the store inside is one that is swept")
     }
 }
 
 #[async_trait]
 impl MembershipStore for Faulty {
     async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined> {
-        self.run(Verb::Join, self.inner.join(group, join, call)).await
+        let inner = self.inner();
+        self.run(Verb::Join, inner.join(group, join, call)).await
     }
     async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten> {
         self.plan().beats.push(beats.len());
-        self.run(Verb::Beat, self.inner.beat(group, beats)).await
+        let inner = self.inner();
+        self.run(Verb::Beat, inner.beat(group, beats)).await
     }
     async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
-        self.run(Verb::End, self.inner.end(group, tenure, by, call)).await
+        let inner = self.inner();
+        self.run(Verb::End, inner.end(group, tenure, by, call)).await
     }
     async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>> {
-        self.run(Verb::Look, self.inner.member(group, member)).await
+        let inner = self.inner();
+        self.run(Verb::Look, inner.member(group, member)).await
     }
     async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
-        self.run(Verb::Look, self.inner.members(group, page)).await
+        let inner = self.inner();
+        self.run(Verb::Look, inner.members(group, page)).await
     }
 }
 
@@ -227,7 +248,8 @@ impl RegistryStore for Faulty {
         mode: ClaimMode,
         call: Call,
     ) -> Result<Vec<ClaimOutcome>> {
-        self.run(Verb::Claim, self.inner.claim(group, registry, tenure, keys, mode, call))
+        let inner = self.inner();
+        self.run(Verb::Claim, inner.claim(group, registry, tenure, keys, mode, call))
             .await
     }
     async fn release_claim(
@@ -238,14 +260,16 @@ impl RegistryStore for Faulty {
         tenure: &TenureId,
         call: Call,
     ) -> Result<()> {
+        let inner = self.inner();
         self.run(
             Verb::ReleaseClaim,
-            self.inner.release_claim(group, registry, key, tenure, call),
+            inner.release_claim(group, registry, key, tenure, call),
         )
         .await
     }
     async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
-        self.run(Verb::Look, self.inner.claim_of(group, registry, key)).await
+        let inner = self.inner();
+        self.run(Verb::Look, inner.claim_of(group, registry, key)).await
     }
     async fn claims(
         &self,
@@ -254,36 +278,40 @@ impl RegistryStore for Faulty {
         owner: Option<&MemberId>,
         page: &PageRequest,
     ) -> Result<Page<Claim>> {
-        self.run(Verb::Look, self.inner.claims(group, registry, owner, page))
-            .await
+        let inner = self.inner();
+        self.run(Verb::Look, inner.claims(group, registry, owner, page)).await
     }
 }
 
 #[async_trait]
 impl EventLog for Faulty {
     async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
-        self.run(Verb::Events, self.inner.events(group, query)).await
+        let inner = self.inner();
+        self.run(Verb::Events, inner.events(group, query)).await
     }
     async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
-        self.inner.wait_for_events(group, after, patience).await
+        self.inner().wait_for_events(group, after, patience).await
     }
 }
 
 #[async_trait]
 impl SweepSteps for Faulty {
     async fn tick(&self, group: &Group) -> Result<GroupStatus> {
-        self.run(Verb::Tick, self.steps_of(group)?.tick(group)).await
+        let steps = self.steps_of(group)?;
+        self.run(Verb::Tick, steps.steps().tick(group)).await
     }
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
-        self.run(Verb::EndLapsed, self.steps_of(group)?.end_lapsed(group, limit, call))
+        let steps = self.steps_of(group)?;
+        self.run(Verb::EndLapsed, steps.steps().end_lapsed(group, limit, call))
             .await
     }
     async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
-        self.run(Verb::Release, self.steps_of(group)?.release(group, request, call))
+        let steps = self.steps_of(group)?;
+        self.run(Verb::Release, steps.steps().release(group, request, call))
             .await
     }
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
-        self.steps_of(group)?.doomed(group, limit).await
+        self.steps_of(group)?.steps().doomed(group, limit).await
     }
 }
 
@@ -293,7 +321,7 @@ impl Sweep for Faulty {
         Some(self)
     }
     async fn status(&self, group: &Group) -> Result<GroupStatus> {
-        self.inner.status(group).await
+        self.inner().status(group).await
     }
 }
 
@@ -303,18 +331,20 @@ impl Store for Faulty {
         "faulty:".to_owned()
     }
     fn health(&self) -> Health {
-        self.inner.health()
+        self.inner().health()
     }
     async fn now(&self) -> Result<StoreTime> {
-        self.run(Verb::Now, self.inner.now()).await
+        let inner = self.inner();
+        self.run(Verb::Now, inner.now()).await
     }
     async fn groups(&self) -> Result<Vec<Group>> {
-        self.run(Verb::Groups, self.inner.groups()).await
+        let inner = self.inner();
+        self.run(Verb::Groups, inner.groups()).await
     }
     async fn examine(&self) -> Vec<Finding> {
-        self.inner.examine().await
+        self.inner().examine().await
     }
     async fn close(&self) {
-        self.inner.close().await;
+        self.inner().close().await;
     }
 }
