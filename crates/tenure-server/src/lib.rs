@@ -1,1 +1,40 @@
-//! (in the making)
+//! The daemon: Tenure over HTTP, for every language.
+//!
+//! ```no_run
+//! # async fn run() -> tenure_core::Result<()> {
+//! use tenure_core::{clock::SystemClock, memory::MemoryStore, store::StoreOptions};
+//! use tenure_server::{Parts, Server, Settings};
+//!
+//! let clock = SystemClock::shared();
+//! let store = MemoryStore::new(StoreOptions::default(), clock.clone());
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:7717").await.expect("a free port");
+//! let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+//! let server = Server::start(listener, Parts::new(store, clock), Settings::default(), async { drop(stopped.await) })?;
+//! println!("listening on {}", server.addr());
+//! drop(stop);
+//! server.wait().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! One file per noun under `routes/`. The wire types are those of [`tenure::wire`], which the Rust client shares.
+//!
+//! It refuses to have state of its own, but counters and what it last saw: any number of daemons may serve one store.
+//! It knows no store by name, decides nothing about death, and never sweeps by itself unless asked over HTTP (whoever
+//! starts it runs the sweeper beside it).
+
+mod app;
+mod conn;
+mod extract;
+mod front;
+mod meters;
+mod reply;
+mod routes;
+mod server;
+mod settings;
+mod watch;
+
+pub use app::Parts;
+pub use routes::openapi::document;
+pub use server::{Drained, Server};
+pub use settings::Settings;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, Result};
+use tenure_core::id::Term;
 use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
 use tenure_core::store::{DEFAULT_PAGE, check_limit};
 
@@ -13,7 +14,7 @@ use tenure_core::store::{DEFAULT_PAGE, check_limit};
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct EventsQuery {
-    /// Only events after this one (the `next` of the page before); from the oldest that is kept when not given.
+    /// Only events after this one (the `next` of the page before); from the oldest that is kept when not given, or 0.
     #[serde(
         default,
         deserialize_with = "super::if_given",
@@ -53,6 +54,10 @@ impl EventsQuery {
         if let Some(wait) = self.wait_ms.filter(|wait| *wait > longest) {
             return Err(Error::invalid(format!("the wait_ms {wait} is above {longest}")));
         }
+        let largest = Term::MAX;
+        if let Some(after) = self.after.filter(|after| *after > largest) {
+            return Err(Error::invalid(format!("the event {after} is above {largest}: no event has that number")));
+        }
         let kinds: Result<Vec<_>> = self
             .types
             .iter()
@@ -60,7 +65,8 @@ impl EventsQuery {
             .map(EventKind::parse)
             .collect();
         Ok(EventQuery {
-            after: self.after.map(EventId),
+            // A group that nobody used yet is at 0: whoever waits for its first event has missed nothing.
+            after: self.after.filter(|after| *after != 0).map(EventId),
             limit: check_limit(self.limit.unwrap_or(DEFAULT_PAGE))?,
             kinds: kinds?,
         })

@@ -1,0 +1,181 @@
+//! What all requests share.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use tenure::batch::{BatchSettings, BeatBatcher};
+use tenure::loops::Loops;
+use tenure_core::clock::{Clock, Mono, within};
+use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::store::Store;
+use tenure_core::time::StoreTime;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::settings::Settings;
+use crate::watch::Watch;
+
+/// What a server works with.
+#[derive(Clone)]
+pub struct Parts {
+    /// The store that it serves.
+    pub store: Arc<dyn Store>,
+    /// Local time.
+    pub clock: Arc<dyn Clock>,
+    /// The background loops that `/livez` and `/v1/status` report on. The server adds its own (`watch`, `metrics`);
+    /// whoever owns the supervisor shuts it down after the server.
+    pub loops: Loops,
+}
+
+impl Parts {
+    /// A store, a clock, and a supervisor of its own on the current runtime.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+        let loops = Loops::new(Arc::clone(&clock), Handle::current());
+        Self { store, clock, loops }
+    }
+}
+
+/// The state behind the routes.
+pub(crate) struct App {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) loops: Loops,
+    pub(crate) settings: Settings,
+    pub(crate) beats: BeatBatcher,
+    pub(crate) watch: Watch,
+    pub(crate) began: Mono,
+    /// The shutdown has begun: streams end, readiness fails.
+    pub(crate) draining: CancellationToken,
+    pub(crate) requests: Gate,
+    pub(crate) streams: Gate,
+    pub(crate) sweeps: Gate,
+    pub(crate) openapi: OnceLock<Bytes>,
+    store_clock: Mutex<Option<(StoreTime, Mono)>>,
+}
+
+/// An older reading of the store's clock is not told to clients.
+const STORE_CLOCK_FRESH: Duration = Duration::from_secs(5);
+/// How many sweeps may be asked for over HTTP at once.
+const MAX_SWEEPS: usize = 8;
+
+impl App {
+    pub(crate) fn new(parts: Parts, settings: Settings, draining: CancellationToken) -> Arc<Self> {
+        let Parts { store, clock, loops } = parts;
+        let batch = BatchSettings {
+            give_up: settings.request_timeout,
+            ..BatchSettings::default()
+        };
+        let beats = BeatBatcher::new(Arc::clone(&store), Arc::clone(&clock), Handle::current(), batch);
+        Arc::new(Self {
+            began: clock.mono(),
+            watch: Watch::default(),
+            requests: Gate::new(settings.max_requests),
+            streams: Gate::new(settings.max_streams),
+            sweeps: Gate::new(MAX_SWEEPS),
+            openapi: OnceLock::new(),
+            store_clock: Mutex::new(None),
+            store,
+            clock,
+            loops,
+            settings,
+            beats,
+            draining,
+        })
+    }
+
+    /// Asks the store for something that changes nothing (or for a beat), within the request timeout.
+    pub(crate) async fn read<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.ask(work, Outcome::Unchanged).await
+    }
+
+    /// Asks the store for a change, within the request timeout.
+    pub(crate) async fn write<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.ask(work, Outcome::Unknown).await
+    }
+
+    async fn ask<T>(&self, work: impl Future<Output = Result<T>>, outcome: Outcome) -> Result<T> {
+        let limit = self.settings.request_timeout;
+        match within(&*self.clock, limit, work).await {
+            Some(answer) => answer,
+            None => {
+                let message = format!("the store did not answer within {} ms", limit.as_millis());
+                Err(Error::unavailable(message, outcome))
+            }
+        }
+    }
+
+    /// The store said that this is its time.
+    pub(crate) fn learn(&self, as_of: StoreTime) {
+        let reading = (as_of, self.clock.mono());
+        *self.store_clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
+    }
+
+    /// The store's clock, or a little less; `None` when it was not heard of lately. Never ahead of it, so that a
+    /// not-after that a client makes from it is never too generous.
+    pub(crate) fn store_time(&self) -> Option<StoreTime> {
+        let (as_of, at) = (*self.store_clock.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let age = self.clock.mono().since(at);
+        (age <= STORE_CLOCK_FRESH).then(|| as_of + age)
+    }
+}
+
+/// A bound on how many of something happen at once, without a queue.
+pub(crate) struct Gate {
+    inside: AtomicUsize,
+    limit: usize,
+}
+
+impl Gate {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            inside: AtomicUsize::new(0),
+            limit,
+        }
+    }
+
+    /// Takes a place, if there is one. Give it back with [`Gate::leave`]; see [`Inside`] for a guard.
+    pub(crate) fn enter(&self) -> bool {
+        let inside = self.inside.fetch_add(1, Ordering::Relaxed);
+        if inside >= self.limit {
+            self.leave();
+            return false;
+        }
+        true
+    }
+
+    pub(crate) fn leave(&self) {
+        self.inside.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn inside(&self) -> usize {
+        self.inside.load(Ordering::Relaxed)
+    }
+}
+
+/// A place behind a gate of the app, given back when dropped.
+pub(crate) struct Inside {
+    app: Arc<App>,
+    gate: fn(&App) -> &Gate,
+}
+
+impl Inside {
+    pub(crate) fn enter(app: &Arc<App>, gate: fn(&App) -> &Gate) -> Option<Self> {
+        gate(app).enter().then(|| Self {
+            app: Arc::clone(app),
+            gate,
+        })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        (self.gate)(&self.app).leave();
+    }
+}

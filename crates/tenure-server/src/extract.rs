@@ -1,0 +1,214 @@
+//! Reading requests: names from the path, queries, bodies, limits of a call. Each refuses by name.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::path::ErrorKind;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
+use futures_util::TryStreamExt;
+use serde::de::DeserializeOwned;
+use tenure::wire::{Code, NOT_AFTER};
+use tenure_core::clock::within;
+use tenure_core::error::Error;
+use tenure_core::store::Call;
+use tenure_core::time::StoreTime;
+
+use crate::app::App;
+use crate::reply::Failure;
+
+/// Names from the path, in its order.
+pub(crate) struct Names<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Names<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<App>) -> Result<Self, Failure> {
+        match Path::<T>::from_request_parts(parts, state).await {
+            Ok(Path(names)) => Ok(Self(names)),
+            Err(PathRejection::FailedToDeserializePathParams(error)) => Err(match error.into_kind() {
+                ErrorKind::InvalidUtf8InPathParam { key } => Failure::new(
+                    Code::Invalid,
+                    format!("the {{{key}}} in the path is not UTF-8 when percent-decoded"),
+                ),
+                ErrorKind::DeserializeError { message, .. } | ErrorKind::Message(message) => {
+                    Failure::new(Code::Invalid, message)
+                }
+                other => Failure::new(Code::Invalid, other.to_string()),
+            }),
+            Err(other) => Err(Failure::new(Code::Internal, other.to_string())),
+        }
+    }
+}
+
+/// The query. Unknown parameters are refused, and so is one that is given twice.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Query<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &Arc<App>) -> Result<Self, Failure> {
+        match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
+            Ok(axum::extract::Query(query)) => Ok(Self(query)),
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                Err(Failure::new(Code::Invalid, format!("in the query: {cause}")))
+            }
+        }
+    }
+}
+
+/// For routes that take no query at all.
+pub(crate) struct NoQuery;
+
+impl FromRequestParts<Arc<App>> for NoQuery {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &Arc<App>) -> Result<Self, Failure> {
+        match parts.uri.query() {
+            None | Some("") => Ok(Self),
+            Some(_) => Err(Failure::new(Code::Invalid, "this path takes no query parameters")),
+        }
+    }
+}
+
+/// The limits of a mutating call, from `Tenure-Not-After`.
+pub(crate) struct Limits(pub(crate) Call);
+
+impl FromRequestParts<Arc<App>> for Limits {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &Arc<App>) -> Result<Self, Failure> {
+        let Some(value) = parts.headers.get(NOT_AFTER) else {
+            return Ok(Self(Call::default()));
+        };
+        let at = value.to_str().unwrap_or("(not text)").parse::<StoreTime>();
+        at.map(|at| Self(Call::not_after(at)))
+            .map_err(|error| Failure::new(Code::Invalid, format!("in the header Tenure-Not-After: {error}")))
+    }
+}
+
+/// A JSON body. `FACTOR` times the usual limit may be sent.
+pub(crate) struct Json<T, const FACTOR: usize = 1>(pub(crate) T);
+
+impl<T: DeserializeOwned, const FACTOR: usize> FromRequest<Arc<App>> for Json<T, FACTOR> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
+        let kind = request.headers().get(CONTENT_TYPE).cloned();
+        // The head is looked at before the body is waited for.
+        check_type(kind.as_ref())?;
+        let bytes = read(request, app, FACTOR).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
+/// A JSON body that may be left out.
+pub(crate) struct OptionalJson<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for OptionalJson<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
+        if axum::body::HttpBody::is_end_stream(request.body()) {
+            return Ok(Self(T::default()));
+        }
+        let kind = request.headers().get(CONTENT_TYPE).cloned();
+        let bytes = read(request, app, 1).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        check_type(kind.as_ref())?;
+        parse(&bytes).map(Self)
+    }
+}
+
+fn check_type(kind: Option<&HeaderValue>) -> Result<(), Failure> {
+    let shown = kind.map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
+    let essence = shown
+        .as_deref()
+        .and_then(|kind| kind.split(';').next())
+        .unwrap_or("")
+        .trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let was = shown.map_or_else(|| "without a Content-Type".to_owned(), |kind| format!("as {kind:?}"));
+    Err(Failure::new(
+        Code::UnsupportedMediaType,
+        format!("the body came {was}; send Content-Type: application/json"),
+    ))
+}
+
+async fn read(request: Request, app: &App, factor: usize) -> Result<Bytes, Failure> {
+    let limit = app.settings.body_limit.saturating_mul(factor);
+    let too_large = || {
+        Failure::new(
+            Code::BodyTooLarge,
+            format!("the body is longer than {limit} bytes; send less at a time"),
+        )
+    };
+    if announced(request.headers()).is_some_and(|length| length > limit as u64) {
+        return Err(too_large());
+    }
+    let body = collect(request.into_body(), limit);
+    match within(&*app.clock, app.settings.body_timeout, body).await {
+        Some(Ok(Some(bytes))) => Ok(bytes),
+        Some(Ok(None)) => Err(too_large()),
+        Some(Err(_)) => Err(Failure::new(Code::BadRequest, "the body broke off")),
+        None => Err(Failure::new(Code::RequestTimeout, "the body took too long to arrive")),
+    }
+}
+
+/// Gathers a body; `None` when it is longer than the limit. The usual body is one piece and is not copied.
+async fn collect(body: Body, limit: usize) -> Result<Option<Bytes>, axum::Error> {
+    let mut pieces = body.into_data_stream();
+    let Some(first) = pieces.try_next().await? else {
+        return Ok(Some(Bytes::new()));
+    };
+    if first.len() > limit {
+        return Ok(None);
+    }
+    let Some(second) = pieces.try_next().await? else {
+        return Ok(Some(first));
+    };
+    let (mut all, mut next) = (Vec::from(first), Some(second));
+    while let Some(piece) = next {
+        if all.len() + piece.len() > limit {
+            return Ok(None);
+        }
+        all.extend_from_slice(&piece);
+        next = pieces.try_next().await?;
+    }
+    Ok(Some(all.into()))
+}
+
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Reads JSON, telling what is no JSON at all from what is JSON and breaks a rule, and naming the field that does.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    match serde_json::from_slice(bytes) {
+        Ok(value) => Ok(value),
+        Err(error) if error.is_data() => Err(name_the_field::<T>(bytes, &error)),
+        Err(error) => Err(Failure::new(
+            Code::MalformedJson,
+            format!("the body is not JSON: {error}"),
+        )),
+    }
+}
+
+/// Reads it once more, slowly, to find out where it went wrong.
+#[cold]
+fn name_the_field<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> Failure {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let detail = match serde_path_to_error::deserialize::<_, T>(&mut json) {
+        Err(found) if found.path().iter().next().is_some() => format!("{}: {}", found.path(), found.inner()),
+        _ => error.to_string(),
+    };
+    Error::invalid(detail).into()
+}

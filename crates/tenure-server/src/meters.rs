@@ -1,0 +1,143 @@
+//! The metrics of this crate, by name, and the one recorder of the process that `/metrics` reads.
+
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::http::Method;
+use metrics::{Counter, Histogram};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tenure::loops::{LoopBody, Turn};
+use tenure_core::error::Result;
+
+/// Requests answered. Labels: route (its pattern, never the raw path), method, status.
+pub(crate) const REQUESTS: &str = "tenure_http_requests_total";
+/// How long answering took, in seconds. Label: route.
+pub(crate) const DURATION: &str = "tenure_http_request_duration_seconds";
+/// Handlers that panicked. Label: route.
+pub(crate) const PANICS: &str = "tenure_http_panics_total";
+/// Requests that are being answered.
+pub(crate) const IN_FLIGHT: &str = "tenure_http_requests_in_flight";
+/// Event streams and long polls that are open.
+pub(crate) const STREAMS: &str = "tenure_http_streams";
+/// Connections that are open.
+pub(crate) const CONNECTIONS: &str = "tenure_http_connections";
+/// 1 when the store answered lately.
+pub(crate) const STORE_UP: &str = "tenure_store_up";
+
+/// How often the recorder's buffers are emptied; without it, histograms grow until the next scrape.
+pub(crate) const UPKEEP: Duration = Duration::from_secs(5);
+
+const BUCKETS: [f64; 14] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+];
+
+/// The recorder of this process, installed by the first server. `None` when the program brought its own: then `/metrics`
+/// is its own business, too.
+pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
+    static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+    let install = || {
+        let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).ok()?;
+        let recorder = builder.build_recorder();
+        let handle = recorder.handle();
+        match metrics::set_global_recorder(recorder) {
+            Ok(()) => Some(handle),
+            Err(_) => {
+                tracing::warn!("another metrics recorder is installed; /metrics stays empty");
+                None
+            }
+        }
+    };
+    let handle = RECORDER.get_or_init(install).as_ref();
+    if handle.is_some() {
+        describe();
+    }
+    handle
+}
+
+fn describe() {
+    metrics::describe_counter!(REQUESTS, "Requests answered.");
+    metrics::describe_histogram!(DURATION, metrics::Unit::Seconds, "How long answering took.");
+    metrics::describe_counter!(PANICS, "Handlers that panicked.");
+    metrics::describe_gauge!(IN_FLIGHT, "Requests that are being answered.");
+    metrics::describe_gauge!(STREAMS, "Event streams and long polls that are open.");
+    metrics::describe_gauge!(CONNECTIONS, "Connections that are open.");
+    metrics::describe_gauge!(STORE_UP, "1 when the store answered lately.");
+    metrics::describe_counter!(tenure::meters::BEATS, "Beats, by what they came to.");
+    metrics::describe_counter!(tenure::meters::ENDED, "Tenures that this process ended.");
+}
+
+/// Keeps the recorder small. Every server runs one: whichever lives keeps it going.
+pub(crate) struct Upkeep;
+
+#[async_trait]
+impl LoopBody for Upkeep {
+    async fn turn(&mut self) -> Result<Turn> {
+        if let Some(recorder) = recorder() {
+            recorder.run_upkeep();
+        }
+        Ok(Turn::idle())
+    }
+}
+
+/// The meters of one route. Handles are looked up once: a beat must not pay for label strings.
+pub(crate) struct RouteMeters {
+    route: Arc<str>,
+    duration: Histogram,
+    /// Few pairs of method and status ever happen on one route, so that a scan is the fastest map.
+    requests: RwLock<Vec<(&'static str, u16, Counter)>>,
+}
+
+impl RouteMeters {
+    pub(crate) fn new(route: &str) -> Self {
+        let route: Arc<str> = route.into();
+        let duration = metrics::histogram!(DURATION, "route" => route.to_string());
+        Self {
+            route,
+            duration,
+            requests: RwLock::default(),
+        }
+    }
+
+    pub(crate) fn answered(&self, method: &'static str, status: u16, took: Duration) {
+        self.duration.record(took.as_secs_f64());
+        let known = self.requests.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., counter)) = known.iter().find(|(m, s, _)| *s == status && *m == method) {
+            return counter.increment(1);
+        }
+        drop(known);
+        let labels = [
+            ("route", self.route.to_string()),
+            ("method", method.to_owned()),
+            ("status", status.to_string()),
+        ];
+        let counter = metrics::counter!(REQUESTS, &labels);
+        counter.increment(1);
+        self.requests
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((method, status, counter));
+    }
+
+    pub(crate) fn panicked(&self) {
+        metrics::counter!(PANICS, "route" => self.route.to_string()).increment(1);
+    }
+
+    pub(crate) fn route(&self) -> &str {
+        &self.route
+    }
+}
+
+/// The name of a method; what is made up by clients must not make series.
+pub(crate) fn method_name(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::PATCH => "PATCH",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}

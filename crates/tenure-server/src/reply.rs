@@ -1,0 +1,78 @@
+//! Answers: JSON, and problems.
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tenure::wire::{Code, PROBLEM_JSON, Problem};
+use tenure_core::error::Error;
+
+/// What a handler answers when it does not do what was asked.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) Problem);
+
+/// What handlers answer.
+pub(crate) type Answer = Result<Response, Failure>;
+
+impl Failure {
+    pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self(Problem::new(code, detail))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        if Code::of(&error) == Code::Internal {
+            tracing::error!(error = error.chain(), "an internal error");
+        }
+        Self(Problem::from(&error))
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self.0).unwrap_or_default();
+        let mut response = with_type(status, body.into(), HeaderValue::from_static(PROBLEM_JSON));
+        if let Some(after) = self.0.retry_after_ms {
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(after.div_ceil(1000)));
+        }
+        response
+    }
+}
+
+/// A JSON answer.
+pub(crate) fn json<T: Serialize>(status: StatusCode, body: &T) -> Answer {
+    let mut bytes = Vec::with_capacity(256);
+    match serde_json::to_writer(&mut bytes, body) {
+        Ok(()) => Ok(json_bytes(status, bytes.into())),
+        Err(error) => Err(Failure::new(
+            Code::Internal,
+            format!("the answer cannot be written as JSON: {error}"),
+        )),
+    }
+}
+
+/// JSON that is written already.
+pub(crate) fn json_bytes(status: StatusCode, body: Bytes) -> Response {
+    with_type(status, body, HeaderValue::from_static("application/json"))
+}
+
+/// A body of a type. Nothing that this server says may be kept: it is about now.
+pub(crate) fn with_type(status: StatusCode, body: Bytes, kind: HeaderValue) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// No body.
+pub(crate) fn no_content() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}

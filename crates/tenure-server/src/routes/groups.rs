@@ -1,0 +1,55 @@
+//! Groups: which there are, and how they are.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use tenure::wire::{GroupState, GroupsPage, PageQuery};
+use tenure_core::id::Group;
+use tenure_core::store::bad_cursor;
+
+use super::openapi::Reads;
+use crate::app::App;
+use crate::extract::{Names, NoQuery, Query};
+use crate::reply::{Answer, json};
+
+/// List the groups
+///
+/// In the order of their names. May list one that is empty by now.
+#[utoipa::path(
+    get, path = "/v1/groups", tag = "groups",
+    params(PageQuery),
+    responses((status = 200, description = "A page of groups", body = GroupsPage), Reads)
+)]
+pub(crate) async fn list(State(app): State<Arc<App>>, Query(query): Query<PageQuery>) -> Answer {
+    let page = query.request()?;
+    let after = page
+        .after
+        .map(|after| Group::new(&after).map_err(|_| bad_cursor(&after)))
+        .transpose()?;
+    let limit = page.limit as usize;
+    let all = app.groups().await?;
+    let mut groups: Vec<Group> = all
+        .into_iter()
+        .filter(|group| after.as_ref().is_none_or(|after| group > after))
+        .take(limit + 1)
+        .collect();
+    let more = groups.len() > limit;
+    groups.truncate(limit);
+    let next = groups.last().filter(|_| more).map(ToString::to_string);
+    json(StatusCode::OK, &GroupsPage { groups, next })
+}
+
+/// The state of a group
+///
+/// Settling, brake, what is due. A group that nobody ever used reads as an empty one.
+#[utoipa::path(
+    get, path = "/v1/groups/{g}", tag = "groups",
+    params(("g" = String, Path, description = "The group")),
+    responses((status = 200, description = "Its state", body = GroupState), Reads)
+)]
+pub(crate) async fn one(State(app): State<Arc<App>>, Names(group): Names<Group>, _: NoQuery) -> Answer {
+    let status = app.read(app.store.status(&group)).await?;
+    app.learn(status.as_of);
+    json(StatusCode::OK, &GroupState::new(group, &status))
+}

@@ -1,0 +1,90 @@
+//! Probes: is the process alive, and can it do its work?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use tenure::wire::Readiness;
+use tenure_core::id::Group;
+
+use crate::app::App;
+use crate::extract::NoQuery;
+use crate::reply::{Answer, json};
+use crate::watch::PROBE_GROUP;
+
+/// A loop that panics this often in a row is not coming back by itself.
+const PANICS_IN_A_ROW: u32 = 5;
+/// A loop may take this many of its intervals for a turn, and
+const STUCK_INTERVALS: u32 = 3;
+/// this much more, before it counts as stuck: its calls of the store have timeouts of their own.
+const STUCK_EXTRA: Duration = Duration::from_secs(30);
+
+/// Is the process alive?
+///
+/// The runtime answers and the loops turn. Never asks the store: restarting the daemon would not bring it back.
+#[utoipa::path(
+    get, path = "/livez", tag = "daemon",
+    responses(
+        (status = 200, description = "It is", body = Readiness),
+        (status = 503, description = "A loop is stuck or keeps panicking", body = Readiness)
+    )
+)]
+pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
+    let now = app.clock.mono();
+    let mut reasons = Vec::new();
+    for status in app.loops.snapshot() {
+        let stuck_for = app.watch.stuck_for(&status.name, status.runs, now);
+        if stuck_for > status.max_interval * STUCK_INTERVALS + STUCK_EXTRA {
+            reasons.push(format!(
+                "the loop {} has not finished a turn for {} s",
+                status.name,
+                stuck_for.as_secs()
+            ));
+        }
+        if status.panics_in_a_row >= PANICS_IN_A_ROW {
+            reasons.push(format!(
+                "the loop {} panicked {} times in a row",
+                status.name, status.panics_in_a_row
+            ));
+        }
+    }
+    readiness(reasons)
+}
+
+/// Can it do its work?
+///
+/// The store answers and takes writes, and the daemon is not on its way down.
+#[utoipa::path(
+    get, path = "/readyz", tag = "daemon",
+    responses(
+        (status = 200, description = "It can", body = Readiness),
+        (status = 503, description = "It cannot, for these reasons", body = Readiness)
+    )
+)]
+pub(crate) async fn ready(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
+    let mut reasons = Vec::new();
+    if app.draining.is_cancelled() {
+        reasons.push("shutting down".to_owned());
+    }
+    let group = Group::new(PROBE_GROUP)?;
+    let written = match app.store.steps() {
+        Some(steps) => app.write(steps.tick(&group)).await.map(|status| status.as_of),
+        None => app.read(app.store.now()).await,
+    };
+    match written {
+        Ok(as_of) => app.learn(as_of),
+        Err(error) => reasons.push(format!("store: {}", error.chain())),
+    }
+    readiness(reasons)
+}
+
+fn readiness(reasons: Vec<String>) -> Answer {
+    let ready = reasons.is_empty();
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    json(status, &Readiness { ready, reasons })
+}

@@ -1,0 +1,117 @@
+//! Members: join, list, look up, leave.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header::LOCATION;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use tenure::wire::{Code, END_REASON, EndQuery, JoinAnswer, JoinRequest, Member, MembersPage, PageQuery, Problem};
+use tenure_core::id::{Group, MemberId, TenureId};
+use tenure_core::membership::EndBy;
+
+use super::openapi::{Reads, Writes};
+use crate::app::App;
+use crate::extract::{Json, Limits, Names, NoQuery, Query};
+use crate::reply::{Answer, Failure, json, no_content};
+
+/// Join: begin a tenure
+///
+/// Supersedes the member's current tenure, if it has one. Joining again after an answer that was lost is safe.
+#[utoipa::path(
+    post, path = "/v1/groups/{g}/members", tag = "members",
+    params(
+        ("g" = String, Path, description = "The group"),
+        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
+    ),
+    request_body = JoinRequest,
+    responses((status = 201, description = "The tenure", body = JoinAnswer), Writes)
+)]
+pub(crate) async fn join(
+    State(app): State<Arc<App>>,
+    Names(group): Names<Group>,
+    _: NoQuery,
+    Limits(call): Limits,
+    Json(request): Json<JoinRequest>,
+) -> Answer {
+    let joined = app.write(app.store.join(&group, &request.into(), call)).await?;
+    app.learn(joined.as_of);
+    let place = format!("/v1/groups/{group}/members/{}", joined.tenure.member());
+    let mut response = json(StatusCode::CREATED, &JoinAnswer::from(joined))?;
+    if let Ok(place) = HeaderValue::try_from(place) {
+        response.headers_mut().insert(LOCATION, place);
+    }
+    Ok(response)
+}
+
+/// List the current members
+#[utoipa::path(
+    get, path = "/v1/groups/{g}/members", tag = "members",
+    params(("g" = String, Path, description = "The group"), PageQuery),
+    responses((status = 200, description = "A page of members", body = MembersPage), Reads)
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Names(group): Names<Group>,
+    Query(query): Query<PageQuery>,
+) -> Answer {
+    let page = query.request()?;
+    let members = app.read(app.store.members(&group, &page)).await?;
+    json(StatusCode::OK, &MembersPage::from(members))
+}
+
+/// Look a member up
+#[utoipa::path(
+    get, path = "/v1/groups/{g}/members/{m}", tag = "members",
+    params(("g" = String, Path, description = "The group"), ("m" = String, Path, description = "The member")),
+    responses(
+        (status = 200, description = "The member", body = Member),
+        (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
+        Reads
+    )
+)]
+pub(crate) async fn one(
+    State(app): State<Arc<App>>,
+    Names((group, member)): Names<(Group, MemberId)>,
+    _: NoQuery,
+) -> Answer {
+    match app.read(app.store.member(&group, &member)).await? {
+        Some(found) => json(StatusCode::OK, &Member::from(found)),
+        None => Err(Failure::new(
+            Code::NotFound,
+            format!("{group} has no member {member} with a current tenure"),
+        )),
+    }
+}
+
+/// Leave: end a tenure
+///
+/// Idempotent, also for a tenure that ended otherwise or that nobody knows; the header `Tenure-End-Reason` tells why it
+/// ended. Never touches a successor of the same name.
+#[utoipa::path(
+    delete, path = "/v1/groups/{g}/tenures/{t}", tag = "members",
+    params(
+        ("g" = String, Path, description = "The group"),
+        ("t" = String, Path, description = "The tenure"),
+        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
+        EndQuery
+    ),
+    responses(
+        (status = 204, description = "It has ended", headers(("Tenure-End-Reason" = String, description = "Why"))),
+        Writes
+    )
+)]
+pub(crate) async fn end(
+    State(app): State<Arc<App>>,
+    Names((group, tenure)): Names<(Group, TenureId)>,
+    Query(query): Query<EndQuery>,
+    Limits(call): Limits,
+) -> Answer {
+    let by = if query.expel { EndBy::Expel } else { EndBy::Leave };
+    let reason = app.write(app.store.end(&group, &tenure, by, call)).await?;
+    let mut response = no_content();
+    let value = HeaderValue::from_static(reason.as_str());
+    response
+        .headers_mut()
+        .insert(HeaderName::from_static(END_REASON), value);
+    Ok(response)
+}

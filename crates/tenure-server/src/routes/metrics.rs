@@ -1,0 +1,41 @@
+//! `/metrics`, for Prometheus.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode};
+use tenure::wire::Code;
+
+use super::status::store_state;
+use crate::app::App;
+use crate::extract::NoQuery;
+use crate::meters::{self, IN_FLIGHT, STORE_UP, STREAMS};
+use crate::reply::{Answer, Failure, with_type};
+
+/// The type of Prometheus' text format.
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
+/// Metrics in Prometheus' text format
+///
+/// Answers also while the store is away.
+#[utoipa::path(
+    get, path = "/metrics", tag = "daemon",
+    responses(
+        (status = 200, description = "The metrics of this process", body = String, content_type = "text/plain"),
+        (status = 501, description = "The program around the daemon records metrics itself", body = tenure::wire::Problem, content_type = "application/problem+json")
+    )
+)]
+pub(crate) async fn scrape(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
+    let Some(recorder) = meters::recorder() else {
+        return Err(Failure::new(
+            Code::Unsupported,
+            "the program around this daemon records metrics itself",
+        ));
+    };
+    #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 of anything")]
+    let set = |name: &'static str, value: usize| ::metrics::gauge!(name).set(value as f64);
+    set(IN_FLIGHT, app.requests.inside());
+    set(STREAMS, app.streams.inside());
+    set(STORE_UP, usize::from(store_state(&app).up));
+    Ok(with_type(StatusCode::OK, recorder.render().into(), TEXT))
+}

@@ -1,0 +1,107 @@
+//! The routes, one file per noun.
+
+mod beats;
+mod events;
+mod groups;
+mod health;
+mod members;
+mod metrics;
+pub(crate) mod openapi;
+mod registries;
+mod root;
+mod status;
+mod stream;
+mod sweep;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::http::{Method, Uri};
+use tenure::wire::Code;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::front::{Class, FrontLayer};
+use crate::meters::RouteMeters;
+use crate::reply::Failure;
+
+/// All routes, ready to serve, with the document that describes them.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let (router, document) = all(app).split_for_parts();
+    // It was built from the routes, and is the same for every server of this version.
+    drop(app.openapi.set(openapi::write(&document)));
+    let lost = no_such_route.layer(front(app, Class::Probe, "none"));
+    router.fallback(lost).with_state(Arc::clone(app))
+}
+
+fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
+    use Class::{Beat, Long, Probe, Usual};
+    let routes = [
+        (Usual, routes!(members::join, members::list)),
+        (Usual, routes!(members::one)),
+        (Usual, routes!(members::end)),
+        (Beat, routes!(beats::one)),
+        (Usual, routes!(beats::many)),
+        (
+            Usual,
+            routes!(registries::claim, registries::look_up, registries::release),
+        ),
+        (Usual, routes!(registries::claim_many, registries::list)),
+        (Long, routes!(events::read)),
+        (Long, routes!(sweep::run)),
+        (Usual, routes!(groups::list)),
+        (Usual, routes!(groups::one)),
+        (Usual, routes!(status::now)),
+        (Long, routes!(status::doctor)),
+        (Probe, routes!(status::status)),
+        (Probe, routes!(health::live)),
+        (Probe, routes!(health::ready)),
+        (Probe, routes!(metrics::scrape)),
+        (Probe, routes!(openapi::serve)),
+        (Probe, routes!(root::page)),
+    ];
+    let empty = OpenApiRouter::with_openapi(openapi::head());
+    routes
+        .into_iter()
+        .fold(empty, |router, (class, route)| router.routes(behind(app, class, route)))
+}
+
+/// Puts the front before a route, also before its answer to methods that it does not take.
+fn behind(app: &Arc<App>, class: Class, route: UtoipaMethodRouter<Arc<App>>) -> UtoipaMethodRouter<Arc<App>> {
+    let (schemas, paths, methods) = route;
+    let path = paths.paths.keys().next().cloned().unwrap_or_default();
+    (
+        schemas,
+        paths,
+        methods.fallback(wrong_method).layer(front(app, class, &path)),
+    )
+}
+
+fn front(app: &Arc<App>, class: Class, path: &str) -> FrontLayer {
+    FrontLayer {
+        app: Arc::clone(app),
+        class,
+        meters: Arc::new(RouteMeters::new(path)),
+    }
+}
+
+async fn no_such_route(uri: Uri) -> Failure {
+    let path: String = uri.path().chars().take(200).collect();
+    Failure::new(
+        Code::NoSuchRoute,
+        format!("nothing is served at {path}; see /openapi.json"),
+    )
+}
+
+async fn wrong_method(method: Method) -> Failure {
+    let shown: String = method.as_str().chars().take(32).collect();
+    Failure::new(
+        Code::MethodNotAllowed,
+        format!("{shown} is not served here; the header Allow tells what is"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

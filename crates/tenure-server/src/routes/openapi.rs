@@ -1,0 +1,118 @@
+//! `/openapi.json`: the document of all routes, made from the routes themselves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use tenure::wire::{Code, EventShape, PROBLEM_JSON, Problem};
+use tenure_core::clock::SystemClock;
+use tenure_core::memory::MemoryStore;
+use tenure_core::store::StoreOptions;
+use tokio_util::sync::CancellationToken;
+use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::{OpenApi, Ref, RefOr, Response as Described, ResponseBuilder};
+use utoipa::{IntoResponses, OpenApi as _};
+
+use crate::app::{App, Parts};
+use crate::reply::json_bytes;
+use crate::settings::Settings;
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Tenure",
+        description = "Who is alive, who owns what, and what must be cleaned up because its owner died.\n\n\
+            Durations are integers named `…_ms`, times are RFC 3339 in UTC. Errors are `application/problem+json` with a \
+            stable `code`. A mutating call may carry the header `Tenure-Not-After`: the store time after which it must \
+            not take effect (answers carry `Tenure-Store-Time` to make one from)."
+    ),
+    components(schemas(Problem, EventShape))
+)]
+struct Head;
+
+/// The document without its routes.
+pub(crate) fn head() -> OpenApi {
+    Head::openapi()
+}
+
+/// The whole document, without a server: for tools that want it in a file.
+///
+/// # Panics
+/// Outside a tokio runtime.
+#[must_use]
+pub fn document() -> String {
+    let clock = SystemClock::shared();
+    let store = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
+    let app = App::new(Parts::new(store, clock), Settings::default(), CancellationToken::new());
+    let (_, document) = super::all(&app).split_for_parts();
+    String::from_utf8_lossy(&write(&document)).into_owned()
+}
+
+pub(crate) fn write(document: &OpenApi) -> Bytes {
+    serde_json::to_vec_pretty(document).unwrap_or_default().into()
+}
+
+/// This document
+#[utoipa::path(get, path = "/openapi.json", tag = "daemon", responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
+pub(crate) async fn serve(State(app): State<Arc<App>>) -> Response {
+    json_bytes(StatusCode::OK, app.openapi.get().cloned().unwrap_or_default())
+}
+
+/// The errors that every route which asks the store can answer.
+pub(crate) struct Reads;
+
+/// The errors of every route that changes something.
+pub(crate) struct Writes;
+
+/// A tenure that is over.
+pub(crate) struct Ended;
+
+impl IntoResponses for Reads {
+    fn responses() -> BTreeMap<String, RefOr<Described>> {
+        use Code::{Internal, Invalid, StoreUnavailable};
+        problems(&[Invalid, Internal, Code::Denied, StoreUnavailable, Code::Overloaded])
+    }
+}
+
+impl IntoResponses for Writes {
+    fn responses() -> BTreeMap<String, RefOr<Described>> {
+        use Code::{BodyTooLarge, MalformedJson, RequestTimeout, TooLate, UnsupportedMediaType};
+        let mut all = Reads::responses();
+        all.extend(problems(&[
+            MalformedJson,
+            RequestTimeout,
+            TooLate,
+            BodyTooLarge,
+            UnsupportedMediaType,
+        ]));
+        all
+    }
+}
+
+impl IntoResponses for Ended {
+    fn responses() -> BTreeMap<String, RefOr<Described>> {
+        problems(&[Code::TenureEnded])
+    }
+}
+
+/// Describes problems, by status.
+pub(crate) fn problems(codes: &[Code]) -> BTreeMap<String, RefOr<Described>> {
+    let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
+    for code in codes {
+        by_status.entry(code.status()).or_default().push(code.as_str());
+    }
+    let schema = Ref::from_schema_name("Problem");
+    by_status
+        .into_iter()
+        .map(|(status, codes)| {
+            let content = ContentBuilder::new().schema(Some(schema.clone())).build();
+            let described = ResponseBuilder::new()
+                .description(format!("`{}`", codes.join("`, `")))
+                .content(PROBLEM_JSON, content);
+            (status.to_string(), RefOr::T(described.build()))
+        })
+        .collect()
+}

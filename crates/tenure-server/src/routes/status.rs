@@ -1,0 +1,113 @@
+//! The daemon about itself and its store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use tenure::loops::LoopStatus;
+use tenure::wire::{Findings, LoopState, Now, ServerStatus, StoreState, ms};
+use tenure_core::clock::within;
+use tenure_core::store::{Finding, Health, Severity};
+use tenure_core::time::StoreTime;
+
+use super::openapi::Reads;
+use crate::app::App;
+use crate::extract::NoQuery;
+use crate::reply::{Answer, json};
+
+/// A status younger than this is not looked up again.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long the doctor may take.
+const EXAMINATION: Duration = Duration::from_secs(10);
+
+/// How the daemon is
+///
+/// Answers also while the store is away: with what was seen last, and how long ago that was.
+#[utoipa::path(
+    get, path = "/v1/status", tag = "daemon",
+    responses((status = 200, description = "Loops, store, groups", body = ServerStatus))
+)]
+pub(crate) async fn status(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
+    // Whether that works shows in the ages; how it failed, in the store's health.
+    let looked = within(&*app.clock, app.settings.request_timeout, app.look(FRESH)).await;
+    let now = app.clock.mono();
+    let (groups, groups_total, listed) = app.watch.groups(now);
+    let mut store = store_state(&app);
+    if store.up
+        && let Some(Err(error)) = &looked
+    {
+        (store.up, store.reason) = (!error.is_unavailable(), Some(error.to_string()));
+    }
+    if looked.is_none() {
+        (store.up, store.reason) = (false, Some("it does not answer in time".to_owned()));
+    }
+    let status = ServerStatus {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_ms: ms(now.since(app.began)),
+        store,
+        loops: app.loops.snapshot().into_iter().map(loop_state).collect(),
+        groups,
+        groups_total,
+        groups_age_ms: listed.map(ms),
+        streams: app.streams.inside() as u64,
+        requests: app.requests.inside() as u64,
+    };
+    json(StatusCode::OK, &status)
+}
+
+/// The store as its own health tells, without asking it.
+pub(crate) fn store_state(app: &App) -> StoreState {
+    let (up, reason) = match app.store.health() {
+        Health::Up => (true, None),
+        Health::Down { reason } => (false, Some(reason)),
+    };
+    StoreState {
+        place: app.store.place(),
+        up,
+        reason,
+    }
+}
+
+fn loop_state(status: LoopStatus) -> LoopState {
+    LoopState {
+        name: status.name,
+        last_success: status.last_success_wall_micros.map(StoreTime::from_micros),
+        last_success_age_ms: status.last_success_age.map(ms),
+        runs: status.runs,
+        failures: status.failures,
+        panics: status.panics,
+        last_error: status.last_error,
+    }
+}
+
+/// The store's clock
+#[utoipa::path(
+    get, path = "/v1/now", tag = "daemon",
+    responses((status = 200, description = "Its time", body = Now), Reads)
+)]
+pub(crate) async fn now(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
+    let now = app.read(app.store.now()).await?;
+    app.learn(now);
+    json(StatusCode::OK, &Now { now })
+}
+
+/// Look at what could hurt
+///
+/// Version, settings and permissions of the store. Never fails; what cannot be looked at is a finding.
+#[utoipa::path(
+    get, path = "/v1/doctor", tag = "daemon",
+    responses((status = 200, description = "The findings", body = Findings))
+)]
+pub(crate) async fn doctor(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
+    let findings = within(&*app.clock, EXAMINATION, app.store.examine())
+        .await
+        .unwrap_or_else(|| {
+            vec![Finding::new(
+                "store",
+                Severity::Error,
+                format!("the store at {} does not answer", app.store.place()),
+            )]
+        });
+    json(StatusCode::OK, &Findings { findings })
+}

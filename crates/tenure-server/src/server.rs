@@ -1,0 +1,204 @@
+//! A running server: accepting, and the way down.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tenure::loops::LoopSettings;
+use tenure_core::clock::within;
+use tenure_core::error::{Error, ErrorKind, Result};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::app::{App, Parts};
+use crate::meters::{self, Upkeep};
+use crate::settings::Settings;
+use crate::watch::{self, Watcher};
+use crate::{conn, routes};
+
+/// The wait after a failed accept: it usually means that file descriptors ran out, and nobody is helped by a busy loop.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+
+/// A server that runs until its shutdown future completes and its requests are answered.
+///
+/// Dropping it goes down without waiting for anyone.
+#[derive(Debug)]
+pub struct Server {
+    addr: SocketAddr,
+    hurry: CancellationToken,
+    running: JoinHandle<Drained>,
+}
+
+/// How a server went down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were cut with a request under way, because it did not end in time.
+    pub cut: usize,
+}
+
+impl Server {
+    /// Serves the store on a bound listener until `shutdown` completes. From then on it accepts nothing, finishes what is
+    /// under way and ends all streams, for at most [`Settings::drain_timeout`].
+    ///
+    /// # Errors
+    /// `Misconfigured` for settings that cannot work, and for an address that other machines can reach without
+    /// [`Settings::insecure_listen`]; `Invalid` when the supervisor runs the loops of a server already. Nothing runs then.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start(
+        listener: TcpListener,
+        parts: Parts,
+        settings: Settings,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<Self> {
+        settings.check()?;
+        let addr = listener
+            .local_addr()
+            .map_err(|error| Error::new(ErrorKind::Misconfigured, "the listener has no address").because(error))?;
+        settings.check_address(addr)?;
+        // Before the first meter is made: a handle stays with the recorder of its time.
+        meters::recorder();
+        let draining = CancellationToken::new();
+        let app = App::new(parts, settings, draining.clone());
+        let watcher = Arc::downgrade(&app);
+        app.loops.start(LoopSettings::new("watch", watch::INTERVAL), move || {
+            Watcher(watcher.clone())
+        })?;
+        app.loops
+            .start(LoopSettings::new("metrics", meters::UPKEEP), || Upkeep)?;
+        let router = routes::router(&app);
+        let hurry = CancellationToken::new();
+        let accepting = Accepting {
+            listener,
+            app,
+            router,
+            draining,
+            hurry: hurry.clone(),
+            connections: TaskTracker::new(),
+        };
+        let running = tokio::spawn(accepting.run(shutdown));
+        Ok(Self { addr, hurry, running })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Goes down now, without waiting for requests under way. For the second signal.
+    pub fn hurry(&self) {
+        self.hurry.cancel();
+    }
+
+    /// Something that does what [`Server::hurry`] does, to be given away.
+    #[must_use]
+    pub fn hurrier(&self) -> impl Fn() + Send + Sync + 'static {
+        let hurry = self.hurry.clone();
+        move || hurry.cancel()
+    }
+
+    /// Waits until it has gone down.
+    pub async fn wait(mut self) -> Drained {
+        (&mut self.running).await.unwrap_or(Drained { cut: 0 })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.hurry.cancel();
+    }
+}
+
+struct Accepting {
+    listener: TcpListener,
+    app: Arc<App>,
+    router: Router,
+    draining: CancellationToken,
+    hurry: CancellationToken,
+    connections: TaskTracker,
+}
+
+impl Accepting {
+    async fn run(self, shutdown: impl Future<Output = ()>) -> Drained {
+        tokio::select! {
+            biased;
+            () = self.hurry.cancelled() => {}
+            () = shutdown => {}
+            () = self.accept() => {}
+        }
+        self.drain().await
+    }
+
+    async fn accept(&self) {
+        let places = Arc::new(Semaphore::new(self.app.settings.max_connections));
+        loop {
+            // A place first: whoever finds none waits in the kernel's queue, and costs us nothing.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                return;
+            };
+            let socket = match self.listener.accept().await {
+                Ok((socket, _)) => socket,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    self.app.clock.sleep(ACCEPT_BACKOFF).await;
+                    continue;
+                }
+            };
+            let connection = conn::serve(
+                Arc::clone(&self.app),
+                self.router.clone(),
+                socket,
+                self.draining.clone(),
+            );
+            let hurry = self.hurry.clone();
+            self.connections.spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = hurry.cancelled() => {}
+                    () = connection => {}
+                }
+                drop(place);
+            });
+        }
+    }
+
+    async fn drain(self) -> Drained {
+        let Self {
+            listener,
+            app,
+            router,
+            draining,
+            hurry,
+            connections,
+        } = self;
+        // Connections in the kernel's queue are refused from here on.
+        drop(listener);
+        drop(router);
+        draining.cancel();
+        connections.close();
+        let open = connections.len();
+        tracing::info!(connections = open, "shutting down");
+        let finished = async {
+            tokio::select! {
+                biased;
+                () = connections.wait() => {}
+                () = hurry.cancelled() => {}
+            }
+        };
+        let _ = within(&*app.clock, app.settings.drain_timeout, finished).await;
+        let cut = connections.len();
+        hurry.cancel();
+        connections.wait().await;
+        if cut > 0 {
+            tracing::warn!(connections = cut, "connections were cut with a request under way");
+        }
+        Drained { cut }
+    }
+}

@@ -1,0 +1,122 @@
+//! What was seen of the store last, so that status and metrics answer while it is away.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tenure::loops::{LoopBody, Turn};
+use tenure::wire::{GroupState, Watched, ms};
+use tenure_core::clock::Mono;
+use tenure_core::error::Result;
+use tenure_core::id::Group;
+
+use crate::app::App;
+
+/// How often the store's clock is asked for.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+/// How often the groups are looked at.
+const GROUPS_EVERY: Duration = Duration::from_secs(5);
+/// The most groups that are looked at.
+pub(crate) const MAX_GROUPS: usize = 1_000;
+/// The group that `/readyz` ticks to see that the store takes writes. It has no members and shows up nowhere.
+pub(crate) const PROBE_GROUP: &str = "tenure.readyz";
+
+/// The last sight of the groups, and of how the loops turn.
+#[derive(Default)]
+pub(crate) struct Watch {
+    seen: Mutex<Seen>,
+    turns: Mutex<BTreeMap<String, (u64, Mono)>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    groups: BTreeMap<Group, (GroupState, Mono)>,
+    total: u64,
+    listed_at: Option<Mono>,
+}
+
+impl Watch {
+    /// The groups as they were seen last, with how long ago; how many there are; and when they were listed.
+    pub(crate) fn groups(&self, now: Mono) -> (Vec<Watched>, u64, Option<Duration>) {
+        let seen = self.seen();
+        let groups = seen.groups.values();
+        let watched = groups
+            .map(|(state, at)| Watched {
+                state: state.clone(),
+                age_ms: ms(now.since(*at)),
+            })
+            .collect();
+        (watched, seen.total, seen.listed_at.map(|at| now.since(at)))
+    }
+
+    /// How long each loop has not finished a turn.
+    pub(crate) fn stuck_for(&self, name: &str, runs: u64, now: Mono) -> Duration {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = turns.entry(name.to_owned()).or_insert((runs, now));
+        if seen.0 != runs {
+            *seen = (runs, now);
+        }
+        now.since(seen.1)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl App {
+    /// Looks at the groups again, unless that was done within `max_age`. What cannot be read keeps its last state.
+    pub(crate) async fn look(&self, max_age: Duration) -> Result<u64> {
+        let now = self.clock.mono();
+        if self.watch.seen().listed_at.is_some_and(|at| now.since(at) < max_age) {
+            return Ok(0);
+        }
+        let groups = self.groups().await?;
+        let (total, mut skipped) = (groups.len() as u64, 0);
+        let listed: Vec<_> = groups.into_iter().take(MAX_GROUPS).collect();
+        {
+            let mut seen = self.watch.seen();
+            let gone = |group: &Group| listed.binary_search(group).is_err();
+            seen.groups.retain(|group, _| !gone(group));
+            (seen.total, seen.listed_at) = (total, Some(now));
+        }
+        for group in listed {
+            match self.read(self.store.status(&group)).await {
+                Ok(status) => {
+                    self.learn(status.as_of);
+                    let state = GroupState::new(group.clone(), &status);
+                    self.watch.seen().groups.insert(group, (state, self.clock.mono()));
+                }
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(_) => skipped += 1,
+            }
+        }
+        Ok(skipped)
+    }
+
+    /// The groups that there are, in order, without our own probe.
+    pub(crate) async fn groups(&self) -> Result<Vec<Group>> {
+        let mut groups = self.read(self.store.groups()).await?;
+        groups.retain(|group| group.as_str() != PROBE_GROUP);
+        groups.sort_unstable();
+        groups.dedup();
+        Ok(groups)
+    }
+}
+
+/// The loop that keeps looking. It holds the app weakly: the supervisor outlives a server, and must not keep it.
+pub(crate) struct Watcher(pub(crate) Weak<App>);
+
+#[async_trait]
+impl LoopBody for Watcher {
+    async fn turn(&mut self) -> Result<Turn> {
+        let Some(app) = self.0.upgrade() else {
+            return Ok(Turn::idle());
+        };
+        let now = app.read(app.store.now()).await?;
+        app.learn(now);
+        let skipped = app.look(GROUPS_EVERY).await?;
+        Ok(Turn { next: None, skipped })
+    }
+}
