@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::group::GroupModel;
 use crate::clock::{Clock, Mono};
-use crate::error::{Error, Outcome, Result};
+use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::event::{EventId, EventLog, EventPage, EventQuery};
 use crate::id::{Group, Key, MemberId, RegistryName, TenureId};
 use crate::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, check_beats};
@@ -61,6 +61,7 @@ impl MemoryStore {
     fn step<T>(&self, group: &Group, step: impl FnOnce(&mut GroupModel, StoreTime) -> Result<T>) -> Result<T> {
         let mut state = self.open()?;
         let now = self.time();
+        let known = state.groups.contains_key(group);
         let model = state
             .groups
             .entry(group.clone())
@@ -68,6 +69,10 @@ impl MemoryStore {
         let before = model.last_event;
         let done = step(model, now);
         let news = model.last_event != before;
+        if !known && done.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLate) {
+            // A call that comes too late changes nothing, and so makes no group.
+            state.groups.remove(group);
+        }
         drop(state);
         if news {
             self.changed.send_replace(());
