@@ -54,6 +54,16 @@ impl Samples {
         self.percentile(100.0)
     }
 
+    /// A short form of very many: the minimum, every fifth percentile, the 99th, the 99.9th and the maximum.
+    #[must_use]
+    pub fn percentiles(&self) -> Self {
+        let every_fifth = (0..20).map(|step| f64::from(step) * 5.0);
+        every_fifth
+            .chain([99.0, 99.9, 100.0])
+            .map(|percent| self.percentile(percent))
+            .collect()
+    }
+
     /// Each sample divided by its neighbour of the same round.
     #[must_use]
     pub fn over(&self, other: &Self) -> Self {

@@ -6,12 +6,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tenure::connect::{OpenOptions, open_store};
 use tenure_core::id::{Group, MemberId, TenureId};
-use tenure_core::membership::{Join, Labels};
+use tenure_core::membership::{Beat, Join, Labels};
 use tenure_core::store::{Call, Store};
 use tokio::task::JoinSet;
 
 /// How many joins are under way at once while a group is filled.
 const JOINERS: usize = 128;
+/// Beats in one call in the background.
+const BATCH: usize = 200;
 
 /// Opens a store, the way the library does.
 ///
@@ -64,4 +66,37 @@ pub async fn fill(store: &Arc<dyn Store>, group: &Group, count: usize, ttl: Dura
     }
     tenures.sort();
     Ok(tenures)
+}
+
+/// Beats for members in the background, each once in `interval`, in batches of 200 spread over it; ends when dropped.
+pub struct Beating(tokio::task::JoinHandle<()>);
+
+impl Beating {
+    /// Starts to beat.
+    #[must_use]
+    pub fn start(store: &Arc<dyn Store>, group: &Group, tenures: &[TenureId], interval: Duration) -> Self {
+        let (store, group) = (Arc::clone(store), group.clone());
+        let beats: Vec<Beat> = tenures
+            .iter()
+            .cloned()
+            .map(|tenure| Beat { tenure, ttl: None })
+            .collect();
+        Self(tokio::spawn(async move {
+            let batches = beats.len().div_ceil(BATCH).max(1);
+            let mut ticks = tokio::time::interval(interval / u32::try_from(batches).unwrap_or(u32::MAX));
+            for batch in beats.chunks(BATCH).cycle() {
+                ticks.tick().await;
+                // One that fails is made up for by the next, as in real life.
+                if let Err(error) = store.beat(&group, batch).await {
+                    eprintln!("a batch of beats failed: {}", error.chain());
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for Beating {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }

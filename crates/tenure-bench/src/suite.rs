@@ -72,6 +72,12 @@ macro_rules! benchmarks {
 benchmarks! {
     "beats-valkey" = beats_valkey: "beats into Valkey beside SET … EX; memory per member",
     "beats-http" = beats_http: "one beat per request beside Consul and etcd",
+    "beats-batch" = beats_batch: "batched beats over HTTP per core of the daemon",
+    "detection" = detection: "lag after the deadline, one in a hundred and all",
+    "evict" = evict: "the claims of a dead owner beside HGETALL + HDEL",
+    "adopt" = adopt: "a pass over a large hash of another program",
+    "sweepers" = sweepers: "what eight sweepers cost a store where nobody dies",
+    "memory" = memory: "resident memory of the daemon",
 }
 
 impl Benchmark {

@@ -1,4 +1,10 @@
 //! One file per benchmark.
 
+pub mod adopt;
+pub mod beats_batch;
 pub mod beats_http;
 pub mod beats_valkey;
+pub mod detection;
+pub mod evict;
+pub mod memory;
+pub mod sweepers;

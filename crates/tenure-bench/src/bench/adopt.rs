@@ -1,0 +1,110 @@
+//! A pass over a large hash of another program: how long it takes, and what others of that server feel meanwhile.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tenure_core::clock::SystemClock;
+use tenure_valkey::adopt::{AdoptSettings, Janitor};
+use tenure_valkey::{Connection, ConnectionOptions};
+
+use crate::hot::Hot;
+use crate::probe::{Probe, idle};
+use crate::report::{Report, Row};
+use crate::stats::{Samples, ms};
+use crate::subject;
+use crate::suite::Size;
+
+const HASH: &str = "connections:registry";
+const OWNERS: usize = 1_000;
+
+/// Runs it.
+///
+/// # Errors
+/// When something fails.
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 entries")]
+pub async fn run(size: Size) -> Result<Report> {
+    let mut report = Report::default();
+    let entries = size.pick(1_000_000, 100_000);
+    let hot = Hot::start()?;
+    let (mut took, mut quiet, mut pings) = (Samples::default(), Samples::default(), Samples::default());
+    let dead = OWNERS / 10;
+    fill(&hot, 0..OWNERS, entries / OWNERS)?;
+    hot.forget_slow()?;
+    for _ in 0..size.pick(3, 1) {
+        quiet.extend(idle(hot.addr(), Duration::from_secs(1)).await?.values().iter().copied());
+        beat(&hot, dead..OWNERS)?;
+        let probe = Probe::start(hot.addr())?;
+        let start = Instant::now();
+        let evicted = pass(&hot).await?;
+        took.push(ms(start.elapsed()));
+        pings.extend(probe.finish()?.values().iter().copied());
+        ensure!(evicted == dead * entries / OWNERS, "{evicted} entries were removed");
+        fill(&hot, 0..dead, entries / OWNERS)?;
+    }
+    let slowest = hot.slowest()?;
+    let what = format!("{entries} entries, {} of the dead", dead * entries / OWNERS);
+    report.row(Row::new(format!("{what}: a pass"), took.median(), "ms"));
+    report.row(Row::new(
+        format!("{what}: scanned"),
+        entries as f64 / took.median() * 1e3,
+        "entries/s",
+    ));
+    let row = Row::new(format!("{what}: PING p99"), pings.percentile(99.0), "ms");
+    report.row(row.against("idle", quiet.percentile(99.0), None));
+    let row = Row::new(format!("{what}: longest PING"), pings.max(), "ms");
+    report.row(row.against("idle", quiet.max(), None));
+    report.row(Row::new(
+        format!("{what}: longest command in the server"),
+        slowest,
+        "ms",
+    ));
+    report.keep("pass ms", &took);
+    report.keep("PING ms", &pings.percentiles());
+    report.keep("PING ms, idle", &quiet.percentiles());
+    Ok(report)
+}
+
+/// One pass that decides by one look, as by `tenure adopt registry --settle 0s`.
+async fn pass(hot: &Hot) -> Result<usize> {
+    let settings = AdoptSettings::new(HASH, "instance:heartbeat:{id}")?.with_settle("0s")?;
+    let connection = Connection::open(
+        &hot.url(),
+        ConnectionOptions::default(),
+        Vec::new(),
+        SystemClock::shared(),
+    )?;
+    connection.first_try().await;
+    let mut janitor = Janitor::new(connection, settings);
+    let report = janitor.pass(false).await.context("a pass")?;
+    ensure!(
+        report.quarantined.is_none() && report.braked.is_none(),
+        "the pass held back: {report:?}"
+    );
+    janitor.close().await;
+    Ok(usize::try_from(report.evicted_total())?)
+}
+
+/// Entries of some owners, written as a program in another language would.
+fn fill(hot: &Hot, owners: std::ops::Range<usize>, each: usize) -> Result<()> {
+    let mut client = hot.client()?;
+    for owner in owners {
+        let name = subject::member(owner);
+        let pairs = (0..each).flat_map(|number| [format!("device-{owner:04}-{number:07}"), name.clone()]);
+        let command: Vec<String> = ["HSET".to_owned(), HASH.to_owned()].into_iter().chain(pairs).collect();
+        Hot::pipeline(&mut client, &[command])?;
+    }
+    Ok(())
+}
+
+/// Heartbeats of those who live.
+fn beat(hot: &Hot, owners: std::ops::Range<usize>) -> Result<()> {
+    let mut client = hot.client()?;
+    for owner in owners {
+        let key = format!("instance:heartbeat:{}", subject::member(owner));
+        Hot::pipeline(
+            &mut client,
+            &[["SET", &key, "1", "EX", "120"].map(str::to_owned).to_vec()],
+        )?;
+    }
+    Ok(())
+}

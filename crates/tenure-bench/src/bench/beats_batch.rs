@@ -1,0 +1,97 @@
+//! Batched beats over HTTP into a daemon on its embedded store: members a second for one core of the daemon.
+//!
+//! The load generator shares the machine, so the time on the wall says little; what the daemon's process used does not
+//! depend on who else runs.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tenure_core::id::TenureId;
+
+use crate::daemon::Daemon;
+use crate::load::{Load, request};
+use crate::process::cpu_seconds;
+use crate::report::{Goal, Report, Row};
+use crate::stats::{Dice, Samples};
+use crate::subject;
+use crate::suite::Size;
+
+const CONNECTIONS: usize = 4;
+const TTL: Duration = Duration::from_secs(120);
+/// Beats in one request: the limit, and what one busy gateway gathers in a moment.
+const BATCHES: [usize; 2] = [10_000, 1_000];
+
+/// Runs it.
+///
+/// # Errors
+/// When something fails.
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 beats")]
+pub async fn run(size: Size) -> Result<Report> {
+    let mut report = Report::default();
+    let daemon = Daemon::start(None).await?;
+    let store = subject::open(&daemon.url()).await?;
+    let group = subject::group("bench")?;
+    let mut tenures = subject::fill(&store, &group, size.pick(20_000, 10_000), TTL).await?;
+    store.close().await;
+    Dice::new(42).shuffle(&mut tenures);
+    let time = size.pick(Duration::from_secs(2), Duration::from_millis(500));
+    let (mut per_core, mut on_wall) = ([Samples::default(), Samples::default()], Samples::default());
+    for _ in 0..size.rounds() {
+        for (batch, per_core) in BATCHES.into_iter().zip(&mut per_core) {
+            let load = load(daemon.addr(), &tenures, batch, time);
+            let before = cpu_seconds(daemon.pid()?)?;
+            let tally = load.run().await?;
+            let used = cpu_seconds(daemon.pid()?)? - before;
+            ensure!(used > 0.0, "too short to see what the daemon used");
+            per_core.push((tally.good * batch) as f64 / used);
+            if batch == BATCHES[0] {
+                on_wall.push(tally.rate() * batch as f64);
+            }
+        }
+    }
+    for (batch, per_core) in BATCHES.into_iter().zip(&per_core) {
+        let what = format!("{batch} beats a request: members per core-second");
+        report.row(Row::new(what, per_core.median(), "members/s").goal(Goal::AtLeast(1e6)));
+        report.keep(format!("{batch} a request: members/s per core"), per_core);
+    }
+    report.row(Row::new(
+        "the same on the wall, client included",
+        on_wall.median(),
+        "members/s",
+    ));
+    report.keep("members/s on the wall", &on_wall);
+    Ok(report)
+}
+
+fn load(addr: SocketAddr, tenures: &[TenureId], batch: usize, time: Duration) -> Load {
+    let body = |tenures: &[TenureId]| {
+        let mut body = String::from("{\"beats\":[");
+        for (number, tenure) in tenures.iter().enumerate() {
+            let comma = if number > 0 { "," } else { "" };
+            // Writing to a string cannot fail.
+            let _ = write!(body, "{comma}{{\"tenure\":\"{tenure}\"}}");
+        }
+        body + "]}"
+    };
+    let requests: Arc<[Vec<u8>]> = tenures
+        .chunks_exact(batch)
+        .map(|batch| request(addr, "POST", "/v1/groups/bench/beats", &body(batch)))
+        .collect();
+    Load {
+        addr,
+        connections: CONNECTIONS,
+        requests,
+        count: usize::MAX,
+        time,
+        good: all_renewed,
+    }
+}
+
+/// Every beat is answered by itself: a request with one that was not renewed is no good one.
+fn all_renewed(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body);
+    text.contains("\"renewed\"") && !text.contains("\"ended\"") && !text.contains("\"unknown\"")
+}
