@@ -1,0 +1,217 @@
+//! Installing Debian packages, also from a suite that the machine doesn't list yet.
+//!
+//! A suite is added by copying the machine's own entry for its Debian mirror under another suite's name, so whichever
+//! mirror and signature the machine trusts is used. A package that the machine's suites already have is taken from
+//! there, so newer systems get no extra suite.
+
+mod sources;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::run::{must, output};
+
+/// Where a package comes from when the machine's suites don't have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// From nowhere else.
+    Own,
+    /// From the backports to this release.
+    Backports,
+    /// From another release of Debian, with a low priority: nothing else may come from it.
+    Debian(&'static str),
+}
+
+/// What is to be written and installed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    files: Vec<(PathBuf, String)>,
+    packages: Vec<String>,
+}
+
+/// Installs the packages without starting their services.
+pub(crate) fn install(packages: &[(&str, Origin)]) -> Result<()> {
+    update();
+    let plan = Plan::of_this_machine(packages);
+    for (path, text) in &plan.files {
+        println!("writing {}", path.display());
+        fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+    }
+    if !plan.files.is_empty() {
+        update();
+    }
+    println!("installing {}", plan.packages.join(", "));
+    let _quiet = NoServices::begin()?;
+    let mut install = apt_get();
+    install
+        .args(["install", "--yes", "--no-install-recommends"])
+        .args(&plan.packages);
+    must(&mut install)
+}
+
+/// A source that fails is no reason to stop: the packages may come from another, and if not, the installation says so.
+fn update() {
+    if let Err(error) = must(apt_get().arg("update")) {
+        eprintln!("warning: {error:#}");
+    }
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    // Somebody else may be installing something: wait for them.
+    command.args(["--quiet=2", "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0"]);
+    command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
+    command
+}
+
+impl Plan {
+    /// What it takes on this machine, by what apt knows now.
+    pub(crate) fn of_this_machine(packages: &[(&str, Origin)]) -> Plan {
+        let os = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let own = sources::of_machine(Path::new("/etc/apt"));
+        Plan::new(packages, &os, &own, has_candidate)
+    }
+
+    fn new(packages: &[(&str, Origin)], os: &str, own: &[sources::Source], known: impl Fn(&str) -> bool) -> Plan {
+        let mut plan = Plan::default();
+        let release = os_field(os, "VERSION_CODENAME").unwrap_or_default();
+        let is_debian = os_field(os, "ID") == Some("debian");
+        for (package, origin) in packages {
+            plan.packages.push((*package).to_owned());
+            let suite = match origin {
+                Origin::Backports => format!("{release}-backports"),
+                Origin::Debian(suite) if is_debian => (*suite).to_owned(),
+                Origin::Debian(_) | Origin::Own => continue,
+            };
+            if known(package) {
+                continue;
+            }
+            let Some(source) = own.iter().find(|source| source.is_for(release)) else {
+                continue;
+            };
+            let file = format!("/etc/apt/sources.list.d/tenure-{suite}.{}", source.extension());
+            plan.add(file, source.with_suite(&suite));
+            if matches!(origin, Origin::Debian(_)) {
+                let pin = format!("Package: *\nPin: release n={suite}\nPin-Priority: 100\n");
+                plan.add(format!("/etc/apt/preferences.d/tenure-{suite}.pref"), pin);
+            }
+        }
+        plan
+    }
+
+    fn add(&mut self, path: String, text: String) {
+        let file = (PathBuf::from(path), text);
+        if !self.files.contains(&file) {
+            self.files.push(file);
+        }
+    }
+
+    /// The plan for a person to carry out.
+    pub(crate) fn as_commands(&self) -> String {
+        let write = |(path, text): &(PathBuf, String)| format!("sudo tee {} <<'END'\n{text}END\n", path.display());
+        let files: String = self.files.iter().map(write).collect();
+        let packages = self.packages.join(" ");
+        format!("{files}sudo apt-get update\nsudo apt-get install --no-install-recommends {packages}\n")
+    }
+}
+
+fn has_candidate(package: &str) -> bool {
+    let policy = output("apt-cache", &["policy", package]).unwrap_or_default();
+    policy.lines().any(|line| {
+        line.trim()
+            .strip_prefix("Candidate:")
+            .is_some_and(|version| version.trim() != "(none)")
+    })
+}
+
+fn os_field<'a>(os: &'a str, name: &str) -> Option<&'a str> {
+    let value = os.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+    Some(value.trim_matches('"'))
+}
+
+/// While it lives, packages don't start their services. A policy that is there already is left as it is.
+struct NoServices {
+    ours: bool,
+}
+
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+impl NoServices {
+    fn begin() -> Result<NoServices> {
+        let ours = !Path::new(POLICY).exists();
+        if ours {
+            fs::write(POLICY, "#!/bin/sh\nexit 101\n").context("write a policy against starting services")?;
+            fs::set_permissions(POLICY, fs::Permissions::from_mode(0o755))?;
+        }
+        Ok(NoServices { ours })
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.ours {
+            let _ = fs::remove_file(POLICY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OS: &str = "ID=debian\nVERSION_CODENAME=bookworm\n";
+    const WANTED: &[(&str, Origin)] = &[
+        ("redis-server", Origin::Own),
+        ("valkey-server", Origin::Backports),
+        ("consul", Origin::Debian("bullseye")),
+    ];
+
+    fn own() -> Vec<sources::Source> {
+        sources::parse_list("deb http://mirror.invalid/debian bookworm main\n")
+    }
+
+    #[test]
+    fn what_the_machine_has_comes_from_there() {
+        let plan = Plan::new(WANTED, OS, &own(), |_| true);
+        assert_eq!(plan.files, []);
+        assert_eq!(plan.packages, ["redis-server", "valkey-server", "consul"]);
+    }
+
+    #[test]
+    fn other_suites_are_added_and_foreign_ones_pinned_low() {
+        let plan = Plan::new(WANTED, OS, &own(), |_| false);
+        let names: Vec<_> = plan
+            .files
+            .iter()
+            .map(|(path, _)| path.file_name().and_then(|n| n.to_str()).unwrap())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "tenure-bookworm-backports.list",
+                "tenure-bullseye.list",
+                "tenure-bullseye.pref"
+            ]
+        );
+        assert_eq!(
+            plan.files[0].1,
+            "deb http://mirror.invalid/debian bookworm-backports main\n"
+        );
+        assert!(plan.files[2].1.contains("n=bullseye\nPin-Priority: 100"));
+        assert!(
+            plan.as_commands()
+                .contains("apt-get install --no-install-recommends redis-server valkey-server consul")
+        );
+    }
+
+    #[test]
+    fn another_distribution_gets_no_debian_suite() {
+        let ubuntu = "ID=ubuntu\nVERSION_CODENAME=\"noble\"\n";
+        let plan = Plan::new(&[("consul", Origin::Debian("bullseye"))], ubuntu, &own(), |_| false);
+        assert_eq!(plan.files, []);
+    }
+}

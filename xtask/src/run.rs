@@ -1,0 +1,51 @@
+//! Running other programs.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// The workspace's root.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// The cargo that runs us, in the workspace's root.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Where a program is, among the places of `PATH` and of system daemons.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let sbin = ["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from);
+    env::split_paths(&path)
+        .chain(sbin)
+        .map(|dir| dir.join(program))
+        .find(|file| file.is_file())
+}
+
+/// What a program prints, or nothing when it can't be run or fails.
+pub(crate) fn output(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).stderr(Stdio::null()).output().ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a program to its success.
+pub(crate) fn must(command: &mut Command) -> Result<()> {
+    let shown = format!("{command:?}");
+    let status = command.status().with_context(|| format!("run {shown}"))?;
+    ensure!(status.success(), "{shown} failed: {status}");
+    Ok(())
+}
+
+/// Whether an environment variable is switched on.
+pub(crate) fn is_set(name: &str) -> bool {
+    env::var(name).is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
+}

@@ -1,0 +1,222 @@
+//! The house rules as tests: each rule is a function over the tree, and a finding says where, which rule and how to
+//! put it right.
+
+mod borders;
+mod code;
+mod layout;
+mod links;
+mod size;
+mod waits;
+mod words;
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::run;
+
+type Rule = fn(&Tree) -> Vec<Finding>;
+
+const RULES: &[Rule] = &[
+    size::files,
+    size::functions,
+    words::unfinished,
+    words::machine_paths,
+    layout::descriptions,
+    layout::module_docs,
+    layout::licences,
+    layout::changelog,
+    links::relative,
+    borders::dependencies,
+    borders::statements,
+    waits::sleeps,
+];
+
+/// The text files of the project; paths are relative to its root.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    files: Vec<File>,
+    /// Everything that is there, folders included: what a link may point at.
+    paths: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct File {
+    path: String,
+    text: String,
+}
+
+/// What a rule has found. Only a note if it is no reason to fail.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    path: String,
+    line: usize,
+    rule: &'static str,
+    advice: String,
+    is_note: bool,
+}
+
+impl Finding {
+    fn new(file: &File, line: usize, rule: &'static str, advice: impl Into<String>) -> Finding {
+        Finding::at(&file.path, line, rule, advice)
+    }
+
+    fn at(path: &str, line: usize, rule: &'static str, advice: impl Into<String>) -> Finding {
+        Finding {
+            path: path.to_owned(),
+            line,
+            rule,
+            advice: advice.into(),
+            is_note: false,
+        }
+    }
+
+    fn noted(self) -> Finding {
+        Finding { is_note: true, ..self }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding {
+            path,
+            line,
+            rule,
+            advice,
+            is_note,
+        } = self;
+        let kind = if *is_note { "note" } else { "error" };
+        write!(f, "{path}:{line}: {kind}: {rule}: {advice}")
+    }
+}
+
+/// Checks all rules; whether the house is in order.
+pub(crate) fn check() -> Result<bool> {
+    let tree = Tree::read(run::root())?;
+    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
+    // The errors come last, where they are seen.
+    findings.sort_by(|a, b| (!a.is_note, &a.path, a.line).cmp(&(!b.is_note, &b.path, b.line)));
+    for finding in &findings {
+        println!("{finding}");
+    }
+    let errors = findings.iter().filter(|finding| !finding.is_note).count();
+    let notes = findings.len() - errors;
+    println!(
+        "tidy: {} rules, {} files: {errors} errors, {notes} notes",
+        RULES.len(),
+        tree.files.len()
+    );
+    Ok(errors == 0)
+}
+
+impl Tree {
+    fn read(root: &Path) -> Result<Tree> {
+        let mut tree = Tree::default();
+        tree.walk(root, "")?;
+        tree.files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(tree)
+    }
+
+    fn walk(&mut self, root: &Path, folder: &str) -> Result<()> {
+        let entries = fs::read_dir(root.join(folder)).with_context(|| format!("read the folder `{folder}`"))?;
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = if folder.is_empty() {
+                name.clone()
+            } else {
+                format!("{folder}/{name}")
+            };
+            self.paths.push(path.clone());
+            if entry.file_type()?.is_dir() {
+                if !matches!(name.as_str(), "target" | ".git" | "bench-results" | "node_modules") {
+                    self.walk(root, &path)?;
+                }
+            } else if let Ok(text) = fs::read_to_string(entry.path()) {
+                self.files.push(File { path, text });
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    /// The Rust files of all crates and of the chores.
+    fn rust(&self) -> impl Iterator<Item = &File> {
+        self.files.iter().filter(|file| file.path.ends_with(".rs"))
+    }
+
+    /// The folders of the crates.
+    fn crates(&self) -> impl Iterator<Item = &File> {
+        self.files.iter().filter(|file| file.path.ends_with("/Cargo.toml"))
+    }
+}
+
+impl File {
+    /// Whether all of it is test code.
+    fn is_test(&self) -> bool {
+        self.path.contains("/tests/") || self.path.ends_with("/tests.rs") || self.path.contains("/benches/")
+    }
+
+    /// The lines that are shipped: none of a test file's, and of the others those before the tests at their end.
+    fn production_lines(&self) -> usize {
+        if self.is_test() {
+            return 0;
+        }
+        let lines: Vec<&str> = self.text.lines().collect();
+        let is_tests = |at: usize| {
+            let rest = lines[at + 1..].iter().find(|line| !line.starts_with("#["));
+            lines[at] == "#[cfg(test)]" && rest.is_some_and(|line| line.starts_with("mod tests"))
+        };
+        (0..lines.len()).find(|at| is_tests(*at)).unwrap_or(lines.len())
+    }
+}
+
+/// A tree of its files' paths and texts, for the rules' own tests.
+#[cfg(test)]
+fn tree(files: &[(&str, &str)]) -> Tree {
+    let file = |(path, text): &(&str, &str)| File {
+        path: (*path).to_owned(),
+        text: (*text).to_owned(),
+    };
+    Tree {
+        files: files.iter().map(file).collect(),
+        paths: files.iter().map(|(path, _)| (*path).to_owned()).collect(),
+    }
+}
+
+/// What a rule finds, as `path:line`, in the form the rules' own tests compare.
+#[cfg(test)]
+fn places(findings: &[Finding]) -> Vec<String> {
+    findings
+        .iter()
+        .map(|finding| format!("{}:{}", finding.path, finding.line))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_says_where_what_and_how() {
+        let finding = Finding::at("a/b.rs", 7, "file size", "split it");
+        assert_eq!(finding.to_string(), "a/b.rs:7: error: file size: split it");
+        assert_eq!(finding.noted().to_string(), "a/b.rs:7: note: file size: split it");
+    }
+
+    #[test]
+    fn production_ends_where_the_tests_begin() {
+        let text = "fn a() {}\n#[cfg(test)]\nfn helper() {}\n#[cfg(test)]\n#[allow(x)]\nmod tests {\n}\n";
+        assert_eq!(tree(&[("crates/a/src/a.rs", text)]).files[0].production_lines(), 3);
+        assert_eq!(
+            tree(&[("crates/a/src/a/tests.rs", text)]).files[0].production_lines(),
+            0
+        );
+        assert_eq!(tree(&[("crates/a/src/a.rs", "x\ny\n")]).files[0].production_lines(), 2);
+    }
+}
