@@ -51,8 +51,7 @@ pub enum Lateness {
 /// One call of a script: its keys and its own arguments.
 #[derive(Debug, Clone)]
 pub struct Invocation {
-    pub(crate) keys: Vec<String>,
-    foreign: Vec<Vec<u8>>,
+    pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) args: Vec<Vec<u8>>,
     pub(crate) lateness: Lateness,
 }
@@ -62,17 +61,16 @@ impl Invocation {
     #[must_use]
     pub fn new(keys: Vec<String>, lateness: Lateness) -> Self {
         Self {
-            keys,
-            foreign: Vec::new(),
+            keys: keys.into_iter().map(String::into_bytes).collect(),
             args: Vec::new(),
             lateness,
         }
     }
 
-    /// Adds keys that need not be text, behind the others: those of other programs.
+    /// Adds keys that need not be text: those of other programs.
     #[must_use]
     pub fn foreign_keys(mut self, keys: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        self.foreign.extend(keys);
+        self.keys.extend(keys);
         self
     }
 
@@ -104,12 +102,9 @@ impl Invocation {
             redis::cmd("EVALSHA")
         };
         cmd.arg(if with_text { &script.text } else { &script.hash });
-        cmd.arg(self.keys.len() + self.foreign.len());
+        cmd.arg(self.keys.len());
         for key in &self.keys {
             cmd.arg(key);
-        }
-        for key in &self.foreign {
-            cmd.arg(key.as_slice());
         }
         cmd.arg(nonce).arg(not_after.map_or(0, StoreTime::micros));
         for arg in &self.args {
