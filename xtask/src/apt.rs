@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::run::{must, output};
 
@@ -44,12 +44,15 @@ pub(crate) fn install(packages: &[(&str, Origin)]) -> Result<()> {
     if !plan.files.is_empty() {
         update();
     }
-    println!("installing {}", plan.packages.join(", "));
+    // One package that nobody has would keep apt from installing the others.
+    let (there, nowhere): (Vec<_>, Vec<_>) = plan.packages.iter().partition(|package| has_candidate(package));
+    ensure!(!there.is_empty(), "no source of this machine has {nowhere:?}");
+    println!("installing {there:?}");
     let _quiet = NoServices::begin()?;
     let mut install = apt_get();
     install
         .args(["install", "--yes", "--no-install-recommends"])
-        .args(&plan.packages);
+        .args(there);
     must(&mut install)
 }
 

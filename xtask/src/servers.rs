@@ -47,7 +47,7 @@ pub(crate) fn ensure(need: Need) -> Result<Vec<&'static str>> {
     let refusal = match reason_not_to_install() {
         Some(reason) => reason.to_owned(),
         None => match apt::install(&packages) {
-            Ok(()) => "the packages came without them".to_owned(),
+            Ok(()) => "no source of this machine has them".to_owned(),
             Err(error) => format!("{error:#}"),
         },
     };
