@@ -86,15 +86,14 @@ impl GroupModel {
     }
 
     fn forget(&mut self, limit: u32, now: StoreTime) {
-        let old: Vec<_> = self
-            .forget
-            .iter()
-            .take_while(|(at, _)| *at <= now)
+        let due = self.forget.iter().take_while(|(at, _)| *at <= now);
+        let mut old: Vec<_> = due
             .filter(|(_, tenure)| !self.held.contains_key(tenure))
-            .take(limit as usize)
             .cloned()
             .collect();
-        for entry in old {
+        // Those that ended in one instant go in the order of their text, as every store keeps them.
+        old.sort_by_cached_key(|(at, tenure)| (*at, tenure.to_string()));
+        for entry in old.into_iter().take(limit as usize) {
             self.ended.remove(&entry.1);
             self.forget.remove(&entry);
         }
