@@ -13,7 +13,7 @@
 //!   than `members` (between a commit and its folding) finds the tenure in `pending`, and there it counts as committed,
 //!   since it has a row.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -114,8 +114,19 @@ impl Live {
         }
         table.tick = now;
         let resumed_at = table.resumed_at;
-        let replies = beats.iter().map(|beat| table.extend(beat, resumed_at, now)).collect();
-        (now, replies)
+        // A beat with a new ttl goes to the writer, and so do the later ones of that tenure: they count from the new ttl.
+        let mut changing = HashSet::new();
+        let replies = beats.iter().map(|beat| {
+            if !changing.is_empty() && changing.contains(&beat.tenure) {
+                return None;
+            }
+            let reply = table.extend(beat, resumed_at, now);
+            if reply.is_none() && beat.ttl.is_some() {
+                changing.insert(&beat.tenure);
+            }
+            reply
+        });
+        (now, replies.collect())
     }
 }
 
