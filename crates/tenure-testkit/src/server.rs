@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process, kill_process_group};
 use tempfile::TempDir;
 
 use crate::wait::POLL;
