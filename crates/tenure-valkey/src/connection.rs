@@ -14,7 +14,7 @@ mod supervisor;
 mod tests;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ struct Shared {
     nonce: AtomicU64,
     in_flight: Arc<Semaphore>,
     closed: watch::Sender<bool>,
-    started: AtomicBool,
+    tried: watch::Sender<bool>,
 }
 
 enum State {
@@ -148,7 +148,7 @@ impl Connection {
                 reason: "not connected yet".to_owned(),
                 retry_after: supervisor::FIRST_BACKOFF,
             }),
-            started: AtomicBool::new(false),
+            tried: watch::Sender::new(false),
             address,
             options,
             needs,
@@ -194,12 +194,8 @@ impl Connection {
 
     /// Waits until the connection is up or has failed for the first time; at most the connect timeout.
     pub async fn first_try(&self) {
-        let tried = async {
-            while !self.shared.started.load(Ordering::Acquire) {
-                self.shared.clock.sleep(Duration::from_millis(2)).await;
-            }
-        };
-        within(&*self.shared.clock, self.shared.options.connect_timeout, tried).await;
+        // An error means that there is no supervisor to wait for.
+        let _ = self.shared.tried.subscribe().wait_for(|tried| *tried).await;
     }
 
     /// Calls a script and reads what follows its nonce and time. The reading gets the store's time as well.

@@ -1,11 +1,40 @@
-//! Tenure's store on Valkey and Redis.
-
-pub mod adopt;
+//! Tenure's store on Valkey 8 and Redis 7.
+//!
+//! Every verb is one Lua script, so that what it checks and what it changes cannot come apart; the scripts read the
+//! server's clock themselves, write the group's tick first and refuse what arrives after its not-after time. The
+//! connection under them fails fast and never replays. One file per noun, as in every store: membership,
+//! registry, event, sweep; the text of a verb is in `scripts/<verb>.lua`.
+//!
+//! ```no_run
+//! # async fn example() -> tenure_core::Result<()> {
+//! use tenure_core::clock::SystemClock;
+//! use tenure_core::store::StoreOptions;
+//! use tenure_valkey::{ConnectionOptions, ValkeyStore};
+//!
+//! let (options, connection) = (StoreOptions::default(), ConnectionOptions::default());
+//! let store = ValkeyStore::open("valkey://127.0.0.1:6379", options, connection, SystemClock::shared()).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It refuses to know members' own clocks, any other store, and any policy: it executes single steps.
 
 mod address;
+pub mod adopt;
 mod classify;
 pub mod connection;
+mod event;
+mod examine;
+mod keys;
+mod membership;
+mod pages;
+mod registry;
 pub mod reply;
 pub mod script;
+mod scripts;
+mod store;
+mod sweep;
+mod view;
 
 pub use connection::{Connection, ConnectionOptions};
+pub use store::ValkeyStore;

@@ -115,6 +115,17 @@ impl Reader {
         }
     }
 
+    /// The next element, a whole number of either sign.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn integer(&mut self) -> Read<i64> {
+        match self.value()? {
+            Value::Int(number) => Ok(number),
+            other => Err(unexpected("a number", &other)),
+        }
+    }
+
     /// The next element, a time in µs.
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 //! Keeps one connection up: connects, watches, and connects anew with full-jitter backoff.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
@@ -56,7 +55,7 @@ async fn supervise(shared: Arc<Shared>) {
         let backoff = backoff(failures);
         failures = failures.saturating_add(1);
         go_down(&shared, &reason, backoff);
-        shared.started.store(true, Ordering::Release);
+        shared.tried.send_replace(true);
         shared.clock.sleep(full_jitter(&*shared.clock, backoff)).await;
     }
 }
@@ -68,7 +67,7 @@ async fn serve(shared: &Arc<Shared>, life: &Arc<Life>) -> String {
         // `close` came between: it found nothing to end.
         shared.close();
     }
-    shared.started.store(true, Ordering::Release);
+    shared.tried.send_replace(true);
     tracing::info!(place = shared.address.place(), "connected to the store");
     tokio::select! {
         why = life.until_ended() => why,

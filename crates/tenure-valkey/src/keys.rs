@@ -1,0 +1,104 @@
+//! The names of our keys. Those of one group share its tag, so that a cluster keeps them together.
+
+use tenure_core::id::{Group, RegistryName};
+
+use crate::connection::Need;
+
+/// The index of groups, so that a sweeper finds them: a set, written before a join by a command of its own.
+pub(crate) const GROUPS: &str = "tenure:groups";
+/// The marker that tells a really new group from a wiped store: a hash with `born`.
+pub(crate) const STORE: &str = "tenure:store";
+
+/// What a changing script takes as `KEYS`, in the order of `lib.lua`.
+const SUFFIXES: [&str; 11] = [
+    "meta",
+    "",
+    "members",
+    "labels",
+    "due",
+    "ended",
+    "forget",
+    "releasing",
+    "releasing:lapsed",
+    "lapses",
+    "events",
+];
+
+fn of(group: &Group, suffix: &str) -> String {
+    format!("{{tenure:{group}}}:{suffix}")
+}
+
+/// The group's meta, by which a reading script finds the rest.
+pub(crate) fn meta(group: &Group) -> String {
+    of(group, "meta")
+}
+
+/// The `KEYS` of a changing script.
+pub(crate) fn changing(group: &Group) -> Vec<String> {
+    let name = |suffix: &&str| {
+        if suffix.is_empty() {
+            STORE.to_owned()
+        } else {
+            of(group, suffix)
+        }
+    };
+    SUFFIXES.iter().map(name).collect()
+}
+
+/// The claims of a registry.
+pub(crate) fn claims(group: &Group, registry: &RegistryName) -> String {
+    format!("{}:{registry}", of(group, "claims"))
+}
+
+/// What our user has to be allowed to do.
+pub(crate) fn needs() -> Vec<Need> {
+    const META: &str = "{tenure:probe}:meta";
+    let on = |key: &'static str| move |command: &&'static str| Need { command, key };
+    let in_group = [
+        "HGET",
+        "HMGET",
+        "HSET",
+        "HDEL",
+        "HLEN",
+        "HSCAN",
+        "ZADD",
+        "ZREM",
+        "ZCARD",
+        "ZCOUNT",
+        "ZSCORE",
+        "ZRANGE",
+        "ZRANGEBYSCORE",
+        "SADD",
+        "SREM",
+        "SCARD",
+        "SMEMBERS",
+        "SRANDMEMBER",
+        "SSCAN",
+        "XADD",
+        "XLEN",
+        "XRANGE",
+        "XREVRANGE",
+        "UNLINK",
+    ];
+    let mut needs: Vec<Need> = in_group.iter().map(on(META)).collect();
+    needs.extend(["HGET", "HSETNX", "HLEN"].iter().map(on(STORE)));
+    needs.extend(["SADD", "SSCAN"].iter().map(on(GROUPS)));
+    needs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_keys_of_a_group_share_its_tag() {
+        let group = Group::new("a:b").unwrap();
+        for key in changing(&group) {
+            assert!(key.starts_with("{tenure:a:b}:") || key == STORE, "{key}");
+        }
+        assert_eq!(
+            claims(&group, &RegistryName::new("devices").unwrap()),
+            "{tenure:a:b}:claims:devices"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! Registries: which member owns which key.
+
+use async_trait::async_trait;
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
+use tenure_core::membership::EndReason;
+use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore, check_keys};
+use tenure_core::store::{Call, Page, PageRequest, check_limit};
+use tenure_core::sweep::BATCH;
+
+use crate::reply::{Malformed, Read, Reader, parse};
+use crate::store::ValkeyStore;
+use crate::view::{Life, Packed, foreign};
+
+#[async_trait]
+impl RegistryStore for ValkeyStore {
+    async fn claim(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        tenure: &TenureId,
+        keys: &[Key],
+        mode: ClaimMode,
+        call: Call,
+    ) -> Result<Vec<ClaimOutcome>> {
+        check_keys(keys)?;
+        let mut outcomes = Vec::with_capacity(keys.len());
+        for part in keys.chunks(BATCH as usize) {
+            outcomes.extend(self.claim_part(group, registry, tenure, part, mode, call).await?);
+        }
+        Ok(outcomes)
+    }
+
+    async fn release_claim(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        key: &Key,
+        tenure: &TenureId,
+        call: Call,
+    ) -> Result<()> {
+        let invocation = self
+            .punctual_on(group, registry, call)
+            .arg(tenure.member().as_str())
+            .number(tenure.term().get())
+            .arg(registry.as_str())
+            .arg(key.as_str());
+        let (refused, other) = self
+            .connection
+            .call(&self.scripts.release_claim, invocation, |reader, _| {
+                Ok((read_refusal(reader)?, reader.text()?))
+            })
+            .await?;
+        match refused {
+            Some(reason) => Err(Error::ended(tenure, reason)),
+            None if other.is_empty() => Ok(()),
+            None => Err(Error::new(
+                ErrorKind::NotOwner,
+                format!("{key} in the registry {registry} is owned by {other}, not by {tenure}"),
+            )),
+        }
+    }
+
+    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
+        Ok(self.claims_by_key(group, registry, &[key.to_string()]).await?.pop())
+    }
+
+    async fn claims(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        owner: Option<&MemberId>,
+        page: &PageRequest,
+    ) -> Result<Page<Claim>> {
+        check_limit(page.limit)?;
+        if let Some(owner) = owner {
+            return self.claims_of_owner(group, registry, owner, page).await;
+        }
+        let (names, next) = self.page_of_names(group, &format!("claims:{registry}"), page).await?;
+        Ok(Page {
+            items: self.claims_by_key(group, registry, &names).await?,
+            next,
+        })
+    }
+}
+
+impl ValkeyStore {
+    async fn claim_part(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        tenure: &TenureId,
+        part: &[Key],
+        mode: ClaimMode,
+        call: Call,
+    ) -> Result<Vec<ClaimOutcome>> {
+        let invocation = self
+            .punctual_on(group, registry, call)
+            .arg(tenure.member().as_str())
+            .number(tenure.term().get())
+            .arg(registry.as_str())
+            .arg(if mode == ClaimMode::IfAbsent { "1" } else { "0" })
+            .args(part.iter().map(Key::as_str));
+        let answer = self
+            .connection
+            .call(&self.scripts.claim, invocation, |reader, _| {
+                match read_refusal(reader)? {
+                    Some(reason) => Ok(Err(reason)),
+                    None => read_outcomes(reader, part.len()).map(Ok),
+                }
+            })
+            .await?;
+        answer.map_err(|reason| Error::ended(tenure, reason))
+    }
+
+    /// Claims by key, those that are there, in the order asked.
+    pub(crate) async fn claims_by_key(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        keys: &[String],
+    ) -> Result<Vec<Claim>> {
+        let invocation = Self::reading(group).arg(registry.as_str()).args(keys);
+        let (life, rows) = self
+            .connection
+            .call(&self.scripts.claims_by_key, invocation, |reader, now| {
+                Ok((Life::read(reader, now)?, read_claims(reader)?))
+            })
+            .await?;
+        rows.into_iter().map(|row| row.claim(&life)).collect()
+    }
+}
+
+/// A claim as the reading scripts give it.
+struct ClaimRow {
+    key: String,
+    tenure: String,
+    current: Option<Vec<u8>>,
+}
+
+impl ClaimRow {
+    fn claim(self, life: &Life) -> Result<Claim> {
+        let tenure: TenureId = self.tenure.parse().map_err(foreign)?;
+        let current = self.current.as_deref().map(Packed::read).transpose()?;
+        Ok(Claim {
+            key: Key::new(&self.key).map_err(foreign)?,
+            owner: tenure.member().clone(),
+            alive: life.is_alive(&tenure, current.as_ref()),
+            tenure,
+        })
+    }
+}
+
+fn read_claims(reader: &mut Reader) -> Read<Vec<ClaimRow>> {
+    let mut rows = reader.array()?;
+    let mut found = Vec::with_capacity(rows.left());
+    while rows.left() > 0 {
+        let mut row = rows.array()?;
+        let (key, tenure) = (row.text()?, row.text()?);
+        // A missing last element is cut off: nobody of that name is a member.
+        let current = if row.left() > 0 { row.maybe_bytes()? } else { None };
+        found.push(ClaimRow { key, tenure, current });
+    }
+    Ok(found)
+}
+
+/// `''`, or the reason why a tenure may not act.
+fn read_refusal(reader: &mut Reader) -> Read<Option<EndReason>> {
+    let name = reader.text()?;
+    if name.is_empty() {
+        return Ok(None);
+    }
+    EndReason::parse(&name).map(Some).ok_or_else(|| {
+        Malformed(format!(
+            "{:?} in place of a reason",
+            name.chars().take(40).collect::<String>()
+        ))
+    })
+}
+
+fn read_outcomes(reader: &mut Reader, expected: usize) -> Read<Vec<ClaimOutcome>> {
+    let outcomes = reader.array()?.texts()?;
+    if outcomes.len() != expected {
+        return Err(Malformed(format!("{} outcomes of {expected} claims", outcomes.len())));
+    }
+    outcomes.iter().map(|text| read_outcome(text)).collect()
+}
+
+fn read_outcome(text: &str) -> Read<ClaimOutcome> {
+    match (text.get(..1), text.get(1..)) {
+        (Some("n"), Some("")) => Ok(ClaimOutcome::New),
+        (Some("k"), Some("")) => Ok(ClaimOutcome::Kept),
+        (Some("m"), Some(tenure)) => Ok(ClaimOutcome::Moved {
+            from: parse("a tenure", tenure)?,
+        }),
+        (Some("h"), Some(tenure)) => Ok(ClaimOutcome::Held {
+            by: parse("a tenure", tenure)?,
+        }),
+        _ => Err(Malformed("no outcome of a claim".to_owned())),
+    }
+}

@@ -1,0 +1,93 @@
+//! The scripts, one per verb, each put together from the shared prelude and its own text when a store is opened.
+
+use std::sync::Arc;
+
+use crate::script::Script;
+
+const CLOCK: &str = include_str!("scripts/clock.lua");
+#[cfg(feature = "test-clock")]
+const TEST_CLOCK: &str = include_str!("scripts/test_clock.lua");
+const LIB: &str = include_str!("scripts/lib.lua");
+const READ: &str = include_str!("scripts/read.lua");
+const STATUS: &str = include_str!("scripts/status.lua");
+
+/// All scripts of a store.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    pub(crate) join: Arc<Script>,
+    pub(crate) beat: Arc<Script>,
+    pub(crate) end: Arc<Script>,
+    pub(crate) members_of: Arc<Script>,
+    pub(crate) claim: Arc<Script>,
+    pub(crate) release_claim: Arc<Script>,
+    pub(crate) claims_by_key: Arc<Script>,
+    pub(crate) tenures_of: Arc<Script>,
+    pub(crate) scan: Arc<Script>,
+    pub(crate) events: Arc<Script>,
+    pub(crate) tick: Arc<Script>,
+    pub(crate) status: Arc<Script>,
+    pub(crate) end_lapsed: Arc<Script>,
+    pub(crate) release: Arc<Script>,
+    pub(crate) due: Arc<Script>,
+    pub(crate) unreleased: Arc<Script>,
+}
+
+impl Scripts {
+    /// Puts them together, over the server's clock or a test's.
+    pub(crate) fn new(test_clock: bool) -> Self {
+        let clock = clock(test_clock);
+        let change = |name, text: &str| Arc::new(Script::new(name, &[clock, LIB, text]));
+        let read = |name, text: &str| Arc::new(Script::new(name, &[clock, READ, text]));
+        Self {
+            join: change("join", include_str!("scripts/join.lua")),
+            beat: change("beat", include_str!("scripts/beat.lua")),
+            end: change("end", include_str!("scripts/end.lua")),
+            members_of: read("members_of", include_str!("scripts/members_of.lua")),
+            claim: change("claim", include_str!("scripts/claim.lua")),
+            release_claim: change("release_claim", include_str!("scripts/release_claim.lua")),
+            claims_by_key: read("claims_by_key", include_str!("scripts/claims_by_key.lua")),
+            tenures_of: read("tenures_of", include_str!("scripts/tenures_of.lua")),
+            scan: read("scan", include_str!("scripts/scan.lua")),
+            events: read("events", include_str!("scripts/events.lua")),
+            tick: change("tick", &[include_str!("scripts/tick.lua"), STATUS].concat()),
+            status: read("status", STATUS),
+            end_lapsed: change("end_lapsed", include_str!("scripts/end_lapsed.lua")),
+            release: change("release", include_str!("scripts/release.lua")),
+            due: read("due", include_str!("scripts/due.lua")),
+            unreleased: read("unreleased", include_str!("scripts/unreleased.lua")),
+        }
+    }
+}
+
+#[cfg(feature = "test-clock")]
+fn clock(test_clock: bool) -> &'static str {
+    if test_clock { TEST_CLOCK } else { CLOCK }
+}
+
+#[cfg(not(feature = "test-clock"))]
+fn clock(_: bool) -> &'static str {
+    CLOCK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_script_of_production_knows_a_test_clock() {
+        let scripts = Scripts::new(false);
+        for script in [
+            &scripts.join,
+            &scripts.beat,
+            &scripts.tick,
+            &scripts.status,
+            &scripts.members_of,
+        ] {
+            assert!(
+                script.text().contains("'TIME'") && !script.text().contains("tenure:test"),
+                "{}",
+                script.name()
+            );
+        }
+    }
+}

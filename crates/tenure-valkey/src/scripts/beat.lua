@@ -1,0 +1,84 @@
+-- ARGV 8..: how many; '1' when a member comes more than once; their terms as doubles; their new ttls as doubles (0 for
+-- none), or ''; their names. Answers for each: the ttl it was renewed for, 0 when unknown, or minus the reason's number.
+local count, terms, ttls = tonumber(ARGV[8]), ARGV[10], ARGV[11]
+local known = ARGV[9] == '1' and {} or nil
+local REASON = { lapsed = -1, left = -2, superseded = -3, expelled = -4 }
+
+local names = {}
+for i = 1, count do
+  names[i] = ARGV[11 + i]
+end
+local packed = count > 0 and redis.call('HMGET', MEMBERS, unpack(names)) or {}
+
+local min_ttl, max_ttl = group.min_ttl, group.max_ttl
+
+-- A term that the sequence has not reached, but this life of the store should know: its tail was lost.
+local function unknown(term)
+  if group.seq < term and term <= now and term > group.born then
+    group.max_ttl = max_ttl
+    unsettle('tail_loss')
+    group.seq = term
+  end
+  return 0
+end
+
+local replies, renewed, n = {}, {}, 0
+for i = 1, count do
+  local name, row = names[i], packed[i]
+  if known and known[name] ~= nil then
+    row = known[name]
+  end
+  local wanted = struct.unpack('<d', terms, 8 * i - 7)
+  local term, deadline, ttl, revision
+  if row then
+    term, deadline, ttl, revision = struct.unpack('<dddd', row)
+  end
+  if term ~= wanted then
+    local reason = reason_of(name .. '@' .. text(wanted))
+    replies[i] = reason and REASON[reason] or unknown(wanted)
+  else
+    -- The end of a tenure, as in `end_of`; spelled out because this is the hot path.
+    local last = group.resumed + ttl
+    if deadline <= now + ttl and deadline > last then
+      last = deadline
+    end
+    if now >= last then
+      finish(name, { term = term, deadline = deadline, ttl = ttl, revision = revision }, 'lapsed')
+      replies[i] = -1
+      if known then
+        known[name] = false
+      end
+    else
+      if ttls ~= '' then
+        local new = struct.unpack('<d', ttls, 8 * i - 7)
+        if new > 0 then
+          if new < ttl then
+            plan('ZADD', DUE, 'LT', text(now + new), name)
+          end
+          ttl = new
+        end
+      end
+      if ttl < min_ttl then
+        min_ttl = ttl
+      end
+      if ttl > max_ttl then
+        max_ttl = ttl
+      end
+      row = struct.pack('<dddd', wanted, now + ttl, ttl, revision)
+      renewed[n + 1], renewed[n + 2] = name, row
+      n = n + 2
+      replies[i] = ttl
+      if known then
+        known[name] = row
+      end
+    end
+  end
+end
+if n > 0 then
+  note_ttl(min_ttl > 0 and min_ttl or max_ttl)
+  note_ttl(max_ttl)
+  plan('HSET', MEMBERS, unpack(renewed))
+end
+engage_brake()
+commit()
+return { NONCE, now, 'ok', replies }

@@ -1,0 +1,63 @@
+-- KEYS 12: the claims of the registry. ARGV 8..: member, term, registry, '1' for if-absent, keys.
+-- Answers '' and for each key 'n', 'k', 'm<owner before>' or 'h<owner>'; or the reason why the tenure may not act.
+local CLAIMS = KEYS[12]
+local member, term, registry, if_absent = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11] == '1'
+local tenure = member .. '@' .. text(term)
+
+local reason = refusal(member, term)
+if reason then
+  engage_brake()
+  commit()
+  return { NONCE, now, 'ok', reason }
+end
+
+local keys, owner = {}, {}
+for i = 12, #ARGV do
+  keys[#keys + 1] = ARGV[i]
+end
+for i, value in ipairs(#keys > 0 and redis.call('HMGET', CLAIMS, unpack(keys)) or {}) do
+  owner[keys[i]] = value
+end
+
+-- The living, by tenure: true or false. One past its end is ended.
+local alive = {}
+local function is_alive(other)
+  if alive[other] == nil then
+    local name = member_of(other)
+    local m = load_member(name)
+    if m and ended_now[other] == nil and name .. '@' .. text(m.term) == other then
+      alive[other] = now < end_of(m)
+      if not alive[other] then
+        finish(name, m, 'lapsed')
+      end
+    else
+      alive[other] = false
+    end
+  end
+  return alive[other]
+end
+
+local outcomes = {}
+for i, key in ipairs(keys) do
+  local current = owner[key]
+  local holding = 'c/' .. registry .. '/' .. key
+  if current == tenure then
+    outcomes[i] = 'k'
+  elseif current and member_of(current) ~= member and is_alive(current) and if_absent then
+    outcomes[i] = 'h' .. current
+  else
+    if current then
+      plan('SREM', held_key(current), holding)
+      lose(current)
+      outcomes[i] = 'm' .. current
+    else
+      outcomes[i] = 'n'
+    end
+    plan('HSET', CLAIMS, key, tenure)
+    plan('SADD', held_key(tenure), holding)
+    owner[key] = tenure
+  end
+end
+engage_brake()
+commit()
+return { NONCE, now, 'ok', '', outcomes }

@@ -1,0 +1,10 @@
+-- ARGV 8..: member, term, 'left' or 'expelled'. Answers the reason on record, or 'unknown'.
+local member, term = ARGV[8], tonumber(ARGV[9])
+local reason = refusal(member, term)
+if not reason then
+  reason = ARGV[10]
+  finish(member, load_member(member), reason)
+end
+engage_brake()
+commit()
+return { NONCE, now, 'ok', reason }

@@ -1,0 +1,324 @@
+-- Shared by every script that changes a group; the verb's own text follows it in the same chunk.
+--
+-- A script decides first and writes last. While it decides it only reads, and notes its writes with `plan` and `event`;
+-- `commit` then touches every key (a key of a foreign type or a migrating slot fails here), writes the tick (a full
+-- memory fails here), and only then everything else. So a refused script has changed nothing.
+--
+-- KEYS 1..11: meta, the store's marker, members, labels, due, ended, forget, releasing, releasing:lapsed, lapses, events.
+-- ARGV 1..7: nonce, not-after, max ttl, brake share, brake floor, brake hold, events kept. Times are µs.
+
+local META, MARKER, MEMBERS, LABELS, DUE, ENDED, FORGET, RELEASING, LAPSED, LAPSES, EVENTS = unpack(KEYS, 1, 11)
+local NONCE, MAX_TTL, EVENTS_MAX = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[7])
+local BURST = 250000
+
+local now = clock()
+if ARGV[2] ~= '0' and now > tonumber(ARGV[2]) then
+  return { NONCE, now, 'late' }
+end
+
+-- Numbers are written out in full: Lua's own way would round them to 14 digits.
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+-- Keys that are made from data share the group's tag.
+local PREFIX = string.sub(META, 1, -5)
+local function held_key(tenure)
+  return PREFIX .. 'held:' .. tenure
+end
+local function unreleased_key(member)
+  return PREFIX .. 'unreleased:' .. member
+end
+
+local function member_of(tenure)
+  return string.match(tenure, '^([^@]+)@')
+end
+
+local plans, news, emptied = {}, {}, {}
+local touched = { [META] = true, [MEMBERS] = true }
+local function plan(...)
+  plans[#plans + 1] = { ... }
+end
+
+local function event(kind, tenure, ...)
+  local fields = { 'kind', kind, 'at', text(now) }
+  if tenure then
+    fields[5], fields[6] = 'tenure', tenure
+  end
+  for _, field in ipairs({ ... }) do
+    fields[#fields + 1] = field
+  end
+  news[#news + 1] = fields
+end
+
+local FIELDS = { 'born', 'tick', 'resumed', 'seq', 'events', 'min_ttl', 'max_ttl', 'unsettled_until', 'unsettled_cause',
+  'grants', 'brake_since', 'brake_until' }
+local stored = redis.call('HMGET', META, unpack(FIELDS))
+local group, before = {}, {}
+for i, name in ipairs(FIELDS) do
+  local value = stored[i]
+  before[name] = value
+  if name == 'unsettled_cause' then
+    group[name] = value or ''
+  else
+    group[name] = tonumber(value or 0)
+  end
+end
+
+-- How many members there are, with those planned to come and go.
+local present
+local function count_members()
+  if not present then
+    present = redis.call('HLEN', MEMBERS)
+  end
+  return present
+end
+
+local function note_ttl(ttl)
+  if group.min_ttl == 0 or ttl < group.min_ttl then
+    group.min_ttl = ttl
+  end
+  if ttl > group.max_ttl then
+    group.max_ttl = ttl
+  end
+end
+
+-- Everyone gets one full ttl from now.
+local function unsettle(cause, silent_ms)
+  group.resumed = now
+  if count_members() == 0 then
+    return
+  end
+  group.unsettled_until = math.max(group.unsettled_until, now + group.max_ttl)
+  group.unsettled_cause = cause
+  if silent_ms then
+    event('group_unsettled', nil, 'reason', cause, 'counts', 'silent_ms=' .. text(silent_ms))
+  else
+    event('group_unsettled', nil, 'reason', cause)
+  end
+end
+
+-- A group that is new, or whose data is gone: the store's marker tells which.
+local function create()
+  group.born, group.tick, group.resumed, group.events = now, now, now, now
+  local last = redis.call('XREVRANGE', EVENTS, '+', '-', 'COUNT', 1)
+  if last[1] then
+    group.events = math.max(now, tonumber(string.match(last[1][1], '^%d+')))
+  end
+  local born = tonumber(redis.call('HGET', MARKER, 'born') or nil)
+  if not born then
+    born = now
+    plan('HSETNX', MARKER, 'born', text(now))
+  end
+  local lost_until = math.min(born, now) + MAX_TTL
+  if lost_until > now then
+    group.unsettled_until, group.grants, group.unsettled_cause = lost_until, lost_until, 'data_loss'
+    event('group_unsettled', nil, 'reason', 'data_loss')
+  end
+end
+
+if not stored[1] then
+  create()
+else
+  local gap = 2000000
+  if group.min_ttl > 0 then
+    gap = math.min(gap, group.min_ttl * 5 / 12)
+  end
+  if now < group.tick then
+    unsettle('clock_back', 0)
+  elseif now - group.tick > gap then
+    unsettle('silent', math.floor((now - group.tick) / 1000))
+  end
+end
+group.tick = now
+
+-- Members: packed as four doubles: term, deadline, ttl, lease revision.
+local function unpack_member(packed)
+  local term, deadline, ttl, revision = struct.unpack('<dddd', packed)
+  return { term = term, deadline = deadline, ttl = ttl, revision = revision }
+end
+local function pack_member(m)
+  return struct.pack('<dddd', m.term, m.deadline, m.ttl, m.revision)
+end
+local function load_member(member)
+  local packed = redis.call('HGET', MEMBERS, member)
+  return packed and unpack_member(packed)
+end
+
+-- The end of a tenure. A deadline further away than its ttl was made by a clock that has fallen back since.
+local function end_of(m)
+  local grace = group.resumed + m.ttl
+  if m.deadline > now + m.ttl then
+    return grace
+  end
+  return math.max(m.deadline, grace)
+end
+
+local ended_now, lapsed_now, lapses_added = {}, false, 0
+
+-- Why a tenure ended, or nil.
+local function reason_of(tenure)
+  local record = ended_now[tenure] or redis.call('HGET', ENDED, tenure)
+  return record and string.match(record, '^%S+')
+end
+
+-- Ends a member's current tenure for good.
+local function finish(member, m, reason)
+  local tenure = member .. '@' .. text(m.term)
+  count_members()
+  present = present - 1
+  plan('HDEL', MEMBERS, member)
+  plan('HDEL', LABELS, member)
+  plan('ZREM', DUE, member)
+  ended_now[tenure] = reason .. ' ' .. text(end_of(m)) .. ' ' .. text(now)
+  plan('HSET', ENDED, tenure, ended_now[tenure])
+  if redis.call('SCARD', held_key(tenure)) > 0 then
+    plan('ZADD', reason == 'lapsed' and LAPSED or RELEASING, text(now + BURST), tenure)
+    plan('SADD', unreleased_key(member), tenure)
+  else
+    plan('ZADD', FORGET, text(now + 2 * MAX_TTL), tenure)
+  end
+  event(reason, tenure)
+  if reason == 'lapsed' then
+    plan('ZADD', LAPSES, text(now), member)
+    lapses_added = lapses_added + 1
+  end
+  return tenure
+end
+
+-- Whether a tenure may act: nil, or the reason why not. One past its end is ended, whatever else comes of the step.
+local function refusal(member, term)
+  local m = load_member(member)
+  if m and m.term == term then
+    if now < end_of(m) then
+      return nil
+    end
+    finish(member, m, 'lapsed')
+    return 'lapsed'
+  end
+  return reason_of(member .. '@' .. text(term)) or 'unknown'
+end
+
+-- A tenure has lost a holding; `commit` looks whether it was the last, and the record of an ended one may be forgotten.
+local function lose(tenure)
+  emptied[#emptied + 1] = tenure
+end
+
+local function too_many(lapsed)
+  local whole = count_members() + lapsed
+  return whole >= tonumber(ARGV[5]) and lapsed > tonumber(ARGV[4]) * whole
+end
+
+-- The end of every step in which members may have come or gone. `gone`: lapses that the step itself took back.
+local function engage_brake(gone)
+  if group.brake_until ~= 0 then
+    return
+  end
+  local kept = redis.call('ZCARD', LAPSES)
+  touched[LAPSES] = true
+  if kept + lapses_added == 0 then
+    return
+  end
+  local from = text(now - group.max_ttl)
+  local old = redis.call('ZRANGEBYSCORE', LAPSES, '-inf', '(' .. from, 'LIMIT', 0, 1000)
+  if #old > 0 then
+    plan('ZREM', LAPSES, unpack(old))
+    kept = redis.call('ZCOUNT', LAPSES, from, '+inf')
+  end
+  local lapsed = kept + lapses_added - (gone or 0)
+  if too_many(lapsed) then
+    group.brake_since, group.brake_until = now, now + tonumber(ARGV[6])
+    event('sweep_braked', nil, 'counts', 'lapsed=' .. text(lapsed) .. ' present=' .. text(count_members()))
+  end
+end
+
+local function lift_brake(force)
+  if group.brake_until == 0 then
+    return
+  end
+  local reason
+  if force then
+    reason = 'operator'
+  elseif now >= group.brake_until then
+    reason = 'time'
+  elseif not too_many(redis.call('ZCARD', LAPSES)) then
+    reason = 'recovered'
+  else
+    return
+  end
+  group.brake_since, group.brake_until = 0, 0
+  if reason ~= 'recovered' then
+    redis.call('ZCARD', LAPSES)
+    touched[LAPSES] = true
+    plan('UNLINK', LAPSES)
+  end
+  event('sweep_unbraked', nil, 'reason', reason)
+end
+
+local CARD = { H = 'HLEN', Z = 'ZCARD', S = 'SCARD', X = 'XLEN' }
+local function touch(command, key)
+  if not touched[key] then
+    redis.call(CARD[string.sub(command, 1, 1)], key)
+    touched[key] = true
+  end
+end
+
+-- A tenure that holds nothing any more leaves the work lists; from then on its record may be forgotten.
+local function settle_emptied(tenure)
+  if redis.call('SCARD', held_key(tenure)) > 0 then
+    return
+  end
+  local record = redis.call('HGET', ENDED, tenure)
+  if record then
+    redis.call('ZREM', RELEASING, tenure)
+    redis.call('ZREM', LAPSED, tenure)
+    redis.call('SREM', unreleased_key(member_of(tenure)), tenure)
+    local ended_at = tonumber(string.match(record, '(%d+)$'))
+    redis.call('ZADD', FORGET, text(ended_at + 2 * MAX_TTL), tenure)
+  end
+end
+
+local function commit()
+  for _, write in ipairs(plans) do
+    touch(write[1], write[2])
+  end
+  for _, tenure in ipairs(emptied) do
+    touch('SCARD', held_key(tenure))
+    touch('SCARD', unreleased_key(member_of(tenure)))
+  end
+  if #emptied > 0 then
+    touch('HLEN', ENDED)
+    touch('ZCARD', RELEASING)
+    touch('ZCARD', LAPSED)
+    touch('ZCARD', FORGET)
+  end
+  if #news > 0 then
+    touch('XLEN', EVENTS)
+  end
+  local first = group.events
+  group.events = group.events + #news
+  local changed = {}
+  for _, name in ipairs(FIELDS) do
+    local value = group[name]
+    if name ~= 'unsettled_cause' then
+      value = text(value)
+    end
+    if value ~= before[name] then
+      changed[#changed + 1] = name
+      changed[#changed + 1] = value
+    end
+  end
+  if #changed > 0 then
+    redis.call('HSET', META, unpack(changed))
+  end
+  for _, write in ipairs(plans) do
+    redis.call(unpack(write))
+  end
+  for _, tenure in ipairs(emptied) do
+    settle_emptied(tenure)
+  end
+  local exactly = EVENTS_MAX <= 10000 and '=' or '~'
+  for i, fields in ipairs(news) do
+    redis.call('XADD', EVENTS, 'MAXLEN', exactly, text(EVENTS_MAX), text(first + i) .. '-0', unpack(fields))
+  end
+end

@@ -1,0 +1,6 @@
+-- ARGV 3..: members. Answers those that are there.
+local names = {}
+for i = 3, #ARGV do
+  names[i - 2] = ARGV[i]
+end
+return { NONCE, now, 'ok', life(), members_of(names) }

@@ -1,0 +1,35 @@
+-- Shared by every script that only reads; it writes nothing. KEYS 1 is the group's meta. ARGV 1, 2: nonce, not-after.
+local NONCE, META = ARGV[1], KEYS[1]
+local PREFIX = string.sub(META, 1, -5)
+local now = clock()
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+-- What decides who is alive: the tick, when the store last resumed, and the smallest ttl. Empty when there is no group.
+local function life()
+  return redis.call('HMGET', META, 'tick', 'resumed', 'min_ttl')
+end
+
+-- How much a tenure holds.
+local function holds(member, packed)
+  local term = struct.unpack('<d', packed)
+  return redis.call('SCARD', PREFIX .. 'held:' .. member .. '@' .. text(term))
+end
+
+-- Members by name: name, packed value, labels, and how much it holds. Those that are gone are left out.
+local function members_of(names)
+  local found = {}
+  if #names == 0 then
+    return found
+  end
+  local packed = redis.call('HMGET', PREFIX .. 'members', unpack(names))
+  local labels = redis.call('HMGET', PREFIX .. 'labels', unpack(names))
+  for i, name in ipairs(names) do
+    if packed[i] then
+      found[#found + 1] = { name, packed[i], labels[i], holds(name, packed[i]) }
+    end
+  end
+  return found
+end

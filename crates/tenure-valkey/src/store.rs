@@ -1,0 +1,195 @@
+//! The store itself: what it is opened with, what all its verbs share, and the trait that sums them up.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use redis::Value;
+use tenure_core::clock::Clock;
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::id::{Group, RegistryName};
+use tenure_core::store::{Call, Finding, Health, Store, StoreOptions};
+use tenure_core::time::{StoreTime, micros};
+
+use crate::connection::{Connection, ConnectionOptions};
+use crate::reply::Reader;
+use crate::script::{Invocation, Lateness};
+use crate::scripts::Scripts;
+use crate::{examine, keys};
+
+/// How many groups a process remembers to have announced.
+const ANNOUNCED: usize = 100_000;
+/// The longest `max_ttl`: everything stays far below 2^53 µs.
+const LONGEST_TTL: std::time::Duration = std::time::Duration::from_secs(365 * 86_400);
+
+/// A store on Valkey 8 or Redis 7.
+#[derive(Debug)]
+pub struct ValkeyStore {
+    pub(crate) connection: Connection,
+    pub(crate) options: StoreOptions,
+    pub(crate) scripts: Scripts,
+    announced: Mutex<Announced>,
+}
+
+/// The groups that are known to be in the index, as of one connection: what comes after it may be another server.
+#[derive(Debug, Default)]
+struct Announced {
+    life: Option<u64>,
+    groups: HashSet<Group>,
+}
+
+impl ValkeyStore {
+    /// Opens a store by URL: `valkey://[user:password@]host[:port][/db]`, or `redis://…`.
+    ///
+    /// A server that is away is no error: the store starts down, calls fail at once with `Unavailable`, and it comes up
+    /// by itself, so that a daemon can start before its store. The first attempt is waited for (at most the connect
+    /// timeout), so that the next call finds the store up when it is.
+    ///
+    /// The store lives on the tokio runtime on which it is opened; its methods may be called from any.
+    ///
+    /// # Errors
+    /// `Unsupported` for the URLs of TLS, clusters and sentinels; `Misconfigured` for a URL, options or a thread
+    /// without a runtime that cannot work.
+    pub async fn open(
+        url: &str,
+        options: StoreOptions,
+        connection: ConnectionOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>> {
+        check(&options)?;
+        let scripts = Scripts::new(connection.on_test_clock());
+        let connection = Connection::open(url, connection, keys::needs(), clock)?;
+        connection.first_try().await;
+        Ok(Arc::new(Self {
+            connection,
+            options,
+            scripts,
+            announced: Mutex::default(),
+        }))
+    }
+
+    /// The connection, for other work on the same server.
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// A call that changes a group. See `lib.lua` for its arguments.
+    pub(crate) fn changing(&self, group: &Group, lateness: Lateness) -> Invocation {
+        self.over(keys::changing(group), lateness)
+    }
+
+    fn over(&self, keys: Vec<String>, lateness: Lateness) -> Invocation {
+        let options = &self.options;
+        Invocation::new(keys, lateness)
+            .number(micros(options.max_ttl))
+            .arg(options.brake.share.to_string())
+            .number(options.brake.floor)
+            .number(micros(options.brake.hold))
+            .number(options.events_max)
+    }
+
+    /// A call that changes a group and must not do so late.
+    pub(crate) fn punctual(&self, group: &Group, call: Call) -> Invocation {
+        self.changing(group, Lateness::Refused(call))
+    }
+
+    /// The same on a registry as well.
+    pub(crate) fn punctual_on(&self, group: &Group, registry: &RegistryName, call: Call) -> Invocation {
+        let mut keys = keys::changing(group);
+        keys.push(keys::claims(group, registry));
+        self.over(keys, Lateness::Refused(call))
+    }
+
+    /// A call that reads a group.
+    pub(crate) fn reading(group: &Group) -> Invocation {
+        Invocation::new(vec![keys::meta(group)], Lateness::Harmless)
+    }
+
+    /// Puts a group into the index of groups, once per connection. Idempotent, so a late one is harmless.
+    pub(crate) async fn announce(&self, group: &Group) -> Result<()> {
+        let life = self.connection.life();
+        {
+            let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
+            if announced.life != life || announced.groups.len() >= ANNOUNCED {
+                *announced = Announced {
+                    life,
+                    groups: HashSet::new(),
+                };
+            }
+            if announced.groups.contains(group) {
+                return Ok(());
+            }
+        }
+        let mut cmd = redis::cmd("SADD");
+        cmd.arg(keys::GROUPS).arg(group.as_str());
+        self.connection.command(cmd).await?;
+        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
+        if announced.life == life {
+            announced.groups.insert(group.clone());
+        }
+        Ok(())
+    }
+}
+
+fn check(options: &StoreOptions) -> Result<()> {
+    let wrong = |what: &str| Err(Error::new(ErrorKind::Misconfigured, what.to_owned()));
+    if options.max_ttl > LONGEST_TTL || options.brake.hold > LONGEST_TTL {
+        return wrong("max_ttl and the brake's hold can be at most a year");
+    }
+    if !options.brake.share.is_finite() || options.brake.share < 0.0 {
+        return wrong("the brake's share has to be a number from 0 to 1");
+    }
+    if options.events_max == 0 || options.events_max > u64::from(u32::MAX) || options.brake.floor > u64::from(u32::MAX)
+    {
+        return wrong("events.max has to be from 1 to 4294967295, and the brake's floor at most that");
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl Store for ValkeyStore {
+    fn place(&self) -> String {
+        self.connection.place().to_owned()
+    }
+
+    fn health(&self) -> Health {
+        self.connection.health()
+    }
+
+    async fn now(&self) -> Result<StoreTime> {
+        self.connection.time().await
+    }
+
+    async fn groups(&self) -> Result<Vec<Group>> {
+        let (mut cursor, mut groups) = ("0".to_owned(), HashSet::new());
+        loop {
+            let mut cmd = redis::cmd("SSCAN");
+            cmd.arg(keys::GROUPS).arg(&cursor).arg("COUNT").arg(500);
+            let value = self.connection.command(cmd).await?;
+            let (next, names) = read_scan(value).map_err(crate::view::foreign)?;
+            // A name that is none was put there by somebody else; it is no group of ours.
+            groups.extend(names.iter().filter_map(|name| Group::new(name).ok()));
+            if next == "0" {
+                break;
+            }
+            cursor = next;
+        }
+        let mut groups: Vec<_> = groups.into_iter().collect();
+        groups.sort();
+        Ok(groups)
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        examine::examine(&self.connection).await
+    }
+
+    async fn close(&self) {
+        self.connection.close();
+    }
+}
+
+fn read_scan(value: Value) -> crate::reply::Read<(String, Vec<String>)> {
+    let mut reader = Reader::new(value)?;
+    Ok((reader.text()?, reader.array()?.texts()?))
+}

@@ -1,0 +1,242 @@
+//! The janitor's steps.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use tenure_core::brake::Brake;
+use tenure_core::error::Result;
+use tenure_core::event::EventId;
+use tenure_core::id::{Group, MemberId, TenureId};
+use tenure_core::membership::{EndReason, Holdings};
+use tenure_core::settling::{GapCause, gap};
+use tenure_core::store::{Call, StoreOptions};
+use tenure_core::sweep::{
+    BATCH, Doomed, EndedBatch, Eviction, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps, Unsettled,
+};
+use tenure_core::time::StoreTime;
+
+use crate::membership::read_reason;
+use crate::reply::{Malformed, Read, Reader, parse};
+use crate::script::Lateness;
+use crate::store::ValkeyStore;
+use crate::view::{Life, MemberRow, Packed, foreign, shortest};
+
+#[async_trait]
+impl SweepSteps for ValkeyStore {
+    async fn tick(&self, group: &Group) -> Result<GroupStatus> {
+        let invocation = self.changing(group, Lateness::Refused(Call::default()));
+        self.connection
+            .call(&self.scripts.tick, invocation, |reader, now| {
+                read_status(reader, now, &self.options)
+            })
+            .await
+    }
+
+    async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
+        let invocation = self.punctual(group, call).number(u64::from(limit.min(BATCH)));
+        self.connection
+            .call(&self.scripts.end_lapsed, invocation, |reader, _| {
+                let more = reader.number()? != 0;
+                let ended = reader.array()?.texts()?;
+                Ok(EndedBatch {
+                    ended: ended.iter().map(|text| parse("a tenure", text)).collect::<Read<_>>()?,
+                    more,
+                })
+            })
+            .await
+    }
+
+    async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
+        let flag = |set: bool| if set { "1" } else { "0" };
+        let invocation = self
+            .punctual(group, call)
+            .number(u64::from(request.limit.min(BATCH)))
+            .arg(&request.pass)
+            .arg(flag(request.force))
+            .arg(flag(self.options.event_keys));
+        self.connection
+            .call(&self.scripts.release, invocation, |reader, _| read_released(reader))
+            .await
+    }
+
+    async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
+        let mut doomed = self.doomed_members(group).await?;
+        doomed.sort_by(|a, b| a.tenure.member().cmp(b.tenure.member()));
+        doomed.truncate(limit as usize);
+        for list in ["releasing", "releasing:lapsed"] {
+            let left = limit as usize - doomed.len();
+            doomed.extend(self.unreleased(group, list, left).await?);
+        }
+        Ok(doomed)
+    }
+}
+
+#[async_trait]
+impl Sweep for ValkeyStore {
+    fn steps(&self) -> Option<&dyn SweepSteps> {
+        Some(self)
+    }
+
+    async fn status(&self, group: &Group) -> Result<GroupStatus> {
+        self.connection
+            .call(&self.scripts.status, Self::reading(group), |reader, now| {
+                read_status(reader, now, &self.options)
+            })
+            .await
+    }
+}
+
+impl ValkeyStore {
+    /// The members past their end. Looks at all that are due by the lazy index, a bounded part at a time: only a dry
+    /// run of an operator asks for it.
+    async fn doomed_members(&self, group: &Group) -> Result<Vec<Doomed>> {
+        let (mut from, mut doomed) = (0u64, Vec::new());
+        loop {
+            let invocation = Self::reading(group).number(from).number(u64::from(BATCH));
+            let (life, rows, more, now) = self
+                .connection
+                .call(&self.scripts.due, invocation, |reader, now| {
+                    Ok((
+                        Life::read(reader, now)?,
+                        MemberRow::read_all(reader)?,
+                        reader.number()? != 0,
+                        now,
+                    ))
+                })
+                .await?;
+            for row in rows {
+                let packed = Packed::read(&row.packed)?;
+                if now >= life.end(&packed) {
+                    let member = MemberId::new(&row.name).map_err(foreign)?;
+                    let tenure = TenureId::new(member, packed.term);
+                    let holdings = Holdings { claims: row.holds };
+                    doomed.push(Doomed {
+                        tenure,
+                        reason: EndReason::Lapsed,
+                        holdings,
+                        braked: false,
+                    });
+                }
+            }
+            if !more {
+                return Ok(doomed);
+            }
+            from += u64::from(BATCH);
+        }
+    }
+
+    async fn unreleased(&self, group: &Group, list: &str, limit: usize) -> Result<Vec<Doomed>> {
+        let mut found = Vec::new();
+        while found.len() < limit {
+            let count = (limit - found.len()).min(BATCH as usize);
+            let invocation = Self::reading(group)
+                .arg(list)
+                .number(found.len() as u64)
+                .number(count as u64);
+            let lapsed = list != "releasing";
+            let part = self
+                .connection
+                .call(&self.scripts.unreleased, invocation, |reader, now| {
+                    let until = StoreTime::from_micros(reader.maybe_number()?.unwrap_or(0));
+                    let (lapses, present) = (reader.number()?, reader.number()?);
+                    let engaged = until > now && self.options.brake.too_many(lapses, present);
+                    read_unreleased(reader, lapsed && engaged)
+                })
+                .await?;
+            let last = part.len() < count;
+            found.extend(part);
+            if last {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn read_unreleased(reader: &mut Reader, braked: bool) -> Read<Vec<Doomed>> {
+    let (mut rows, mut found) = (reader.array()?, Vec::new());
+    while rows.left() > 0 {
+        let mut row = rows.array()?;
+        let tenure = parse("a tenure", &row.text()?)?;
+        let reason = read_reason(&mut row)?;
+        found.push(Doomed {
+            tenure,
+            reason,
+            holdings: Holdings { claims: row.number()? },
+            braked,
+        });
+    }
+    Ok(found)
+}
+
+fn read_released(reader: &mut Reader) -> Read<ReleasedBatch> {
+    let more = reader.number()? != 0;
+    let mut brake = reader.array()?;
+    let braked = match brake.left() {
+        0 => None,
+        _ => Some(Brake {
+            since: brake.time()?,
+            until: brake.time()?,
+            lapsed: brake.number()?,
+            present: brake.number()?,
+        }),
+    };
+    let (mut rows, mut evicted) = (reader.array()?, Vec::new());
+    while rows.left() > 0 {
+        let mut row = rows.array()?;
+        let (tenure, mut claims) = (parse("a tenure", &row.text()?)?, BTreeMap::new());
+        while row.left() > 0 {
+            claims.insert(row.text()?, row.number()?);
+        }
+        evicted.push(Eviction { tenure, claims });
+    }
+    Ok(ReleasedBatch { evicted, more, braked })
+}
+
+/// Makes a status of the raw state that `status.lua` gives.
+fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> Read<GroupStatus> {
+    let mut fields = reader.array()?;
+    let (tick, resumed, min_ttl) = (fields.maybe_number()?, fields.maybe_number()?, fields.maybe_number()?);
+    let last_event = EventId(fields.maybe_number()?.unwrap_or(0));
+    let (until, cause) = (
+        fields.maybe_number()?.unwrap_or(0),
+        fields.maybe_text()?.unwrap_or_default(),
+    );
+    let unsettled = match until {
+        0 => None,
+        until => {
+            let cause = GapCause::parse(&cause).ok_or_else(|| Malformed(format!("the cause {cause:?}")))?;
+            Some(Unsettled {
+                cause,
+                until: StoreTime::from_micros(until),
+            })
+        }
+    };
+    let (since, brake_until) = (fields.maybe_number()?.unwrap_or(0), fields.maybe_number()?.unwrap_or(0));
+    let (members, lapsed) = (reader.number()?, reader.number()?);
+    let mut first = || Ok::<_, Malformed>(reader.maybe_number()?.map(StoreTime::from_micros));
+    let (next_due, next, next_lapsed) = (first()?, first()?, first()?);
+    let releasing = reader.number()? + reader.number()?;
+
+    let brake = Brake {
+        since: StoreTime::from_micros(since),
+        until: StoreTime::from_micros(brake_until),
+        lapsed,
+        present: members,
+    };
+    let brake = Some(brake).filter(|brake| brake.until > now && options.brake.too_many(lapsed, members));
+    // What the brake holds back is worth a visit when it ends by itself.
+    let next_lapsed = next_lapsed.map(|at| brake.map_or(at, |brake| brake.until));
+    Ok(GroupStatus {
+        as_of: now,
+        members,
+        gap: gap(shortest(min_ttl)),
+        resumed_at: Life::new(now, tick, resumed, min_ttl).resumed_at(),
+        unsettled,
+        brake,
+        next_due,
+        next_release: next.into_iter().chain(next_lapsed).min(),
+        releasing,
+        last_event,
+    })
+}
