@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::StoreTime;
+use crate::time::{StoreTime, micros};
 
 /// The longest silence that is never a gap, however long the tenures are.
 pub const MAX_GAP: Duration = Duration::from_secs(2);
@@ -20,7 +20,8 @@ pub const MAX_GAP: Duration = Duration::from_secs(2);
 /// pause that goes unnoticed can cost nobody a beat.
 #[must_use]
 pub fn gap(smallest_ttl: Option<Duration>) -> Duration {
-    smallest_ttl.map_or(MAX_GAP, |ttl| (ttl * 5 / 12).min(MAX_GAP))
+    // Whole microseconds, the resolution of store time: the decision is the same, and every store can say the number.
+    smallest_ttl.map_or(MAX_GAP, |ttl| Duration::from_micros(micros(ttl * 5 / 12)).min(MAX_GAP))
 }
 
 /// Why a group is not settled.
