@@ -7,7 +7,7 @@ use tenure_core::id::{Group, MemberId, TenureId};
 use tenure_core::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, MAX_BEATS, Member, MembershipStore};
 use tenure_core::store::{Call, Page, PageRequest};
 
-use super::HttpStore;
+use super::{HttpStore, check_page};
 use crate::wire::{self, BeatItem, BeatsAnswer, BeatsRequest, END_REASON, JoinAnswer, JoinRequest, MembersPage, ms};
 
 #[async_trait]
@@ -89,7 +89,7 @@ impl MembershipStore for HttpStore {
     }
 
     async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
-        let limit = page.limit.to_string();
+        let limit = check_page(page)?.to_string();
         let mut query = vec![("limit", limit.as_str())];
         query.extend(page.after.as_deref().map(|after| ("after", after)));
         let request = self.read(&["v1", "groups", group.as_str(), "members"]).query(&query);

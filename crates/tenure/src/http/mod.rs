@@ -23,7 +23,7 @@ use std::time::Duration;
 use reqwest::{Client, Url};
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_core::store::Health;
+use tenure_core::store::{Health, PageRequest, bad_cursor};
 use tokio::runtime::Handle;
 
 use self::anchor::Anchor;
@@ -137,6 +137,14 @@ fn base_url(url: &str) -> Result<Url> {
         base.set_path(&format!("{}/", base.path()));
     }
     Ok(base)
+}
+
+/// Refuses a cursor that a URL cannot carry as itself: an empty `after=` means the beginning. Answers the limit.
+fn check_page(page: &PageRequest) -> Result<u32> {
+    match page.after.as_deref() {
+        Some("") => Err(bad_cursor("")),
+        _ => Ok(page.limit),
+    }
 }
 
 impl Inner {

@@ -7,7 +7,7 @@ use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
 use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore, check_keys};
 use tenure_core::store::{Call, Page, PageRequest};
 
-use super::HttpStore;
+use super::{HttpStore, check_page};
 use crate::wire::{self, ClaimResult, ClaimsAnswer, ClaimsPage, ClaimsRequest};
 
 #[async_trait]
@@ -97,7 +97,7 @@ impl RegistryStore for HttpStore {
         owner: Option<&MemberId>,
         page: &PageRequest,
     ) -> Result<Page<Claim>> {
-        let limit = page.limit.to_string();
+        let limit = check_page(page)?.to_string();
         let mut query = vec![("limit", limit.as_str())];
         query.extend(page.after.as_deref().map(|after| ("after", after)));
         query.extend(owner.map(|owner| ("owner", owner.as_str())));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, Result};
-use tenure_core::id::Term;
 use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
+use tenure_core::id::Term;
 use tenure_core::store::{DEFAULT_PAGE, check_limit};
 
 /// Which events to read.
@@ -56,7 +56,9 @@ impl EventsQuery {
         }
         let largest = Term::MAX;
         if let Some(after) = self.after.filter(|after| *after > largest) {
-            return Err(Error::invalid(format!("the event {after} is above {largest}: no event has that number")));
+            return Err(Error::invalid(format!(
+                "the event {after} is above {largest}: no event has that number"
+            )));
         }
         let kinds: Result<Vec<_>> = self
             .types

@@ -1,0 +1,60 @@
+//! The contract of every store, held to by a client of a daemon: client → HTTP → daemon → reference store, all on one
+//! virtual clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tenure::http::{HttpSettings, HttpStore};
+use tenure_core::clock::{Clock, ManualClock};
+use tenure_core::conformance::Harness;
+use tenure_core::memory::MemoryStore;
+use tenure_core::store::{Store, StoreOptions};
+use tenure_server::{Parts, Server, Settings};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+
+/// 2026-01-01T00:00:00Z.
+const START: u64 = 1_767_225_600_000_000;
+
+struct OverHttp {
+    clock: Arc<ManualClock>,
+    behind: Arc<dyn Store>,
+    client: Arc<dyn Store>,
+    /// Goes down with the harness.
+    _server: Server,
+}
+
+async fn over_http(options: StoreOptions) -> Box<dyn Harness> {
+    let clock = Arc::new(ManualClock::new(START, 7));
+    let time = || Arc::clone(&clock) as Arc<dyn Clock>;
+    let behind: Arc<dyn Store> = MemoryStore::new(options, time());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let parts = Parts::new(Arc::clone(&behind), time());
+    let server = Server::start(listener, parts, Settings::default(), std::future::pending()).expect("a server");
+    let url = format!("http://{}", server.addr());
+    let client = HttpStore::new(&url, time(), Handle::current(), HttpSettings::default()).expect("a client");
+    Box::new(OverHttp {
+        clock,
+        behind,
+        client: Arc::new(client),
+        _server: server,
+    })
+}
+
+#[async_trait]
+impl Harness for OverHttp {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.client)
+    }
+
+    fn sweeper(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.behind)
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+}
+
+tenure_core::conformance_tests!(over_http);
