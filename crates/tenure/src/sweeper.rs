@@ -25,7 +25,7 @@ use tenure_core::store::Store;
 use crate::loops::{FLOOR, LoopBody, LoopSettings, Loops, Turn};
 use crate::membership::in_time;
 use crate::meters;
-use visit::{Visit, Work};
+use visit::{Visit, Visited, Work};
 
 /// The name of the loop.
 pub const JANITOR: &str = "janitor";
@@ -102,6 +102,8 @@ struct Entry {
     due_at: Mono,
     /// When it was last named, by the store or by this process. One that nobody names is forgotten.
     named_at: Mono,
+    /// Whether the last visit failed.
+    failing: bool,
     /// Locked for a whole visit; its own lock, so that a panic in one visit costs no other group anything.
     work: Arc<tokio::sync::Mutex<Work>>,
 }
@@ -170,6 +172,7 @@ impl Inner {
         let entry = groups.entry(group.clone()).or_insert_with(|| Entry {
             due_at: now,
             named_at: now,
+            failing: false,
             work: Arc::default(),
         });
         entry.named_at = now;
@@ -192,10 +195,11 @@ impl Inner {
     }
 
     /// A visit ended; the group is due again in `wait`, or earlier if it was touched meanwhile.
-    fn visited(&self, group: &Group, wait: Duration) {
-        let due_at = self.clock.mono() + wait;
+    fn visited(&self, group: &Group, visited: &Visited) {
+        let due_at = self.clock.mono() + visited.wait;
         if let Some(entry) = self.groups().get_mut(group) {
             entry.due_at = entry.due_at.min(due_at);
+            entry.failing = visited.error.is_some();
         }
     }
 
@@ -265,29 +269,28 @@ impl LoopBody for Janitor {
         let discovered = self.discover().await;
         let inner = &*self.inner;
         let due = inner.due();
-        let visits = due.len();
         let failed: Vec<Error> = stream::iter(due)
             .map(|(group, work)| async move {
                 let visit = Visit::new(inner, &group, work.lock_owned().await).run().await;
-                inner.visited(&group, visit.wait);
+                inner.visited(&group, &visit);
                 visit.error
             })
             .buffer_unordered(inner.settings.at_once)
             .filter_map(std::future::ready)
             .collect()
             .await;
-        let skipped = failed.len();
-        let whole = skipped > 0 && skipped == visits;
-        match (discovered, failed.into_iter().next()) {
-            // Nothing worked at all: that is a failed turn, and the age of the last success tells.
-            (_, Some(error)) if whole => Err(error),
-            (Err(error), None) if visits == 0 => Err(error),
-            (discovered, _) => {
+        let skipped = failed.len() as u64 + u64::from(discovered.is_err());
+        let nothing_works = inner.groups().values().all(|entry| entry.failing);
+        match (failed.into_iter().next(), discovered) {
+            // Not even one group can be reached: that is a failed turn, and the age of the last success tells. As long
+            // as there is one that can, its pace must not suffer.
+            (Some(error), _) | (None, Err(error)) if nothing_works => Err(error),
+            _ => {
                 let next = inner.next_due().unwrap_or(inner.settings.discover);
                 let to_discover = self.discover_at.since(inner.clock.mono());
                 Ok(Turn {
                     next: Some(next.min(to_discover)),
-                    skipped: skipped as u64 + u64::from(discovered.is_err()),
+                    skipped,
                 })
             }
         }

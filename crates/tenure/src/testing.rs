@@ -1,11 +1,13 @@
 //! What the tests of this crate share: a way to let virtual time pass, and a store that misbehaves on request.
 
+mod ears;
 mod faulty;
 
 use std::time::Duration;
 
 use tenure_core::clock::{Clock, ManualClock};
 
+pub(crate) use ears::Ears;
 pub(crate) use faulty::{Fault, Faulty, Verb};
 
 /// 2026-01-01T00:00:00Z.

@@ -86,12 +86,17 @@ pub(super) async fn tell_changes(
     };
     let mut before: Option<&Event> = None;
     for event in &events {
-        // A step writes its events in a row: the brake follows the last tenure that its own step ended. Everything else
-        // that is ours was written by the tick just now.
-        let follows_ours = before.is_some_and(|before| {
-            before.id.0 + 1 == event.id.0 && before.tenure.as_ref().is_some_and(|tenure| ended.contains(tenure))
-        });
-        if event.kind != EventKind::Lapsed && (follows_ours || event.at == now.as_of) {
+        let ours = match event.kind {
+            EventKind::Lapsed => false,
+            // A step writes its events in a row, and only one that ended tenures engages the brake: it is ours when it
+            // follows the last tenure that our own step ended.
+            EventKind::SweepBraked => before.is_some_and(|before| {
+                before.id.0 + 1 == event.id.0 && before.tenure.as_ref().is_some_and(|tenure| ended.contains(tenure))
+            }),
+            // What a tick changes, it writes with its own time.
+            _ => event.at == now.as_of,
+        };
+        if ours {
             tell(visit.group, event, now);
         }
         before = Some(event);

@@ -1,1 +1,362 @@
+use tenure_core::clock::ManualClock;
+use tenure_core::event::{EventKind, EventQuery};
+use tenure_core::id::{Key, MemberId, RegistryName, TenureId};
+use tenure_core::membership::{Beat, Join, Labels};
+use tenure_core::memory::MemoryStore;
+use tenure_core::registry::ClaimMode;
+use tenure_core::store::{Call, StoreOptions};
+use tokio::runtime::Handle;
 
+use super::*;
+use crate::testing::{Ears, Fault, Faulty, START, Verb, ms, pass, pass_until, secs};
+
+const TTL: Duration = secs(6);
+
+struct World {
+    clock: Arc<ManualClock>,
+    memory: Arc<dyn Store>,
+    store: Arc<Faulty>,
+    sweepers: Vec<(Sweeper, Loops)>,
+    ears: Ears,
+}
+
+fn world(sweepers: usize) -> World {
+    let clock = Arc::new(ManualClock::new(START, 11));
+    let memory: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), clock.clone());
+    let store = Faulty::new(Arc::clone(&memory), clock.clone());
+    let mut world = World {
+        clock,
+        memory,
+        store,
+        sweepers: Vec::new(),
+        ears: Ears::default(),
+    };
+    for _ in 0..sweepers {
+        world.add_sweeper();
+    }
+    world
+}
+
+fn group(name: &str) -> Group {
+    Group::new(name).unwrap()
+}
+
+impl World {
+    fn add_sweeper(&mut self) {
+        let clock: Arc<dyn Clock> = self.clock.clone();
+        let loops = Loops::new(Arc::clone(&clock), Handle::current());
+        let sweeper = Sweeper::start(self.store.clone(), clock, SweeperSettings::default(), &loops).unwrap();
+        self.sweepers.push((sweeper, loops));
+    }
+
+    async fn join(&self, in_group: &Group, member: &str) -> TenureId {
+        let join = Join {
+            member: MemberId::new(member).unwrap(),
+            ttl: TTL,
+            labels: Labels::default(),
+        };
+        self.memory.join(in_group, &join, Call::default()).await.unwrap().tenure
+    }
+
+    async fn claim(&self, in_group: &Group, tenure: &TenureId, keys: usize) {
+        let keys: Vec<Key> = (0..keys)
+            .map(|n| Key::new(format!("{}-{n}", tenure.member())).unwrap())
+            .collect();
+        let registry = RegistryName::new("devices").unwrap();
+        for part in keys.chunks(10_000) {
+            self.memory
+                .claim(in_group, &registry, tenure, part, ClaimMode::Take, Call::default())
+                .await
+                .unwrap();
+        }
+    }
+
+    async fn events(&self, in_group: &Group, kinds: &[EventKind]) -> Vec<tenure_core::event::Event> {
+        let query = EventQuery {
+            after: None,
+            limit: 1_000,
+            kinds: kinds.to_vec(),
+        };
+        self.memory.events(in_group, &query).await.unwrap().events
+    }
+
+    async fn pass(&self, time: Duration) {
+        pass(&self.clock, time).await;
+    }
+
+    /// The entries that the store removed, by its own account.
+    async fn evicted(&self, in_group: &Group) -> u64 {
+        let events = self.events(in_group, &[EventKind::Evicted]).await;
+        events.iter().flat_map(|event| event.counts.values()).sum()
+    }
+
+    /// Beats for someone while time passes.
+    async fn keep_alive(&self, in_group: &Group, tenure: &TenureId, time: Duration) {
+        let end = self.clock.mono() + time;
+        while self.clock.mono() < end {
+            let beat = Beat {
+                tenure: tenure.clone(),
+                ttl: None,
+            };
+            self.memory.beat(in_group, &[beat]).await.unwrap();
+            self.pass((TTL / 3).min(end.since(self.clock.mono()))).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_dead_member_held_is_gone_shortly_after_its_ttl() {
+    let world = world(1);
+    let _listening = world.ears.listen();
+    let g = group("g");
+    let alive = world.join(&g, "alive").await;
+    let dead = world.join(&g, "dead").await;
+    world.claim(&g, &alive, 10).await;
+    world.claim(&g, &dead, 1_234).await;
+    world.sweepers[0].0.touch(&g);
+    world.keep_alive(&g, &alive, TTL - ms(1)).await;
+    assert_eq!(world.ears.count("tenure_ended_total"), 0);
+    world.pass(ms(25)).await;
+    assert_eq!(world.ears.count("tenure_ended_total{group=\"g\",reason=\"lapsed\"}"), 1);
+    world.pass(ms(300)).await;
+    assert_eq!(world.evicted(&g).await, 1_234);
+    let series = "tenure_registry_evicted_total{group=\"g\",registry=\"devices\",owner=\"dead\"}";
+    assert_eq!(world.ears.count(series), 1_234);
+    assert_eq!(
+        (
+            world.ears.lines("INFO lapsed"),
+            world.ears.count("tenure_detection_lag_seconds")
+        ),
+        (1, 1)
+    );
+    assert!((world.ears.gauge("tenure_members{group=\"g\"}") - 1.0).abs() < 0.1);
+    world.keep_alive(&g, &alive, TTL * 4).await;
+    assert_eq!(
+        (world.evicted(&g).await, world.ears.count("tenure_ended_total")),
+        (1_234, 1)
+    );
+}
+
+#[tokio::test]
+async fn it_keeps_the_cadence_so_that_its_own_silence_is_never_a_gap() {
+    let world = world(1);
+    let (g, idle) = (group("g"), group("idle"));
+    // One beats so rarely that only the janitor keeps the group going; the other group is empty.
+    world.join(&g, "quiet").await;
+    let gone = world.join(&idle, "gone").await;
+    world
+        .memory
+        .end(&idle, &gone, tenure_core::membership::EndBy::Leave, Call::default())
+        .await
+        .unwrap();
+    world.sweepers[0].0.touch(&g);
+    let before = world.store.calls(Verb::Tick);
+    world.pass(TTL - ms(500)).await;
+    assert_eq!(world.events(&g, &[EventKind::GroupUnsettled]).await, []);
+    let ticks = world.store.calls(Verb::Tick) - before;
+    assert!((10..=24).contains(&ticks), "{ticks} ticks in 5.5 s");
+    world.pass(secs(10)).await;
+    assert_eq!(world.events(&g, &[EventKind::Lapsed]).await.len(), 1);
+    let before = world.store.calls(Verb::Tick);
+    world.pass(secs(60)).await;
+    let ticks = world.store.calls(Verb::Tick) - before;
+    assert!(ticks <= 90, "{ticks} ticks a minute for two groups without members");
+}
+
+#[tokio::test]
+async fn a_group_of_others_is_discovered_and_an_unnamed_one_forgotten() {
+    let world = world(1);
+    let g = group("found");
+    world.pass(secs(1)).await;
+    let dead = world.join(&g, "dead").await;
+    world.claim(&g, &dead, 3).await;
+    world.pass(TTL + secs(1)).await;
+    assert_eq!(world.evicted(&g).await, 3);
+    world.sweepers[0].0.touch(&group("only-touched"));
+    world.pass(secs(5)).await;
+    assert!(world.sweepers[0].0.groups().contains(&g));
+}
+
+#[tokio::test]
+async fn a_count_is_neither_lost_nor_doubled_when_replies_are() {
+    for fault in [
+        Fault::LoseReply,
+        Fault::LoseRequest,
+        Fault::Hang { applied: true },
+        Fault::Hang { applied: false },
+    ] {
+        let world = world(1);
+        let _listening = world.ears.listen();
+        let g = group("g");
+        let alive = world.join(&g, "alive").await;
+        let dead = world.join(&g, "dead").await;
+        world.claim(&g, &dead, 700).await;
+        world.sweepers[0].0.touch(&g);
+        world.store.next(Verb::Release, fault.clone());
+        world.store.next(Verb::Release, fault.clone());
+        // The first attempt to read the events back fails as well.
+        world.store.next(Verb::Events, Fault::LoseReply);
+        world.keep_alive(&g, &alive, TTL + secs(20)).await;
+        assert_eq!(world.evicted(&g).await, 700, "{fault:?}");
+        assert_eq!(world.ears.count("tenure_registry_evicted_total"), 700, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn any_number_of_sweepers_count_and_tell_everything_once() {
+    let world = world(3);
+    let _listening = world.ears.listen();
+    let g = group("g");
+    let alive = world.join(&g, "alive").await;
+    for n in 0..8 {
+        let dead = world.join(&g, &format!("dead-{n}")).await;
+        world.claim(&g, &dead, 100).await;
+    }
+    world.keep_alive(&g, &alive, TTL + secs(5)).await;
+    assert_eq!(
+        (
+            world.evicted(&g).await,
+            world.ears.count("tenure_registry_evicted_total")
+        ),
+        (800, 800)
+    );
+    assert_eq!(world.ears.count("tenure_ended_total"), 8);
+    assert_eq!(world.ears.lines("INFO lapsed"), 8);
+    assert_eq!(
+        world.ears.lines("INFO evicted"),
+        world.events(&g, &[EventKind::Evicted]).await.len()
+    );
+}
+
+#[tokio::test]
+async fn a_mass_death_is_braked_told_once_and_ends_by_itself() {
+    let world = world(3);
+    let _listening = world.ears.listen();
+    let g = group("g");
+    let alive = world.join(&g, "alive").await;
+    for n in 0..19 {
+        let dead = world.join(&g, &format!("dead-{n}")).await;
+        world.claim(&g, &dead, 10).await;
+    }
+    world.keep_alive(&g, &alive, TTL + secs(60)).await;
+    assert_eq!(world.ears.count("tenure_ended_total"), 19, "expiry is not held");
+    assert_eq!(world.evicted(&g).await, 0, "removal is");
+    assert!(world.ears.gauge("tenure_brake_engaged") > 0.5);
+    assert_eq!(world.ears.lines("WARN braked"), 1);
+    world.keep_alive(&g, &alive, secs(300)).await;
+    assert_eq!(world.evicted(&g).await, 190);
+    assert_eq!(world.ears.count("tenure_registry_evicted_total"), 190);
+    assert_eq!(
+        (world.ears.lines("WARN braked"), world.ears.lines("WARN unbraked")),
+        (1, 1)
+    );
+    assert!(world.ears.gauge("tenure_brake_engaged") < 0.5);
+}
+
+#[tokio::test]
+async fn an_outage_declares_nobody_dead_and_is_told_once() {
+    let world = world(1);
+    let _listening = world.ears.listen();
+    let g = group("g");
+    let member = world.join(&g, "member").await;
+    world.sweepers[0].0.touch(&g);
+    world.keep_alive(&g, &member, TTL * 2).await;
+    world.store.cut(true);
+    world.pass(TTL * 10).await;
+    assert_eq!(world.ears.lines("a pass was given up"), 1);
+    let status = world.sweepers[0].1.snapshot().remove(0);
+    assert!(
+        status.failures > 5 && status.last_success_age.unwrap() > TTL * 9,
+        "{status:?}"
+    );
+    world.store.cut(false);
+    world.pass(secs(3)).await;
+    assert_eq!(
+        (
+            world.ears.lines("WARN unsettled"),
+            world.ears.count("tenure_ended_total")
+        ),
+        (1, 0)
+    );
+    assert!(world.ears.gauge("tenure_group_unsettled") > 0.5);
+    world.keep_alive(&g, &member, TTL * 3).await;
+    assert_eq!(
+        (world.ears.lines("INFO settled"), world.ears.count("tenure_ended_total")),
+        (1, 0)
+    );
+    assert!(world.ears.gauge("tenure_group_unsettled") < 0.5);
+}
+
+#[tokio::test]
+async fn a_broken_group_stops_no_other() {
+    let world = world(1);
+    let (broken, sound) = (group("broken"), group("sound"));
+    for g in [&broken, &sound] {
+        let dead = world.join(g, "dead").await;
+        world.claim(g, &dead, 5).await;
+    }
+    world.store.break_group(Some(broken.clone()));
+    world.pass(TTL + secs(3)).await;
+    assert_eq!((world.evicted(&broken).await, world.evicted(&sound).await), (0, 5));
+    let status = world.sweepers[0].1.snapshot().remove(0);
+    assert_eq!(status.failures, 0, "the loop keeps its pace: {status:?}");
+    assert!(status.skipped > 2);
+    world.store.break_group(None);
+    world.pass(TTL * 2 + secs(3)).await;
+    assert_eq!(world.evicted(&broken).await, 5);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_step_is_survived() {
+    let world = world(1);
+    let g = group("g");
+    let dead = world.join(&g, "dead").await;
+    world.claim(&g, &dead, 5).await;
+    for verb in [Verb::Tick, Verb::EndLapsed, Verb::Release, Verb::Groups] {
+        world.store.next(verb, Fault::Panic);
+    }
+    world.pass(TTL * 2 + secs(5)).await;
+    assert_eq!(world.sweepers[0].1.snapshot()[0].panics, 4);
+    assert_eq!(world.evicted(&g).await, 5);
+}
+
+#[tokio::test]
+async fn errors_of_every_step_only_delay_it() {
+    let world = world(1);
+    let _listening = world.ears.listen();
+    let g = group("g");
+    let dead = world.join(&g, "dead").await;
+    world.claim(&g, &dead, 450).await;
+    for verb in [Verb::Tick, Verb::EndLapsed, Verb::Release, Verb::Groups] {
+        for kind in [ErrorKind::Unavailable, ErrorKind::TooLate, ErrorKind::Internal] {
+            world.store.next(verb, Fault::Fail(kind));
+        }
+    }
+    world.pass(TTL * 2 + secs(10)).await;
+    assert_eq!(
+        (
+            world.evicted(&g).await,
+            world.ears.count("tenure_registry_evicted_total")
+        ),
+        (450, 450)
+    );
+}
+
+#[tokio::test]
+async fn it_goes_when_nobody_holds_it_and_settings_that_cannot_work_are_refused() {
+    let mut world = world(1);
+    world.pass(secs(1)).await;
+    world.sweepers.clear();
+    world.pass(secs(1)).await;
+    let before = world.store.calls(Verb::Groups);
+    world.pass(secs(30)).await;
+    assert_eq!(world.store.calls(Verb::Groups), before);
+    let loops = Loops::new(world.clock.clone(), Handle::current());
+    let bad = SweeperSettings {
+        at_once: 0,
+        ..SweeperSettings::default()
+    };
+    let error = Sweeper::start(world.store.clone(), world.clock.clone(), bad, &loops).unwrap_err();
+    assert!(error.to_string().contains("at_once"), "{error}");
+    pass_until(&world.clock, "nothing", secs(1), || true).await;
+}

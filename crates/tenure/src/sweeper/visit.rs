@@ -22,6 +22,8 @@ use crate::meters;
 /// The pause after a step that only moved lapse times that had been extended meanwhile. In a large group such times are
 /// due all the time; the pause lets them gather, so that many sweepers cost little, and still detects within it.
 const GATHER: Duration = Duration::from_millis(30);
+/// All sweepers sleep until the same due time; each comes a little after it, so that they do not all come at once.
+const SLOT_MICROS: u64 = 2_000;
 /// Passes whose outcome is unknown that are kept at most, per group.
 const MAX_PENDING: usize = 64;
 
@@ -223,10 +225,11 @@ impl<'a> Visit<'a> {
         // Jitter only ever makes it earlier: a third of the gap is a promise.
         let cadence = jitter(&*self.inner.clock, cadence.mul_f64(0.9), 10);
         let now = self.store_now(status);
+        let slot = Duration::from_micros(self.inner.clock.entropy() % SLOT_MICROS);
         let dues = [status.next_due, status.next_release];
         dues.into_iter()
             .flatten()
-            .map(|due| due.since(now))
+            .map(|due| due.since(now) + slot)
             .fold(cadence, Duration::min)
     }
 

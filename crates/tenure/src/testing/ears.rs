@@ -1,0 +1,129 @@
+//! Listening to what is told: metrics and log lines of the current thread.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber, span};
+
+/// Everything that was told since it was made, by name. Metrics have their labels in the name, as `name{a="b"}`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ears {
+    counters: Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Ears {
+    /// The sum of all series of a counter, or how often a histogram was recorded.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = counters.iter().filter(|(key, _)| key.starts_with(name));
+        named.map(|(_, counter)| counter.load(Ordering::Relaxed)).sum()
+    }
+
+    /// A gauge as it was set last.
+    pub(crate) fn gauge(&self, name: &str) -> f64 {
+        f64::from_bits(self.count(name))
+    }
+
+    /// How many log lines contain a text.
+    pub(crate) fn lines(&self, text: &str) -> usize {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().filter(|line| line.contains(text)).count()
+    }
+
+    /// Listens on this thread for as long as the guards live.
+    pub(crate) fn listen(&self) -> (metrics::LocalRecorderGuard<'_>, tracing::subscriber::DefaultGuard) {
+        (
+            metrics::set_default_local_recorder(self),
+            tracing::subscriber::set_default(self.clone()),
+        )
+    }
+
+    fn cell(&self, key: &Key) -> Arc<Cell> {
+        let labels: Vec<_> = key
+            .labels()
+            .map(|label| format!("{}={:?}", label.key(), label.value()))
+            .collect();
+        let name = format!("{}{{{}}}", key.name(), labels.join(","));
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::new(Cell(Arc::clone(counters.entry(name).or_default())))
+    }
+}
+
+struct Cell(Arc<AtomicU64>);
+
+impl CounterFn for Cell {
+    fn increment(&self, value: u64) {
+        self.0.fetch_add(value, Ordering::Relaxed);
+    }
+    fn absolute(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+impl GaugeFn for Cell {
+    fn increment(&self, _: f64) {}
+    fn decrement(&self, _: f64) {}
+    fn set(&self, value: f64) {
+        self.0.store(value.to_bits(), Ordering::Relaxed);
+    }
+}
+
+impl HistogramFn for Cell {
+    fn record(&self, _: f64) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl metrics::Recorder for Ears {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.cell(key))
+    }
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.cell(key))
+    }
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.cell(key))
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let Self(line) = self;
+        *line = match field.name() {
+            "message" => format!("{value:?} {line}"),
+            name => format!("{line}{name}={value:?} "),
+        };
+    }
+}
+
+impl Subscriber for Ears {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("tenure")
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        let level = event.metadata().level();
+        self.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(format!("{level} {}", line.0));
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
