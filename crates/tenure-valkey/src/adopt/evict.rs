@@ -51,7 +51,7 @@ impl Pending {
 
 /// What became of a page.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+pub(super) enum Told {
     /// These of its entries were removed.
     Removed(Vec<bool>),
     /// It never arrived, and cannot any more.
@@ -113,8 +113,8 @@ impl Janitor {
                     .evict_page(epoch, number, some, (vitals.at, vitals.arrived), report)
                     .await?
                 {
-                    Some(marks) => self.count(some, &marks, report, removed),
-                    None => return Ok(Some(Break::DataLost)),
+                    Ok(marks) => self.count(some, &marks, report, removed),
+                    Err(broken) => return Ok(Some(broken)),
                 }
             }
             cursor = page.cursor;
@@ -124,7 +124,7 @@ impl Janitor {
         }
     }
 
-    /// One page. `None` when the store is not the one that was looked at; nothing was removed then.
+    /// One page: whether each candidate was removed and is to be counted, or why the looks have to begin anew.
     async fn evict_page(
         &mut self,
         epoch: &str,
@@ -132,15 +132,18 @@ impl Janitor {
         candidates: &[Candidate],
         (store, local): (StoreTime, Mono),
         report: &mut PassReport,
-    ) -> Result<Option<Vec<bool>>> {
+    ) -> Result<Result<Vec<bool>, Break>> {
         let timeout = self.steps.connection.options().request_timeout;
         let not_after = store + self.clock().mono().since(local) + timeout;
         let error = match self.steps.evict(epoch, page, candidates, not_after).await {
+            Ok(Some(marks)) => return Ok(Ok(marks)),
+            Ok(None) => return Ok(Err(Break::DataLost)),
             Err(error) if error.outcome() == Outcome::Unknown => error,
-            done => return done,
+            Err(error) => return Err(error),
         };
+        let reason = error.chain();
         tracing::warn!(
-            error = error.chain(),
+            reason,
             pass = epoch,
             page,
             "the reply to a page was lost; reading back what became of it"
@@ -151,17 +154,22 @@ impl Janitor {
             not_after,
             candidates: candidates.to_vec(),
         });
-        self.resolve(report).await?;
-        // What was removed is counted by now. If the connection or the store is another one, the next page shows it.
-        Ok(Some(vec![false; candidates.len()]))
+        match self.resolve(report).await? {
+            // They are counted by now.
+            Told::Removed(_) => Ok(Ok(vec![false; candidates.len()])),
+            Told::Never => Ok(Err(Break::Unreachable { reason })),
+            Told::Nothing => Ok(Err(Break::DataLost)),
+        }
     }
 
     /// Finds out what became of a page whose reply was lost, and counts it.
     ///
     /// # Errors
     /// `Unavailable` when the store did not answer in time: it is tried again at the next pass.
-    pub(super) async fn resolve(&mut self, report: &mut PassReport) -> Result<()> {
-        let Some(pending) = &self.pending else { return Ok(()) };
+    pub(super) async fn resolve(&mut self, report: &mut PassReport) -> Result<Told> {
+        let Some(pending) = &self.pending else {
+            return Ok(Told::Never);
+        };
         let give_up = self.clock().mono() + PATIENCE;
         let told = loop {
             match self.steps.check(&pending.epoch).await {
@@ -176,22 +184,22 @@ impl Janitor {
             self.clock().sleep(LOOK).await;
         };
         let Some(pending) = self.pending.take() else {
-            return Ok(());
+            return Ok(told);
         };
-        match told {
-            Told::Removed(marks) => self.count(&pending.candidates, &marks, report, &mut BTreeMap::new()),
+        match &told {
+            Told::Removed(marks) => self.count(&pending.candidates, marks, report, &mut BTreeMap::new()),
             Told::Never => {}
             Told::Nothing => {
                 let entries = pending.size();
                 report.unsure += entries;
                 tracing::warn!(
                     entries,
-                    "the store lost its memory of a page: nobody knows how many of these were removed by it"
+                    "the store lost its memory of a page: nobody knows how many of these entries were removed by it"
                 );
                 self.tell(&Notice::Unsure { entries });
             }
         }
-        Ok(())
+        Ok(told)
     }
 
     fn candidates(&self, entries: Vec<(Vec<u8>, Vec<u8>)>, free: &Dead) -> Vec<Candidate> {

@@ -21,8 +21,10 @@ use crate::connection::Connection;
 const RESTARTS: usize = 3;
 /// The longest time between two checks of the store's health.
 const TICK: Duration = Duration::from_secs(1);
-/// How long to wait after the store was out of reach.
+/// How long to wait before a store that was out of reach is tried again.
 const BACKOFF: Duration = Duration::from_millis(500);
+/// How long a pass waits for a store that is out of reach.
+const OUTAGE: Duration = Duration::from_secs(30);
 /// The most entries that a preview lists.
 const LISTED: usize = 1_000;
 
@@ -101,8 +103,9 @@ impl Janitor {
         let mut report = PassReport::default();
         self.resolve(&mut report).await?;
         // Without a wait a second attempt would see nothing that the first one did not.
-        let restarts = if self.settings.settle.is_zero() { 0 } else { RESTARTS };
-        for left in (0..=restarts).rev() {
+        let mut left = if self.settings.settle.is_zero() { 0 } else { RESTARTS };
+        let mut away_since = None;
+        loop {
             let broken = match self.attempt(&mut report, force).await {
                 Ok(Attempt::Done) => {
                     self.tell(&Notice::Settled);
@@ -111,8 +114,17 @@ impl Janitor {
                 }
                 Ok(Attempt::Broken(broken)) => broken,
                 Err(error) if is_passing(&error) && left > 0 && self.pending.is_none() => {
+                    let now = self.clock().mono();
+                    if now.since(*away_since.get_or_insert(now)) > OUTAGE {
+                        return Err(error);
+                    }
                     self.clock().sleep(BACKOFF).await;
-                    Break::Unreachable { reason: error.chain() }
+                    let reason = error.chain();
+                    if matches!(report.breaks.last(), Some(Break::Unreachable { .. })) {
+                        continue;
+                    }
+                    left += 1;
+                    Break::Unreachable { reason }
                 }
                 Err(error) => return Err(error),
             };
@@ -126,8 +138,11 @@ impl Janitor {
             self.tell(&Notice::Quarantined(&broken));
             report.breaks.push(broken.clone());
             report.quarantined = Some(broken);
+            if left == 0 {
+                return Ok(report);
+            }
+            left -= 1;
         }
-        Ok(report)
     }
 
     /// Tells what a pass would remove if nothing changed until then. One look, no wait; writes nothing.

@@ -74,10 +74,6 @@ impl World {
     pub(crate) fn len(&self) -> i64 {
         self.run(&["HLEN", HASH]).int().unwrap()
     }
-
-    pub(crate) fn janitor(&self, settle_ms: u64) -> Janitor {
-        janitor(&self.server.url(), settings(settle_ms))
-    }
 }
 
 pub(crate) fn settings(settle_ms: u64) -> AdoptSettings {
@@ -86,18 +82,9 @@ pub(crate) fn settings(settle_ms: u64) -> AdoptSettings {
     settings
 }
 
-/// Must be called on a runtime.
-pub(crate) fn connect(url: &str) -> Connection {
-    Connection::open(url, ConnectionOptions::default(), Vec::new(), SystemClock::shared()).unwrap()
-}
-
-pub(crate) fn janitor(url: &str, settings: AdoptSettings) -> Janitor {
-    Janitor::new(connect(url), settings)
-}
-
 /// Waits until the connection is up, so that the first call finds it.
 pub(crate) async fn ready(url: &str, settings: AdoptSettings) -> Janitor {
-    let connection = connect(url);
+    let connection = Connection::open(url, ConnectionOptions::default(), Vec::new(), SystemClock::shared()).unwrap();
     connection.first_try().await;
     Janitor::new(connection, settings)
 }
