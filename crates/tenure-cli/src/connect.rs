@@ -8,11 +8,13 @@ use tenure::client::{ClientSettings, Tenure};
 use tenure::connect::OpenOptions;
 use tenure::sweeper::SweeperSettings;
 use tenure_core::Store;
+use tenure_core::error::{Error, ErrorKind};
 use tenure_core::store::StoreOptions;
 use tokio::runtime::Builder;
 
 use crate::cli::{DEFAULT_STORE, StoreArgs};
 use crate::exit::Usage;
+use crate::settings::LONGEST_TTL;
 
 /// How long a runtime waits for threads that hang in a call, at the end.
 const LAST_WAIT: Duration = Duration::from_millis(100);
@@ -49,7 +51,7 @@ async fn for_looking(url: &str) -> anyhow::Result<Connected> {
 /// `Usage` for a store that lives in this process alone, and what connecting answers.
 pub(crate) async fn for_membership(url: &str, max_ttl: Duration) -> anyhow::Result<Connected> {
     let is_daemon = url_or_default(url).starts_with("http:");
-    let max_ttl = if is_daemon { Duration::MAX } else { max_ttl };
+    let max_ttl = if is_daemon { LONGEST_TTL } else { max_ttl };
     connect(
         url,
         StoreOptions {
@@ -73,15 +75,13 @@ async fn connect(url: &str, store: StoreOptions, sweeper: Option<SweeperSettings
         store,
         ..OpenOptions::default()
     };
-    let tenure = Tenure::connect_with(
-        url,
-        options,
-        ClientSettings {
-            sweeper,
-            ..ClientSettings::default()
-        },
-    )
-    .await?;
+    let settings = ClientSettings {
+        sweeper,
+        ..ClientSettings::default()
+    };
+    let tenure = Tenure::connect_with(url, options, settings)
+        .await
+        .map_err(|error| refused(url, error))?;
     // A SQLite file that a daemon owns is reached through the daemon.
     let place = tenure.store().place();
     let url = if place.starts_with("http:") {
@@ -90,6 +90,16 @@ async fn connect(url: &str, store: StoreOptions, sweeper: Option<SweeperSettings
         url.to_owned()
     };
     Ok(Connected { tenure, url })
+}
+
+/// A URL that names no store is wrong usage. Only a file may be misconfigured in other ways: another process owns it.
+pub(crate) fn refused(url: &str, error: Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::Misconfigured | ErrorKind::Unsupported if !url.starts_with("sqlite:") => {
+            Usage::new(format!("--store: {}", error.chain())).into()
+        }
+        _ => error.into(),
+    }
 }
 
 /// An empty variable counts as not set.

@@ -14,6 +14,7 @@ use crate::cli::{FormatArgs, StoreArgs};
 use crate::connect;
 use crate::exit::{DONE, FAILED};
 use crate::output::{json, table};
+use crate::settings::LONGEST_TTL;
 
 /// How long the store may take for one answer before that is a finding.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,7 +69,7 @@ impl Doctor {
     fn timing(&self, round_trip: Duration) -> Finding {
         let check = "timing";
         let timing = Timing::for_ttl(self.ttl);
-        if let Err(error) = timing.check(Duration::MAX) {
+        if let Err(error) = timing.check(LONGEST_TTL) {
             return Finding::new(check, Severity::Error, error.chain());
         }
         let numbers = format!(

@@ -14,6 +14,7 @@ use tenure::membership::{JoinOptions, Membership, Phase};
 use tenure_core::id::MemberId;
 use tenure_core::membership::{EndReason, Labels};
 use tenure_core::time::parse_duration;
+use tenure_core::timing::Timing;
 use tenure_core::verdict::Verdict;
 
 use self::child::{Child, code_of};
@@ -23,6 +24,7 @@ use crate::cli::{GroupArgs, StoreArgs};
 use crate::connect::{self, Connected};
 use crate::exit::{FAILED, Usage, say};
 use crate::launch::CANNOT_EXECUTE;
+use crate::settings::LONGEST_TTL;
 
 /// Runs a command as a living member of a group.
 ///
@@ -98,6 +100,14 @@ impl Join {
         if labels.len() < self.labels.len() {
             return Err(Usage::new("--label: a name is given twice").into());
         }
+        let default = Timing::for_ttl(self.ttl);
+        let timing = Timing {
+            interval: self.interval.unwrap_or(default.interval),
+            ..default
+        };
+        timing
+            .check(LONGEST_TTL)
+            .map_err(|error| Usage::new(format!("--ttl, --interval: {error}")))?;
         Ok(JoinOptions {
             member: self.member.clone(),
             ttl: self.ttl,

@@ -21,6 +21,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::connect::refused;
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output::line;
 use crate::settings::{Flags, Settings};
@@ -112,7 +113,7 @@ async fn open(settings: &Settings, clock: &Arc<dyn Clock>, address: SocketAddr) 
         http_address: Some(format!("http://{address}")),
         ..OpenOptions::default()
     };
-    let store = open_store(&url, &options).await?;
+    let store = open_store(&url, &options).await.map_err(|error| refused(&url, error))?;
     // A file of another daemon is opened as a client of that daemon; two daemons in a row serve nobody.
     if store.steps().is_none() {
         anyhow::bail!("the store is served by the daemon at {} already", store.place());

@@ -228,7 +228,8 @@ impl Settings {
     }
 }
 
-const LONGEST_TTL: Duration = Duration::from_secs(24 * 3600);
+/// No store is configured with a longer ttl.
+pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(24 * 3600);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(3600);
 const LONGEST_DRAIN: Duration = Duration::from_secs(600);

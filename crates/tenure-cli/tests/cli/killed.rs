@@ -1,0 +1,155 @@
+//! The promise, end to end: three gateways hold thousands of devices, and one is killed.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tenure_testkit::{Process, wait};
+
+use crate::support::{Daemon, SOON, said};
+
+const KEYS: usize = 3_000;
+const TTL: Duration = Duration::from_secs(2);
+
+fn gateway(daemon: &Daemon, name: &str) -> (Process, String) {
+    let script = "echo \"tenure $TENURE_ID\"; exec sleep 1000";
+    let process = daemon.spawn(&[
+        "join", "--group", "ingest", "--member", name, "--ttl", "2s", "--", "sh", "-c", script,
+    ]);
+    said(&process, "tenure ");
+    let log = process.log();
+    let tenure = log
+        .lines()
+        .find_map(|line| line.strip_prefix("tenure "))
+        .unwrap()
+        .to_owned();
+    (process, tenure)
+}
+
+fn keys(of: usize) -> Vec<String> {
+    (0..KEYS).map(|n| format!("device-{of}-{n}")).collect()
+}
+
+fn claim(daemon: &Daemon, key: &str) -> (u16, Value) {
+    daemon.http("GET", &format!("/v1/groups/ingest/registries/devices/claims/{key}"), "")
+}
+
+/// The entries that were counted as evicted, by owner.
+fn evicted(daemon: &Daemon, owner: &str) -> u64 {
+    let (_, metrics) = daemon.text("GET", "/metrics", "");
+    metrics
+        .lines()
+        .filter(|line| {
+            line.starts_with("tenure_registry_evicted_total{") && line.contains(&format!("owner=\"{owner}\""))
+        })
+        .map(|line| {
+            line.rsplit(' ')
+                .next()
+                .and_then(|count| count.parse::<f64>().ok())
+                .unwrap_or(0.0) as u64
+        })
+        .sum()
+}
+
+/// Counts all claims of the registry.
+fn count(daemon: &Daemon) -> usize {
+    let claims = daemon
+        .run(&[
+            "claims",
+            "--group",
+            "ingest",
+            "--registry",
+            "devices",
+            "--limit",
+            "100000",
+            "--json",
+        ])
+        .json();
+    claims["claims"].as_array().unwrap().len()
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the promise is about real time")]
+fn the_claims_of_a_killed_gateway_read_dead_at_its_deadline_and_are_gone_within_a_second() {
+    let daemon = Daemon::start(&[]);
+    let gateways: Vec<_> = (0..3).map(|n| gateway(&daemon, &format!("gw-{n}"))).collect();
+    for (n, (_, tenure)) in gateways.iter().enumerate() {
+        let (status, answer) = daemon.claim("ingest", "devices", tenure, &keys(n));
+        assert_eq!(status, 200, "{answer}");
+    }
+    assert_eq!(claim(&daemon, "device-1-0").1["alive"], true);
+
+    gateways[1].0.signal(Signal::KILL).unwrap();
+    let killed_at = Instant::now();
+    // As soon as its deadline has passed its claims read as dead, or are gone already; never later than ttl.
+    let mut dead_at = None;
+    wait::until("its claims are not alive", SOON, || {
+        let (status, answer) = claim(&daemon, "device-1-0");
+        let dead = status == 404 || answer["alive"] == false;
+        if dead {
+            dead_at = Some(killed_at.elapsed());
+        }
+        dead
+    });
+    let dead_at = dead_at.unwrap();
+    // A claim that reads as dead does so at the deadline; the slack is for a busy test machine.
+    assert!(dead_at < TTL + Duration::from_millis(500), "{dead_at:?}");
+    wait::until("its claims are gone", SOON, || count(&daemon) == 2 * KEYS);
+    let gone_at = killed_at.elapsed();
+    assert!(gone_at < TTL + Duration::from_secs(1), "{gone_at:?}");
+    eprintln!("{KEYS} claims of a killed owner: dead after {dead_at:?}, gone after {gone_at:?} (ttl {TTL:?})");
+
+    wait::until("they are counted", SOON, || evicted(&daemon, "gw-1") >= KEYS as u64);
+    assert_eq!(
+        ["gw-0", "gw-1", "gw-2"].map(|owner| evicted(&daemon, owner)),
+        [0, KEYS as u64, 0]
+    );
+    let page = daemon
+        .run(&[
+            "events", "--group", "ingest", "--type", "evicted", "--last", "1000", "--json",
+        ])
+        .json();
+    let events = page["events"].as_array().unwrap();
+    let told: u64 = events
+        .iter()
+        .map(|event| event["counts"]["devices"].as_u64().unwrap())
+        .sum();
+    assert_eq!(told, KEYS as u64, "the events tell each entry once");
+    for n in [0, 2] {
+        assert_eq!(claim(&daemon, &format!("device-{n}-0")).1["alive"], true);
+    }
+}
+
+#[test]
+fn a_restart_under_the_same_name_supersedes_at_once_and_the_zombie_is_refused() {
+    let daemon = Daemon::start(&[]);
+    let (zombie, old) = gateway(&daemon, "gw");
+    let mine = keys(0);
+    assert_eq!(daemon.claim("ingest", "devices", &old, &mine).0, 200);
+    // It hangs, and somebody starts it anew before its ttl is over.
+    zombie.pause().unwrap();
+    let (fresh, new) = gateway(&daemon, "gw");
+    let (kept, lost) = mine.split_at(KEYS / 2);
+    assert_eq!(daemon.claim("ingest", "devices", &new, kept).0, 200);
+
+    let (status, answer) = daemon.claim("ingest", "devices", &old, &[String::from("late")]);
+    assert_eq!(
+        (status, &answer["code"], &answer["reason"]),
+        (410, &Value::from("tenure_ended"), &Value::from("superseded"))
+    );
+    let (status, answer) = daemon.http("PUT", &format!("/v1/groups/ingest/tenures/{old}/beat"), "{}");
+    assert_eq!(
+        (status, &answer["reason"]),
+        (410, &Value::from("superseded")),
+        "{answer}"
+    );
+    zombie.resume().unwrap();
+    assert_eq!(zombie.wait(SOON).unwrap().code(), Some(1), "{}", zombie.log());
+
+    // What the new one claimed is its own, the rest of the old one's goes; the zombie's end touches neither.
+    wait::until("the rest is gone", SOON, || count(&daemon) == kept.len());
+    assert_eq!(claim(&daemon, &kept[0]).1["tenure"], new);
+    assert_eq!(claim(&daemon, &lost[0]).0, 404);
+    assert!(fresh.is_running());
+    assert_eq!(claim(&daemon, "late").0, 404);
+}
