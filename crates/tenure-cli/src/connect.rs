@@ -113,7 +113,7 @@ impl StoreArgs {
     /// # Errors
     /// Those of connecting and of the work.
     pub(crate) fn with(&self, work: impl AsyncFnOnce(&dyn Store) -> anyhow::Result<u8>) -> anyhow::Result<u8> {
-        crate::logging::start_quiet()?;
+        crate::logging::start_quiet("error")?;
         block_on(async {
             let connected = for_looking(&self.url).await?;
             let done = work(&**connected.tenure.store()).await;

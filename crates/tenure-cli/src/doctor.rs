@@ -35,7 +35,7 @@ pub(crate) struct Doctor {
 
 impl Doctor {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
-        crate::logging::start_quiet()?;
+        crate::logging::start_quiet("error")?;
         connect::block_on(async {
             let findings = self.look().await;
             let failed = findings.iter().any(|finding| finding.severity == Severity::Error);

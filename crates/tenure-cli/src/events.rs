@@ -13,8 +13,8 @@ use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
 use crate::exit::{DONE, say};
 use crate::output::{json, json_line, line, or_dash, pairs, table};
 
-/// How long one wait for events takes at most.
-const PATIENCE: Duration = Duration::from_secs(25);
+/// How long one wait for events takes at most. A daemon that hangs is noticed after it.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to leave a store alone that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many keys of an eviction a line shows.

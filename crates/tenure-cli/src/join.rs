@@ -91,7 +91,7 @@ enum Over {
 impl Join {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         let options = self.options()?;
-        crate::logging::start_quiet()?;
+        crate::logging::start_quiet("warn")?;
         connect::block_on(self.live(options))
     }
 

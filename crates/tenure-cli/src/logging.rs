@@ -34,12 +34,12 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Usage> {
     Ok(())
 }
 
-/// Starts logging for a command that is not the daemon: warnings as text, or what `TENURE_LOG` and
+/// Starts logging for a command that is not the daemon: as text from `level` up, or what `TENURE_LOG` and
 /// `TENURE_LOG_FORMAT` say.
 ///
 /// # Errors
 /// `Usage` when one of them cannot be read.
-pub(crate) fn start_quiet() -> Result<(), Usage> {
+pub(crate) fn start_quiet(level: &str) -> Result<(), Usage> {
     let given = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let format = match given("TENURE_LOG_FORMAT").as_deref() {
         None | Some("text") => LogFormat::Text,
@@ -50,5 +50,5 @@ pub(crate) fn start_quiet() -> Result<(), Usage> {
             )));
         }
     };
-    start(given("TENURE_LOG").as_deref().unwrap_or("warn"), format)
+    start(given("TENURE_LOG").as_deref().unwrap_or(level), format)
 }

@@ -340,7 +340,8 @@ fn the_brake_is_told_and_lifted_by_force() {
         ran.err
     );
     let swept = daemon.run(&["sweep", "--group", "g", "--force", "--json"]).json();
-    assert_eq!(swept["evicted_total"], 3, "{swept}");
+    let events = daemon.run(&["events", "--group", "g"]).out;
+    assert_eq!(swept["evicted_total"], 3, "{swept}\n{events}");
 }
 
 #[test]
