@@ -14,7 +14,7 @@ use crate::event::EventQuery;
 use crate::id::{RegistryName, TenureId, Term};
 use crate::membership::{Beat, EndBy, Join, Labels};
 use crate::memory::MemoryStore;
-use crate::registry::{ClaimMode, ClaimOutcome};
+use crate::registry::ClaimMode;
 use crate::store::{Call, PageRequest, StoreOptions};
 use crate::sweep::{ReleaseRequest, SweepSteps};
 use crate::time::StoreTime;
@@ -167,6 +167,16 @@ fn same<T: std::fmt::Debug>(what: &str, theirs: Result<T>, ours: Result<T>) -> R
     ))
 }
 
+/// Asks the model and the store the same, and compares.
+macro_rules! both {
+    ($pair:expr, $what:literal, |$store:ident| $call:expr) => {{
+        let $store = &$pair.model;
+        let ours = $call.await;
+        let $store = &$pair.world.store;
+        same($what, $call.await, ours)
+    }};
+}
+
 impl Pair {
     /// One of the tenures seen so far, or one that never was.
     fn tenure(&self, index: u16) -> TenureId {
@@ -179,74 +189,28 @@ impl Pair {
     }
 
     async fn step(&mut self, op: &Op) -> Result<(), String> {
-        let (store, group) = (Arc::clone(&self.world.store), self.world.group.clone());
-        let model = Arc::clone(&self.model);
-        let registry = |r: u8| RegistryName::new(format!("r{r}")).expect("a name");
+        let group = self.world.group.clone();
         match op {
-            Op::Join(m, ttl) => {
-                let join = Join {
-                    member: member(&format!("m{m}")),
-                    ttl: ms(u64::from(*ttl)),
-                    labels: Labels::default(),
-                };
-                let ours = model.join(&group, &join, Call::default()).await;
-                self.seen.extend(ours.iter().map(|joined| joined.tenure.clone()));
-                same("join", store.join(&group, &join, Call::default()).await, ours)
-            }
+            Op::Join(m, ttl) => self.join(*m, *ttl).await,
             Op::Beat(beats) => {
                 let ttl = |ms: &Option<u16>| ms.map(|ms| Duration::from_millis(u64::from(ms)));
-                let beats: Vec<_> = beats
-                    .iter()
-                    .map(|(t, ms)| Beat {
-                        tenure: self.tenure(*t),
-                        ttl: ttl(ms),
-                    })
-                    .collect();
-                same(
-                    "beat",
-                    store.beat(&group, &beats).await,
-                    model.beat(&group, &beats).await,
-                )
+                let beat = |(t, ms): &(u16, Option<u16>)| Beat {
+                    tenure: self.tenure(*t),
+                    ttl: ttl(ms),
+                };
+                let beats: Vec<_> = beats.iter().map(beat).collect();
+                both!(self, "beat", |store| store.beat(&group, &beats))
             }
             Op::End(t, expel) => {
                 let (tenure, by) = (self.tenure(*t), if *expel { EndBy::Expel } else { EndBy::Leave });
-                let ours = model.end(&group, &tenure, by, Call::default()).await;
-                same("end", store.end(&group, &tenure, by, Call::default()).await, ours)
-            }
-            Op::Claim(t, r, keys, absent) => {
-                let keys: Vec<_> = keys.iter().map(|k| key(&format!("k{k}"))).collect();
-                let mode = if *absent { ClaimMode::IfAbsent } else { ClaimMode::Take };
-                let (tenure, registry) = (self.tenure(*t), registry(*r));
-                let ours: Result<Vec<ClaimOutcome>> = model
-                    .claim(&group, &registry, &tenure, &keys, mode, Call::default())
-                    .await;
-                same(
-                    "claim",
-                    store
-                        .claim(&group, &registry, &tenure, &keys, mode, Call::default())
-                        .await,
-                    ours,
-                )
-            }
-            Op::Release(t, r, k) => {
-                let (tenure, registry, key) = (self.tenure(*t), registry(*r), key(&format!("k{k}")));
-                let ours = model
-                    .release_claim(&group, &registry, &key, &tenure, Call::default())
-                    .await;
-                same(
-                    "release",
-                    store
-                        .release_claim(&group, &registry, &key, &tenure, Call::default())
-                        .await,
-                    ours,
-                )
+                both!(self, "end", |store| store.end(&group, &tenure, by, Call::default()))
             }
             Op::TooLate(t) => {
                 let call = Call::not_after(StoreTime::from_micros(self.clock.wall_micros() - 1));
                 let tenure = self.tenure(*t);
-                let ours = model.end(&group, &tenure, EndBy::Leave, call).await;
-                same("too late", store.end(&group, &tenure, EndBy::Leave, call).await, ours)
+                both!(self, "too late", |store| store.end(&group, &tenure, EndBy::Leave, call))
             }
+            Op::Claim(..) | Op::Release(..) => self.claim(op).await,
             Op::Read(m, k) => self.read(*m, *k).await,
             Op::Tick | Op::EndLapsed(_) | Op::Evict(_) | Op::Doomed => self.sweep(op).await,
             Op::Pass(time) => self.pass(ms(u64::from(*time))).await,
@@ -254,6 +218,49 @@ impl Pair {
                 self.turn(ms(u64::from(*time))).await;
                 Ok(())
             }
+        }
+    }
+
+    async fn join(&mut self, m: u8, ttl: u16) -> Result<(), String> {
+        let join = Join {
+            member: member(&format!("m{m}")),
+            ttl: ms(u64::from(ttl)),
+            labels: Labels::default(),
+        };
+        let ours = self.model.join(&self.world.group, &join, Call::default()).await;
+        self.seen.extend(ours.iter().map(|joined| joined.tenure.clone()));
+        let theirs = self.world.store.join(&self.world.group, &join, Call::default()).await;
+        same("join", theirs, ours)
+    }
+
+    async fn claim(&self, op: &Op) -> Result<(), String> {
+        let group = &self.world.group;
+        let registry = |r: &u8| RegistryName::new(format!("r{r}")).expect("a name");
+        match op {
+            Op::Claim(t, r, keys, absent) => {
+                let keys: Vec<_> = keys.iter().map(|k| key(&format!("k{k}"))).collect();
+                let mode = if *absent { ClaimMode::IfAbsent } else { ClaimMode::Take };
+                let (tenure, registry) = (self.tenure(*t), registry(r));
+                both!(self, "claim", |store| store.claim(
+                    group,
+                    &registry,
+                    &tenure,
+                    &keys,
+                    mode,
+                    Call::default()
+                ))
+            }
+            Op::Release(t, r, k) => {
+                let (tenure, registry, key) = (self.tenure(*t), registry(r), key(&format!("k{k}")));
+                both!(self, "release", |store| store.release_claim(
+                    group,
+                    &registry,
+                    &key,
+                    &tenure,
+                    Call::default()
+                ))
+            }
+            _ => Ok(()),
         }
     }
 
