@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use tenure_core::id::Group;
 
-use crate::{claims, doctor, events, join, launch, members, serve, status, sweep, why};
+use crate::{adopt, claims, doctor, events, join, launch, members, serve, status, sweep, why};
 
 /// Where a daemon listens unless it is told otherwise.
 pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
@@ -31,6 +31,7 @@ enum Command {
     Why(why::Why),
     Status(status::Status),
     Sweep(sweep::Sweep),
+    Adopt(adopt::Adopt),
     Doctor(doctor::Doctor),
     #[command(hide = true)]
     Launch(launch::Launch),
@@ -52,6 +53,7 @@ impl Cli {
             Command::Why(why) => why.store.with(async |store| why.run(store).await),
             Command::Status(status) => status.store.with(async |store| status.run(store).await),
             Command::Sweep(sweep) => sweep.store.with(async |store| sweep.run(store).await),
+            Command::Adopt(adopt) => adopt.run(),
             Command::Doctor(doctor) => doctor.run(),
         }
     }

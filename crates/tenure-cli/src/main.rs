@@ -3,6 +3,7 @@
 //! It parses, runs one command, prints what went wrong with all its causes, and exits with 0 (done), 1 (failed) or 2
 //! (wrong usage). One file per command; what a library user would miss belongs into the library.
 
+mod adopt;
 mod claims;
 mod cli;
 mod connect;

@@ -1,0 +1,203 @@
+//! `tenure adopt registry --interval`: a pass every so often, until a signal.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tenure::loops::{LoopBody, LoopSettings, Loops, Turn};
+use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::error::Result;
+use tenure_valkey::Connection;
+use tenure_valkey::adopt::{AdoptSettings, Janitor, Notice, PassReport};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::meters::{self, Meters};
+use super::{Registry, scrape, show};
+use crate::exit::{DONE, FAILED};
+use crate::output::line;
+
+/// The name of its loop, the label `sweep` of the loop's metrics.
+const LOOP: &str = "adopt_registry";
+/// How often the recorder is tidied.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// How long a page that is being removed may take at the end.
+const LAST_PAGE: Duration = Duration::from_secs(2);
+
+pub(super) fn run(args: &Registry, settings: AdoptSettings, interval: Duration) -> anyhow::Result<u8> {
+    crate::logging::start_quiet("info")?;
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    let done = runtime.block_on(serve(args, settings, interval));
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    done
+}
+
+async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> anyhow::Result<u8> {
+    let mut term = signal(SignalKind::terminate()).context("cannot listen to signals")?;
+    let mut int = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
+    let clock = SystemClock::shared();
+    let connection = args.connection(Arc::clone(&clock))?;
+    let loops = Loops::new(Arc::clone(&clock), Handle::current());
+    serve_metrics(args, &loops, &clock).await?;
+    let body = Body {
+        meters: Meters::new(&args.hash, Arc::clone(&clock)),
+        stop: CancellationToken::new(),
+        resting: Arc::default(),
+        hash: args.hash.clone(),
+        json: args.format.json,
+        janitor: None,
+        connection,
+        settings,
+    };
+    let stop = body.stop.clone();
+    let place = body.connection.place().to_owned();
+    tracing::info!(
+        registry = args.hash,
+        store = place,
+        interval_ms = interval.as_millis(),
+        "looking after a registry"
+    );
+    loops.start(LoopSettings::new(LOOP, interval), move || body.fresh())?;
+    let code = tokio::select! {
+        _ = term.recv() => DONE,
+        _ = int.recv() => DONE,
+        name = loops.escalated() => {
+            tracing::error!(sweep = name, "a loop panics again and again; stopping, to be started afresh");
+            FAILED
+        }
+    };
+    stop.cancel();
+    loops.shut_down(LAST_PAGE * 2).await;
+    tracing::info!("stopped");
+    Ok(code)
+}
+
+/// Serves the metrics when asked to, and prints the address that was taken.
+async fn serve_metrics(args: &Registry, loops: &Loops, clock: &Arc<dyn Clock>) -> anyhow::Result<()> {
+    let Some(address) = args.metrics_listen else {
+        return Ok(());
+    };
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address} (--metrics-listen)"))?;
+    let metrics = meters::install().context("a recorder of metrics is installed already")?;
+    let taken = listener.local_addr().context("the listener has no address")?;
+    if args.format.json {
+        // Stdout is for the passes alone.
+        tracing::info!(listen = %taken, "serving metrics");
+    } else {
+        line(format_args!("http://{taken}/metrics"))?;
+    }
+    let upkeep = metrics.clone();
+    loops.start(LoopSettings::new("metrics_upkeep", UPKEEP), move || {
+        Upkeep(upkeep.clone())
+    })?;
+    tokio::spawn(scrape::serve(listener, metrics, Arc::clone(clock)));
+    Ok(())
+}
+
+struct Upkeep(PrometheusHandle);
+
+#[async_trait]
+impl LoopBody for Upkeep {
+    async fn turn(&mut self) -> Result<Turn> {
+        self.0.run_upkeep();
+        Ok(Turn::idle())
+    }
+}
+
+/// One janitor, made at its first turn and made anew after a panic.
+struct Body {
+    connection: Connection,
+    settings: AdoptSettings,
+    meters: Meters,
+    stop: CancellationToken,
+    /// Whether the pass waits between its looks, where it may be left at once.
+    resting: Arc<AtomicBool>,
+    hash: String,
+    json: bool,
+    janitor: Option<Janitor>,
+}
+
+impl Body {
+    fn fresh(&self) -> Self {
+        Self {
+            connection: self.connection.clone(),
+            settings: self.settings.clone(),
+            meters: self.meters.clone(),
+            stop: self.stop.clone(),
+            resting: Arc::clone(&self.resting),
+            hash: self.hash.clone(),
+            json: self.json,
+            janitor: None,
+        }
+    }
+
+    fn make(&self) -> Janitor {
+        let (meters, resting) = (self.meters.clone(), Arc::clone(&self.resting));
+        let listener = move |notice: &Notice<'_>| {
+            resting.store(!matches!(notice, Notice::Evicting(_)), Ordering::Relaxed);
+            meters.note(notice);
+        };
+        Janitor::new(self.connection.clone(), self.settings.clone()).with_listener(Box::new(listener))
+    }
+
+    fn done(&self, report: &PassReport) -> Turn {
+        self.meters.passed(report);
+        tracing::info!(
+            registry = self.hash,
+            pass = report.pass,
+            owners = report.owners,
+            dead = report.dead.len(),
+            evicted = report.evicted_total(),
+            braked = report.braked.is_some(),
+            quarantined = report.quarantined.is_some(),
+            "pass done"
+        );
+        if self.json
+            && let Err(error) = show::pass_line(&self.hash, report)
+        {
+            tracing::warn!(error = format!("{error:#}"), "a pass could not be printed");
+        }
+        Turn {
+            next: None,
+            skipped: u64::from(report.quarantined.is_some()),
+        }
+    }
+}
+
+#[async_trait]
+impl LoopBody for Body {
+    async fn turn(&mut self) -> Result<Turn> {
+        let mut janitor = match self.janitor.take() {
+            Some(janitor) => janitor,
+            None => self.make(),
+        };
+        let stopped = stopped(&self.stop, &self.resting, self.connection.clock());
+        let report = tokio::select! {
+            biased;
+            report = janitor.pass(false) => report,
+            () = stopped => return Ok(Turn::idle()),
+        };
+        self.janitor = Some(janitor);
+        report.map(|report| self.done(&report))
+    }
+}
+
+/// Ends once the pass may be left: when it is asked to stop, and is not just removing a page.
+async fn stopped(stop: &CancellationToken, resting: &AtomicBool, clock: &Arc<dyn Clock>) {
+    stop.cancelled().await;
+    let give_up = clock.mono() + LAST_PAGE;
+    while !resting.load(Ordering::Relaxed) && clock.mono() < give_up {
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,150 @@
+//! What a run prints: a table for people, JSON for programs.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tenure_core::brake::Brake;
+use tenure_valkey::adopt::{PassReport, Preview, text};
+
+use super::Registry;
+use crate::exit::{DONE, say};
+use crate::output::{json, json_line, table};
+
+/// What would go.
+pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<u8> {
+    let entries: u64 = preview.dead.values().sum();
+    if args.format.json {
+        let doomed = preview
+            .doomed
+            .iter()
+            .map(|entry| json!({ "key": text(&entry.field), "owner": text(&entry.owner) }));
+        json(&json!({
+            "hash": args.hash,
+            "dry_run": true,
+            "scanned": preview.scanned,
+            "skipped": preview.skipped,
+            "owners": preview.owners,
+            "endless": preview.endless,
+            "dead": owners(&preview.dead),
+            "doomed_total": entries,
+            "doomed": doomed.collect::<Vec<_>>(),
+            "braked": brake(preview.braked.as_ref()),
+        }))?;
+        return Ok(DONE);
+    }
+    let rows = preview
+        .doomed
+        .iter()
+        .map(|entry| [text(&entry.field), text(&entry.owner)]);
+    table(["key", "owner"], rows.collect())?;
+    let listed = preview.doomed.len() as u64;
+    if entries > listed {
+        say(format_args!("and {} more", entries - listed));
+    }
+    say(format_args!(
+        "{entries} entries of {} owners without a heartbeat now, of {} entries and {} owners",
+        preview.dead.len(),
+        preview.scanned,
+        preview.owners
+    ));
+    warn(preview.skipped, preview.endless);
+    if preview.owners > 0 && preview.dead.len() as u64 == preview.owners {
+        say("not one owner has a heartbeat: is the heartbeat template right?");
+    }
+    if let Some(brake) = &preview.braked {
+        braked(brake);
+    }
+    Ok(DONE)
+}
+
+/// What a pass removed.
+pub(super) fn pass(args: &Registry, report: &PassReport) -> anyhow::Result<()> {
+    if args.format.json {
+        return json(&document(&args.hash, report));
+    }
+    let rows = report
+        .evicted
+        .iter()
+        .map(|(owner, entries)| [text(owner), entries.to_string()]);
+    table(["owner", "evicted"], rows.collect())?;
+    say(format_args!(
+        "{} entries of {} dead owners evicted; {} owners in the hash",
+        report.evicted_total(),
+        report.dead.len(),
+        report.owners
+    ));
+    warn(report.skipped, report.endless);
+    if let Some(brake) = &report.braked {
+        braked(brake);
+    }
+    if let Some(broken) = &report.quarantined {
+        say(format_args!(
+            "the pass ended early: {broken}; run it again once the store serves steadily"
+        ));
+    }
+    Ok(())
+}
+
+/// A pass of the daemon as one line.
+pub(super) fn pass_line(hash: &str, report: &PassReport) -> anyhow::Result<()> {
+    json_line(&document(hash, report))
+}
+
+fn document(hash: &str, report: &PassReport) -> Value {
+    json!({
+        "hash": hash,
+        "dry_run": false,
+        "pass": report.pass,
+        "scanned": report.scanned,
+        "skipped": report.skipped,
+        "owners": report.owners,
+        "endless": report.endless,
+        "dead": owners(&report.dead),
+        "evicted_total": report.evicted_total(),
+        "evicted": owners(&report.evicted),
+        "unsure": report.unsure,
+        "braked": brake(report.braked.as_ref()),
+        "quarantined": report.quarantined.as_ref().map(|broken| json!({
+            "reason": broken.as_str(),
+            "detail": broken.to_string(),
+        })),
+    })
+}
+
+fn owners(counts: &BTreeMap<Vec<u8>, u64>) -> Vec<Value> {
+    counts
+        .iter()
+        .map(|(owner, entries)| json!({ "owner": text(owner), "entries": entries }))
+        .collect()
+}
+
+fn brake(brake: Option<&Brake>) -> Option<Value> {
+    brake.map(|brake| {
+        json!({
+            "since": brake.since.to_string(),
+            "until": brake.until.to_string(),
+            "dead": brake.lapsed,
+            "alive": brake.present,
+        })
+    })
+}
+
+fn braked(brake: &Brake) {
+    say(format_args!(
+        "the brake holds the entries of {} owners back, since so many seem dead at once ({} are alive), until {} at the latest; --force lifts it",
+        brake.lapsed, brake.present, brake.until
+    ));
+}
+
+fn warn(skipped: u64, endless: u64) {
+    if skipped > 0 {
+        say(format_args!(
+            "{skipped} entries name no owner in their value and are kept"
+        ));
+    }
+    if endless > 0 {
+        say(format_args!(
+            "{endless} owners have a heartbeat key without a ttl: they never count as dead"
+        ));
+    }
+}
