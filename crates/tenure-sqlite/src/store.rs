@@ -344,3 +344,6 @@ impl Store for SqliteStore {
         self.shared.births.send_replace(());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -113,17 +113,17 @@ impl Writer {
 
     /// Serves until the store is closed or dropped, then lets the file and its lock go.
     pub(crate) fn run(mut self, mut messages: mpsc::Receiver<Message>) {
-        let mut closing = None;
-        while closing.is_none() {
+        let mut closing = Vec::new();
+        while closing.is_empty() {
             let Some(first) = messages.blocking_recv() else { break };
             let (mut jobs, mut keep, mut next) = (Vec::new(), false, Some(first));
             while let Some(message) = next {
                 match message {
                     Message::Work(job) => jobs.push(job),
                     Message::Keep => keep = true,
-                    Message::Close(done) => closing = Some(done),
+                    Message::Close(done) => closing.push(done),
                 }
-                let full = jobs.len() >= MOST || closing.is_some();
+                let full = jobs.len() >= MOST || !closing.is_empty();
                 next = if full { None } else { messages.try_recv().ok() };
             }
             self.serve(jobs);
@@ -134,13 +134,18 @@ impl Writer {
         }
         messages.close();
         while let Ok(message) = messages.try_recv() {
-            if let Message::Work(mut job) = message {
-                job.refuse(closed());
-                job.answer(None);
+            match message {
+                Message::Work(mut job) => {
+                    job.refuse(closed());
+                    job.answer(None);
+                }
+                Message::Keep => {}
+                Message::Close(done) => closing.push(done),
             }
         }
         self.finish();
-        if let Some(done) = closing {
+        for done in closing {
+            // Who asked may have gone meanwhile.
             let _ = done.send(());
         }
     }
