@@ -10,6 +10,9 @@
 //! A SQLite file has one owning process. Opening a file that another process owns talks to that process instead, when it
 //! has recorded an HTTP address, and fails with its name otherwise.
 
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,9 +33,12 @@ pub struct OpenOptions {
     pub clock: Arc<dyn Clock>,
     /// After this long the outcome of a request counts as unknown; the store's own default when `None`.
     pub request_timeout: Option<Duration>,
-    /// Where this process itself answers HTTP, recorded in a SQLite file that it comes to own, so that others can find
-    /// it.
+    /// Where this process itself answers HTTP (`host:port`), recorded beside a SQLite file that it comes to own, so that
+    /// others can find it.
     pub http_address: Option<String>,
+    /// Whether to talk to the process that owns a SQLite file when it is not ours. A daemon says no: it is to own its
+    /// file, or to fail.
+    pub follow_owner: bool,
 }
 
 impl Default for OpenOptions {
@@ -42,6 +48,7 @@ impl Default for OpenOptions {
             clock: SystemClock::shared(),
             request_timeout: None,
             http_address: None,
+            follow_owner: true,
         }
     }
 }
@@ -116,10 +123,28 @@ fn open_http(_: &str, _: &OpenOptions) -> Result<Arc<dyn Store>> {
     Err(left_out("the HTTP client", "http"))
 }
 
-async fn open_sqlite(_path: &str, _options: &OpenOptions) -> Result<Arc<dyn Store>> {
-    Err(Error::new(ErrorKind::Unsupported, "sqlite: is in the making"))
+#[cfg(feature = "valkey")]
+async fn open_valkey(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
+    use tenure_valkey::{ConnectionOptions, ValkeyStore};
+    let mut connection = ConnectionOptions::default();
+    connection.request_timeout = options.request_timeout.unwrap_or(connection.request_timeout);
+    Ok(ValkeyStore::open(url, options.store.clone(), connection, Arc::clone(&options.clock)).await?)
 }
 
-async fn open_valkey(_url: &str, _options: &OpenOptions) -> Result<Arc<dyn Store>> {
-    Err(Error::new(ErrorKind::Unsupported, "valkey:// is in the making"))
+#[cfg(not(feature = "valkey"))]
+async fn open_valkey(_: &str, _: &OpenOptions) -> Result<Arc<dyn Store>> {
+    Err(left_out("the Valkey store", "valkey"))
 }
+
+#[cfg(feature = "sqlite")]
+async fn open_sqlite(path: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
+    sqlite::open(path, options).await
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn open_sqlite(_: &str, _: &OpenOptions) -> Result<Arc<dyn Store>> {
+    Err(left_out("the SQLite store", "sqlite"))
+}
+
+#[cfg(test)]
+mod tests;

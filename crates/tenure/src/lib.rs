@@ -1,4 +1,87 @@
-//! (in the making)
+//! Who is alive, who owns what, and what must be cleaned up because its owner died.
+//!
+//! A *tenure* is one continuous stretch of a *member* being alive in a *group*. It begins at join, is extended by
+//! *beats*, and ends once: by leaving, by lapsing, by being superseded, or by an operator. Whatever a member holds, it
+//! holds under its tenure, and is released exactly once after that tenure ends. An ended tenure never comes back.
+//!
+//! ```
+//! use tenure::{JoinOptions, Tenure, Verdict};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> tenure::Result<()> {
+//! // `sqlite:tenure.db`, `valkey://host` and `http://host:7717` work the same.
+//! let tenure = Tenure::connect("memory:").await?;
+//! let ingest = tenure.group("ingest")?;
+//!
+//! // From here on this process beats, on a thread of its own.
+//! let membership = ingest.join(JoinOptions::named("ingest-1")?).await?;
+//! let devices = membership.registry("devices")?;
+//! devices.claim("device-42").await?;
+//!
+//! // Anybody can ask who owns a key, and whether that owner is alive now.
+//! let claim = devices.look_up("device-42").await?.expect("it was claimed above");
+//! assert_eq!(claim.owner.as_str(), "ingest-1");
+//! assert!(claim.alive);
+//!
+//! // Before acting as an owner, ask whether we still are one. No I/O.
+//! assert_eq!(membership.verdict(), Verdict::Held);
+//!
+//! // Leaving is how a membership ends well; what it held is released.
+//! membership.leave().await?;
+//! assert!(!devices.look_up("device-42").await?.is_some_and(|claim| claim.alive));
+//!
+//! // What happened, when, and why.
+//! println!("{}", ingest.why("ingest-1").await?);
+//! tenure.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Working only while it is ours
+//!
+//! [`Membership::verdict`] has three values. `Held`: a beat was confirmed recently enough, nobody else can have taken
+//! over. `Uncertain`: not confirmed in time; pause. `Lost`: over. [`Membership::lost`] is a token for work that should be
+//! dropped then:
+//!
+//! ```
+//! use tenure::{Membership, Verdict};
+//!
+//! async fn work(membership: &Membership) {
+//!     let lost = membership.lost();
+//!     while !lost.is_cancelled() {
+//!         if membership.verdict() == Verdict::Held {
+//!             tokio::select! {
+//!                 () = one_round() => membership.progress(),
+//!                 () = lost.cancelled() => {}
+//!             }
+//!         } else {
+//!             // Wait for a confirmation, or for the end.
+//!             let mut status = membership.watch();
+//!             let _ = status.wait_for(|status| status.verdict != Verdict::Uncertain).await;
+//!         }
+//!     }
+//! }
+//! # async fn one_round() {}
+//! ```
+//!
+//! # When things go wrong
+//!
+//! | what happens | what a membership does |
+//! |---|---|
+//! | a beat fails, or is not answered | warns once, tries again sooner; at ttl − margin it is `Uncertain`, at the ttl `Lost` |
+//! | the store was away and is back | goes on under the same tenure: everyone gets one full ttl after an outage |
+//! | the tenure `lapsed`, or the store's data is gone | joins again, and claims again what nobody else owns by now |
+//! | `superseded`: a newer process has the same name | stops and says so |
+//! | `expelled`: an operator ended it | stops and says so |
+//! | the process was suspended | doubts everything until the store has confirmed it |
+//! | user code blocks every thread of its runtime | beats go on; set [`JoinOptions::progress_within`] if they should not |
+//!
+//! # What is where
+//!
+//! [`Tenure`] connects, [`GroupHandle`] looks at a group, [`Membership`] is this process in it, [`Registry`] is what it
+//! owns. Stores that are swept by their users are swept by the [`sweeper`] of every client, all at once; it runs under
+//! [`loops`], which survive what goes wrong in them. [`why`] explains. Everything takes its time, its store and its
+//! runtime from whoever makes it ([`Tenure::on_store`]), so a simulation drives the same code as a program.
 
 pub mod batch;
 pub mod client;
@@ -25,4 +108,16 @@ pub use client::{ClientSettings, Tenure};
 pub use connect::{OpenOptions, open_store};
 pub use group::GroupHandle;
 pub use membership::{JoinOptions, Membership, MembershipStatus, Phase};
-pub use registry::Registry;
+pub use registry::{LostClaim, Registry};
+
+pub use tenure_core::clock::{Clock, Mono, SystemClock};
+pub use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+pub use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
+pub use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId, Term};
+pub use tenure_core::membership::{EndReason, Labels, Member};
+pub use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome};
+pub use tenure_core::store::{Page, PageRequest, Store, StoreOptions};
+pub use tenure_core::sweep::{GroupStatus, SweepReport, SweepRequest};
+pub use tenure_core::time::StoreTime;
+pub use tenure_core::timing::Timing;
+pub use tenure_core::verdict::Verdict;

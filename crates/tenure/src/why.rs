@@ -43,18 +43,23 @@ pub struct Explanation {
     pub history: Vec<Line>,
     /// How it is now.
     pub now: Vec<Line>,
-    /// Older events are gone, or there were more than an answer holds: the history may begin too late.
+    /// The oldest event that is still there; what happened before it nobody can tell.
+    pub events_since: Option<StoreTime>,
+    /// Something that belongs to the history is gone, or there was more than an answer holds.
     pub truncated: bool,
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.subject)?;
+        let since = self
+            .events_since
+            .map(|at| format!(" (events go back to {at})"))
+            .unwrap_or_default();
         if self.truncated {
-            writeln!(f, "  (older events are gone)")?;
-        }
-        if self.history.is_empty() {
-            writeln!(f, "  nothing is recorded about it")?;
+            writeln!(f, "  older events are gone{since}")?;
+        } else if self.history.is_empty() {
+            writeln!(f, "  nothing is recorded about it{since}")?;
         }
         for line in &self.history {
             let at = line.at.map(|at| at.to_string()).unwrap_or_default();
@@ -73,7 +78,7 @@ impl fmt::Display for Explanation {
 /// `Unavailable`.
 pub async fn why(store: &dyn Store, group: &Group, subject: &Subject) -> Result<Explanation> {
     let present = story::Present::look(store, group, subject).await?;
-    let mut story = story::Story::new(subject, &present);
+    let mut story = story::Story::new(group, subject, &present);
     let mut query = EventQuery {
         after: None,
         limit: MAX_PAGE,
@@ -95,13 +100,7 @@ pub async fn why(store: &dyn Store, group: &Group, subject: &Subject) -> Result<
     if !whole {
         story.missed();
     }
-    let (history, truncated) = story.end();
-    Ok(Explanation {
-        subject: format!("{subject} in group {group}"),
-        history,
-        now: present.lines(),
-        truncated,
-    })
+    Ok(story.end(present.lines()))
 }
 
 #[cfg(test)]

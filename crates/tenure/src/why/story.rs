@@ -8,9 +8,9 @@ use tenure_core::id::{Group, TenureId};
 use tenure_core::membership::Member;
 use tenure_core::registry::Claim;
 use tenure_core::store::Store;
-use tenure_core::time::show_duration;
+use tenure_core::time::{StoreTime, show_duration};
 
-use super::{Line, MAX_LINES, Subject};
+use super::{Explanation, Line, MAX_LINES, Subject};
 
 /// How things are now.
 pub(super) enum Present {
@@ -83,23 +83,28 @@ fn ttl(member: &Member) -> String {
 
 /// Hears events and keeps what belongs to the subject.
 pub(super) struct Story<'a> {
+    group: &'a Group,
     subject: &'a Subject,
-    /// For a key: its owner now, whose life explains the state.
-    owner: Option<TenureId>,
+    /// The tenure whose life explains the state now: the one asked about, the member's current one, a key's owner.
+    present: Option<TenureId>,
     lines: VecDeque<Line>,
+    events_since: Option<StoreTime>,
     truncated: bool,
 }
 
 impl<'a> Story<'a> {
-    pub(super) fn new(subject: &'a Subject, present: &Present) -> Self {
-        let owner = match present {
-            Present::Key(Some(claim)) => Some(claim.tenure.clone()),
-            _ => None,
+    pub(super) fn new(group: &'a Group, subject: &'a Subject, present: &Present) -> Self {
+        let present = match present {
+            Present::Key(claim) => claim.as_ref().map(|claim| claim.tenure.clone()),
+            Present::Member(member) => member.as_ref().map(|member| member.tenure.clone()),
+            Present::Tenure(tenure, _) => Some(tenure.clone()),
         };
         Self {
+            group,
             subject,
-            owner,
+            present,
             lines: VecDeque::new(),
+            events_since: None,
             truncated: false,
         }
     }
@@ -109,9 +114,11 @@ impl<'a> Story<'a> {
     }
 
     pub(super) fn hear(&mut self, event: &Event) {
+        self.events_since.get_or_insert(event.at);
         if !self.concerns(event) {
             return;
         }
+        self.note_beginning(event.tenure.as_ref());
         if self.lines.len() >= MAX_LINES {
             self.lines.pop_front();
             self.truncated = true;
@@ -123,8 +130,22 @@ impl<'a> Story<'a> {
         });
     }
 
-    pub(super) fn end(self) -> (Vec<Line>, bool) {
-        (self.lines.into(), self.truncated)
+    /// A term tells when its tenure began: when that is before the oldest event, its beginning is gone.
+    fn note_beginning(&mut self, tenure: Option<&TenureId>) {
+        let began = tenure.map(|tenure| StoreTime::from_micros(tenure.term().get()));
+        self.truncated |= began.zip(self.events_since).is_some_and(|(began, since)| began < since);
+    }
+
+    pub(super) fn end(mut self, now: Vec<Line>) -> Explanation {
+        let present = self.present.take();
+        self.note_beginning(present.as_ref());
+        Explanation {
+            subject: format!("{} in group {}", self.subject, self.group),
+            history: self.lines.into(),
+            now,
+            events_since: self.events_since,
+            truncated: self.truncated,
+        }
     }
 
     fn concerns(&self, event: &Event) -> bool {
@@ -142,7 +163,7 @@ impl<'a> Story<'a> {
             (Subject::Member(member), Some(tenure)) => tenure.member() == member,
             (Subject::Tenure(asked), Some(tenure)) => tenure == asked,
             (Subject::Key(registry, key), Some(tenure)) => {
-                self.owner.as_ref() == Some(tenure)
+                self.present.as_ref() == Some(tenure)
                     || event.keys.iter().any(|removed| removed == &format!("{registry}/{key}"))
             }
         }
@@ -177,7 +198,7 @@ impl<'a> Story<'a> {
 
     fn tell_eviction(&self, event: &Event, who: &str, reason: &str) -> String {
         let pass = event.pass.as_deref().unwrap_or("unknown");
-        if let (Subject::Key(..), false) = (self.subject, self.owner.as_ref() == event.tenure.as_ref()) {
+        if let (Subject::Key(..), false) = (self.subject, self.present.as_ref() == event.tenure.as_ref()) {
             return format!("removed from {who}, which had ended ({reason}); pass {pass}");
         }
         let total: u64 = event.counts.values().sum();

@@ -1,1 +1,224 @@
+use std::sync::Arc;
 
+use tenure_core::clock::ManualClock;
+use tenure_core::error::ErrorKind;
+use tenure_core::id::{Key, MemberId, RegistryName, TenureId};
+use tenure_core::membership::{EndBy, Join, Labels, MembershipStore};
+use tenure_core::memory::MemoryStore;
+use tenure_core::registry::{ClaimMode, RegistryStore};
+use tenure_core::store::{Call, StoreOptions};
+use tenure_core::sweep::{Sweep, SweepRequest};
+
+use super::*;
+use crate::testing::{START, secs};
+
+struct World {
+    clock: Arc<ManualClock>,
+    store: Arc<MemoryStore>,
+    group: Group,
+}
+
+fn world(options: StoreOptions) -> World {
+    let clock = Arc::new(ManualClock::new(START, 1));
+    let store = MemoryStore::new(options, clock.clone());
+    World {
+        store,
+        clock,
+        group: Group::new("g").unwrap(),
+    }
+}
+
+impl World {
+    async fn join(&self, member: &str) -> TenureId {
+        let join = Join {
+            member: MemberId::new(member).unwrap(),
+            ttl: secs(10),
+            labels: Labels::default(),
+        };
+        self.store
+            .join(&self.group, &join, Call::default())
+            .await
+            .unwrap()
+            .tenure
+    }
+
+    async fn claim(&self, tenure: &TenureId, key: &str) {
+        let (registry, keys) = (RegistryName::new("devices").unwrap(), [Key::new(key).unwrap()]);
+        self.store
+            .claim(&self.group, &registry, tenure, &keys, ClaimMode::Take, Call::default())
+            .await
+            .unwrap();
+    }
+
+    /// Lets time pass in small steps, so that it is not taken for an outage, and sweeps.
+    async fn sweep_for(&self, seconds: u64) {
+        for _ in 0..seconds {
+            self.clock.advance(secs(1));
+            let pass = format!("pass-{}", self.clock.mono_secs());
+            self.store
+                .sweep(&self.group, &SweepRequest::default(), &pass, Call::default())
+                .await
+                .unwrap();
+        }
+    }
+
+    async fn why(&self, id: &str) -> Explanation {
+        why(&*self.store, &self.group, &Subject::parse(id).unwrap())
+            .await
+            .unwrap()
+    }
+}
+
+trait Seconds {
+    fn mono_secs(&self) -> u64;
+}
+
+impl Seconds for ManualClock {
+    fn mono_secs(&self) -> u64 {
+        tenure_core::clock::Clock::mono(self).since_origin().as_secs()
+    }
+}
+
+fn texts(lines: &[Line]) -> Vec<&str> {
+    lines.iter().map(|line| line.text.as_str()).collect()
+}
+
+#[tokio::test]
+async fn it_tells_the_life_and_death_of_a_member_and_what_became_of_its_entries() {
+    let world = world(StoreOptions::default());
+    let first = world.join("a").await;
+    world.claim(&first, "d1").await;
+    world.claim(&first, "d2").await;
+    world.join("bystander").await;
+    world.sweep_for(12).await;
+    let second = world.join("a").await;
+    world.claim(&second, "d3").await;
+
+    let told = world.why("a").await;
+    let [joined, lapsed, evicted, again] = told.history.as_slice() else {
+        panic!("{told}")
+    };
+    assert_eq!(joined.text, format!("{first} joined"));
+    assert!(lapsed.text.starts_with(&format!("{first} lapsed")));
+    assert!(
+        evicted
+            .text
+            .starts_with(&format!("2 entries of {first} were removed (devices 2)")),
+        "{}",
+        evicted.text
+    );
+    assert!(evicted.text.contains("(lapsed)") && evicted.text.contains("pass-"));
+    assert_eq!(again.text, format!("{second} joined"));
+    assert_eq!(lapsed.at.unwrap().since(joined.at.unwrap()).as_secs(), 10);
+    assert!(told.now[0].text.starts_with(&format!("alive as {second}")) && told.now[0].text.ends_with("with 1 claim"));
+    assert!(!told.truncated);
+
+    let told = world.why(&first.to_string()).await;
+    assert_eq!(told.history.len(), 3, "only its own: {told}");
+    assert!(
+        told.now[0]
+            .text
+            .starts_with("over; the member is here under a later tenure")
+    );
+}
+
+#[tokio::test]
+async fn it_tells_why_a_key_is_gone_and_whose_it_is_now() {
+    let world = world(StoreOptions::default());
+    let dead = world.join("a").await;
+    world.claim(&dead, "d1").await;
+    world.sweep_for(12).await;
+    let told = world.why("devices/d1").await;
+    let removed = format!("removed from {dead}, which had ended (lapsed); pass ");
+    assert!(
+        texts(&told.history).iter().any(|text| text.starts_with(&removed)),
+        "{told}"
+    );
+    assert_eq!(texts(&told.now), ["owned by nobody"]);
+
+    let owner = world.join("b").await;
+    world.claim(&owner, "d1").await;
+    let told = world.why("devices/d1").await;
+    assert!(
+        texts(&told.history).contains(&format!("{owner} joined").as_str()),
+        "{told}"
+    );
+    assert_eq!(texts(&told.now), [format!("owned by {owner}, which is alive")]);
+    world.clock.advance(secs(1));
+    world
+        .store
+        .end(&world.group, &owner, EndBy::Expel, Call::default())
+        .await
+        .unwrap();
+    let told = world.why("devices/d1").await;
+    assert!(texts(&told.history).contains(&format!("{owner} was expelled by an operator").as_str()));
+    assert!(told.now[0].text.starts_with("still listed for"), "{told}");
+    assert!(
+        told.to_string().starts_with("key devices/d1 in group g\n  2026-01-01T"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn it_tells_of_outages_that_explain_why_nobody_lapsed() {
+    let world = world(StoreOptions::default());
+    let tenure = world.join("a").await;
+    world.clock.advance(secs(60));
+    world.sweep_for(1).await;
+    let told = world.why(&tenure.to_string()).await;
+    let gap = told
+        .history
+        .iter()
+        .find(|line| line.text.contains("did not serve"))
+        .unwrap();
+    assert!(
+        gap.text.contains("silent, 61000 ms") && gap.text.contains("one full ttl"),
+        "{}",
+        gap.text
+    );
+    assert!(told.now[0].text.starts_with("alive"));
+}
+
+#[tokio::test]
+async fn it_says_when_older_events_are_gone_and_when_nothing_is_known() {
+    let world = world(StoreOptions {
+        events_max: 50,
+        ..StoreOptions::default()
+    });
+    let first = world.join("a").await;
+    world.clock.advance(secs(1));
+    for n in 0..200 {
+        world.join(&format!("m{n}")).await;
+    }
+    let told = world.why(&first.to_string()).await;
+    assert!(told.truncated && told.history.is_empty(), "{told}");
+    assert!(told.to_string().contains("older events are gone") && told.to_string().contains("now: alive"));
+    let nobody = world.why("nobody").await;
+    assert_eq!(texts(&nobody.now), ["not a member"]);
+}
+
+#[tokio::test]
+async fn a_long_story_keeps_its_newest_lines() {
+    let world = world(StoreOptions::default());
+    for _ in 0..1_200 {
+        world.join("a").await;
+    }
+    let last = world.join("a").await;
+    let told = world.why("a").await;
+    assert_eq!((told.history.len(), told.truncated), (MAX_LINES, true));
+    assert_eq!(told.history.last().unwrap().text, format!("{last} joined"));
+}
+
+#[test]
+fn what_is_none_of_the_three_forms_is_refused_with_them() {
+    for bad in ["", "a b", "a@b", "r/", "/k", "r/k/x", "a@1@2"] {
+        let error = Subject::parse(bad).unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Invalid && error.to_string().contains("REGISTRY/KEY"),
+            "{bad}: {error}"
+        );
+    }
+    for (good, shown) in [("a", "member a"), ("a@7", "tenure a@7"), ("r/k", "key r/k")] {
+        assert_eq!(Subject::parse(good).unwrap().to_string(), shown);
+    }
+}

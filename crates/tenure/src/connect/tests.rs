@@ -1,0 +1,77 @@
+use super::*;
+
+async fn refused(url: &str) -> Error {
+    match open_store(url, &OpenOptions::default()).await {
+        Ok(store) => panic!("{url} opened {}", store.place()),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn what_names_no_store_is_refused_with_what_there_is() {
+    for url in ["", "tenure.db", "postgres://x", "memory:x", "://", "mysql:x"] {
+        let error = refused(url).await;
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{url}");
+        assert!(
+            url.starts_with("memory") || error.to_string().contains("valkey://"),
+            "{error}"
+        );
+    }
+    let error = refused("amqp://user:secret@host").await.to_string();
+    assert!(error.contains("amqp") && !error.contains("secret"), "{error}");
+}
+
+#[tokio::test]
+async fn what_this_version_does_not_speak_is_said_to_be_so() {
+    for url in ["https://h", "rediss://h", "redis-cluster://h", "redis-sentinel://h"] {
+        let error = refused(url).await;
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{url}");
+        assert!(error.to_string().contains("not in this version"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn memory_is_there_at_once() {
+    let store = open_store("memory:", &OpenOptions::default()).await.unwrap();
+    assert!(store.now().await.unwrap().micros() > 0);
+}
+
+#[cfg(all(feature = "sqlite", feature = "http"))]
+#[tokio::test]
+async fn a_file_with_an_owner_is_refused_with_its_name_or_reached_where_it_listens() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db").display().to_string();
+    let url = format!("sqlite:{path}");
+    let owner = open_store(&url, &OpenOptions::default()).await.unwrap();
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
+    owner.close().await;
+
+    // Nobody answers there: the error names the file, its owner and the address.
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let told = OpenOptions {
+        http_address: Some(free.to_string()),
+        ..OpenOptions::default()
+    };
+    let owner = open_store(&format!("sqlite://{path}"), &told).await.unwrap();
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let message = error.to_string();
+    assert!(
+        message.contains(&free.to_string()) && message.contains(&path) && message.contains("owned by"),
+        "{message}"
+    );
+
+    // A daemon is to own its file, or to fail.
+    let daemon = OpenOptions {
+        follow_owner: false,
+        ..OpenOptions::default()
+    };
+    let error = open_store(&url, &daemon).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    owner.close().await;
+}
