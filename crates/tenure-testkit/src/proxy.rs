@@ -9,8 +9,8 @@
 mod connection;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::mpsc as blocking;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -91,8 +91,8 @@ struct Weather {
 
 impl Weather {
     fn turn(&mut self, order: &Order) {
-        self.changes += u64::from(order.mode != self.mode);
-        self.cuts += u64::from(order.mode.cuts());
+        self.changes += u64::from(order.mode != self.mode || order.moved);
+        self.cuts += u64::from(order.mode.cuts() || order.moved);
         self.releases += u64::from(order.release);
         self.mode = order.mode;
     }
@@ -101,12 +101,16 @@ impl Weather {
 /// What all connections share.
 #[derive(Debug)]
 struct Shared {
-    upstream: SocketAddr,
+    upstream: Arc<Mutex<SocketAddr>>,
     weather: watch::Receiver<Weather>,
     counts: watch::Sender<Counts>,
 }
 
 impl Shared {
+    fn upstream(&self) -> SocketAddr {
+        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn count(&self, change: impl FnOnce(&mut Counts)) {
         self.counts.send_modify(change);
     }
@@ -116,6 +120,8 @@ impl Shared {
 struct Order {
     mode: Mode,
     release: bool,
+    /// The upstream is another one now: what is connected to the one before is cut.
+    moved: bool,
     done: blocking::Sender<Result<()>>,
 }
 
@@ -123,6 +129,7 @@ struct Order {
 #[derive(Debug)]
 pub struct Proxy {
     port: Port,
+    upstream: Arc<Mutex<SocketAddr>>,
     orders: Option<mpsc::UnboundedSender<Order>>,
     counts: watch::Receiver<Counts>,
     thread: Option<JoinHandle<()>>,
@@ -152,8 +159,9 @@ impl Proxy {
         let (orders, inbox) = mpsc::unbounded_channel();
         let (weather, forecast) = watch::channel(Weather::default());
         let (counts, counted) = watch::channel(Counts::default());
+        let upstream = Arc::new(Mutex::new(upstream));
         let shared = Arc::new(Shared {
-            upstream,
+            upstream: Arc::clone(&upstream),
             weather: forecast,
             counts,
         });
@@ -163,6 +171,7 @@ impl Proxy {
         })?;
         Ok(Proxy {
             port,
+            upstream,
             orders: Some(orders),
             counts: counted,
             thread: Some(thread),
@@ -197,7 +206,18 @@ impl Proxy {
     /// When the listener can't be opened again after [`Mode::Refuse`].
     #[track_caller]
     pub fn set(&self, mode: Mode) {
-        self.order(mode, false);
+        self.order(mode, false, false);
+    }
+
+    /// Leads to another server from now on, as an address that fails over does, and lets everything pass. Existing
+    /// connections are reset.
+    ///
+    /// # Panics
+    /// As [`Proxy::set`].
+    #[track_caller]
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
+        self.order(Mode::Pass, false, true);
     }
 
     /// Delivers all that is held, in order, and lets everything pass from now on.
@@ -206,17 +226,20 @@ impl Proxy {
     /// As [`Proxy::set`].
     #[track_caller]
     pub fn release(&self) {
-        self.order(Mode::Pass, true);
+        self.order(Mode::Pass, true, false);
     }
 
     #[track_caller]
-    fn order(&self, mode: Mode, release: bool) {
+    fn order(&self, mode: Mode, release: bool, moved: bool) {
         let (done, answer) = blocking::channel();
         let orders = self.orders.as_ref().expect("orders are taken until the drop");
-        assert!(
-            orders.send(Order { mode, release, done }).is_ok(),
-            "the proxy's thread has panicked"
-        );
+        let order = Order {
+            mode,
+            release,
+            moved,
+            done,
+        };
+        assert!(orders.send(order).is_ok(), "the proxy's thread has panicked");
         must(answer.recv().context("the proxy's thread has panicked").flatten());
     }
 

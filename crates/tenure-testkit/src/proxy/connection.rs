@@ -95,7 +95,7 @@ pub(super) async fn run(mut client: TcpStream, born: Weather, shared: Arc<Shared
 async fn relay(client: &mut TcpStream, upstream: &mut Option<TcpStream>, shared: &Arc<Shared>) -> Result<(), Cut> {
     let _ = client.set_nodelay(true);
     let (from_client, to_client) = client.split();
-    let Ok(connected) = TcpStream::connect(shared.upstream).await else {
+    let Ok(connected) = TcpStream::connect(shared.upstream()).await else {
         return refuse(from_client, shared).await;
     };
     let _ = connected.set_nodelay(true);

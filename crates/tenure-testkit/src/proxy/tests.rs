@@ -76,6 +76,21 @@ fn assert_reset(stream: &mut Stream) {
 }
 
 #[test]
+fn leads_to_another_server_and_cuts_what_was_connected_to_the_one_before() {
+    let (primary, replica) = (Echo::start(), Echo::start());
+    let proxy = Proxy::start(primary.addr);
+    let mut before = connect(&proxy);
+    assert_eq!(ask(&mut before, "to the primary").unwrap(), "to the primary");
+    proxy.lead_to(replica.addr);
+    assert_reset(&mut before);
+    assert_eq!(ask(&mut connect(&proxy), "to the replica").unwrap(), "to the replica");
+    assert_eq!(
+        (primary.seen(), replica.seen()),
+        ("to the primary".to_owned(), "to the replica".to_owned())
+    );
+}
+
+#[test]
 fn passes_and_counts() {
     let echo = Echo::start();
     let proxy = Proxy::start(echo.addr);
