@@ -10,7 +10,7 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use futures_util::TryStreamExt;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tenure::wire::{Code, NOT_AFTER};
 use tenure_core::clock::within;
 use tenure_core::error::Error;
@@ -192,19 +192,28 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
 
 /// Reads JSON, telling what is no JSON at all from what is JSON and breaks a rule, and naming the field that does.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    // serde would also take the fields of an object as an array, in the order of our source code.
+    let is_object = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     match serde_json::from_slice(bytes) {
-        Ok(value) => Ok(value),
-        Err(error) if error.is_data() => Err(name_the_field::<T>(bytes, &error)),
-        Err(error) => Err(Failure::new(
-            Code::MalformedJson,
-            format!("the body is not JSON: {error}"),
-        )),
+        Ok(value) if is_object => Ok(value),
+        Ok(_) => Err(not_an_object()),
+        Err(error) => Err(explain::<T>(bytes, is_object, &error)),
     }
 }
 
-/// Reads it once more, slowly, to find out where it went wrong.
+fn not_an_object() -> Failure {
+    Error::invalid("the body is JSON, but invalid type: it has to be an object").into()
+}
+
+/// Reads it once more, slowly, to find out what is wrong, and where.
 #[cold]
-fn name_the_field<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> Failure {
+fn explain<T: DeserializeOwned>(bytes: &[u8], is_object: bool, error: &serde_json::Error) -> Failure {
+    if let Err(broken) = serde_json::from_slice::<IgnoredAny>(bytes) {
+        return Failure::new(Code::MalformedJson, format!("the body is not JSON: {broken}"));
+    }
+    if !is_object {
+        return not_an_object();
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let detail = match serde_path_to_error::deserialize::<_, T>(&mut json) {
         Err(found) if found.path().iter().next().is_some() => format!("{}: {}", found.path(), found.inner()),

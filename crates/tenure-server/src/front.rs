@@ -115,7 +115,7 @@ fn too_many() -> Response {
     )
     .with_outcome(Outcome::Unchanged)
     .with_retry_after(Duration::from_millis(100));
-    Failure(problem).into_response()
+    Failure::from(problem).into_response()
 }
 
 #[cold]
@@ -132,5 +132,5 @@ fn panicked(meters: &RouteMeters, panic: &(dyn std::any::Any + Send)) -> Respons
     meters.panicked();
     let problem = Problem::new(Code::Internal, "the handler of this request panicked; it is in the log")
         .with_outcome(Outcome::Unknown);
-    Failure(problem).into_response()
+    Failure::from(problem).into_response()
 }

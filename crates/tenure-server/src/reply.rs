@@ -10,14 +10,20 @@ use tenure_core::error::Error;
 
 /// What a handler answers when it does not do what was asked.
 #[derive(Debug)]
-pub(crate) struct Failure(pub(crate) Problem);
+pub(crate) struct Failure(Box<Problem>);
 
 /// What handlers answer.
 pub(crate) type Answer = Result<Response, Failure>;
 
 impl Failure {
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self(Problem::new(code, detail))
+        Problem::new(code, detail).into()
+    }
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self(Box::new(problem))
     }
 }
 
@@ -26,14 +32,14 @@ impl From<Error> for Failure {
         if Code::of(&error) == Code::Internal {
             tracing::error!(error = error.chain(), "an internal error");
         }
-        Self(Problem::from(&error))
+        Problem::from(&error).into()
     }
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = serde_json::to_vec(&self.0).unwrap_or_default();
+        let body = serde_json::to_vec(&*self.0).unwrap_or_default();
         let mut response = with_type(status, body.into(), HeaderValue::from_static(PROBLEM_JSON));
         if let Some(after) = self.0.retry_after_ms {
             response

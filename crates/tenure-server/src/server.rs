@@ -98,7 +98,6 @@ impl Server {
     }
 
     /// Something that does what [`Server::hurry`] does, to be given away.
-    #[must_use]
     pub fn hurrier(&self) -> impl Fn() + Send + Sync + 'static {
         let hurry = self.hurry.clone();
         move || hurry.cancel()

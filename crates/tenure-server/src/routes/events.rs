@@ -89,7 +89,7 @@ fn place(app: &Arc<App>) -> Result<Inside, Failure> {
     Inside::enter(app, |app| &app.streams).ok_or_else(|| {
         let limit = app.settings.max_streams;
         let problem = Problem::new(Code::Overloaded, format!("{limit} event streams are open already"));
-        Failure(
+        Failure::from(
             problem
                 .with_outcome(Outcome::Unchanged)
                 .with_retry_after(Duration::from_secs(5)),

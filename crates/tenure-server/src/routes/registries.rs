@@ -53,7 +53,7 @@ pub(crate) async fn claim(
     let result = ClaimResult::new(key, outcome);
     if let (ClaimWord::Held, Some(by)) = (result.outcome, result.held_by) {
         let detail = format!("{} is owned by the living tenure {by}", result.key);
-        return Err(Failure(Problem::new(Code::ClaimHeld, detail).with_held_by(by)));
+        return Err(Failure::from(Problem::new(Code::ClaimHeld, detail).with_held_by(by)));
     }
     let (owner, tenure) = (request.tenure.member().clone(), request.tenure);
     let answer = ClaimAnswer {

@@ -51,7 +51,7 @@ pub(crate) async fn run(
     }
     let Some(_place) = Inside::enter(&app, |app| &app.sweeps) else {
         let problem = Problem::new(Code::Overloaded, "enough sweeps are under way");
-        return Err(Failure(
+        return Err(Failure::from(
             problem
                 .with_outcome(Outcome::Unchanged)
                 .with_retry_after(Duration::from_secs(1)),

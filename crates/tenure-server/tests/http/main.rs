@@ -5,5 +5,11 @@
     reason = "tests wait on a server that knows nothing of a test clock"
 )]
 
+mod bad_inputs;
+mod client;
 mod common;
+mod events;
+mod health;
+mod lifecycle;
+mod openapi;
 mod surface;

@@ -45,12 +45,28 @@ impl Stream {
     /// The next event; `None` when the stream ended.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
-            while let Some((block, rest)) = self.text.split_once("\n\n") {
+            let block = self.block().await?;
+            if let Some(event) = self.dispatch(&block) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Reads up to a comment that says this; events on the way are a failure.
+    pub async fn comment(&mut self, wanted: &str) {
+        self.comments.clear();
+        while !self.comments.iter().any(|comment| comment == wanted) {
+            let block = self.block().await.expect("the stream goes on");
+            assert_eq!(self.dispatch(&block), None);
+        }
+    }
+
+    async fn block(&mut self) -> Option<String> {
+        loop {
+            if let Some((block, rest)) = self.text.split_once("\n\n") {
                 let (block, rest) = (block.to_owned(), rest.to_owned());
                 self.text = rest;
-                if let Some(event) = self.dispatch(&block) {
-                    return Some(event);
-                }
+                return Some(block);
             }
             match tokio::time::timeout(PATIENCE, self.bytes.next())
                 .await

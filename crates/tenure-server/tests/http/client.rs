@@ -1,0 +1,403 @@
+//! The Rust client against a daemon whose network, or whose neighbour, misbehaves.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tenure::http::{HttpSettings, HttpStore};
+use tenure_core::clock::SystemClock;
+use tenure_core::error::{ErrorKind, Outcome};
+use tenure_core::event::EventLog;
+use tenure_core::id::{Group, MemberId, TenureId};
+use tenure_core::membership::{Beat, BeatReply, EndBy, EndReason, Join, Labels, MembershipStore};
+use tenure_core::store::{Call, Health, Severity, Store};
+use tenure_server::Settings;
+use tenure_testkit::proxy::{Mode, Proxy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+
+use crate::common::faulty::{Faulty, Mood};
+use crate::common::{Daemon, PATIENCE};
+
+const QUICK: HttpSettings = HttpSettings {
+    request_timeout: Duration::from_millis(300),
+    connect_timeout: Duration::from_millis(200),
+    sweep_timeout: Duration::from_secs(5),
+    idle_timeout: Duration::from_secs(5),
+};
+
+fn client(url: &str, settings: HttpSettings) -> HttpStore {
+    HttpStore::new(url, SystemClock::shared(), Handle::current(), settings).expect("a client")
+}
+
+fn group() -> Group {
+    Group::new("g").unwrap()
+}
+
+fn join(member: &str) -> Join {
+    Join {
+        member: MemberId::new(member).unwrap(),
+        ttl: Duration::from_secs(30),
+        labels: Labels::default(),
+    }
+}
+
+/// Answers each connection's one request with the next of these replies, byte for byte, and closes it; then with the
+/// last one for ever. Tells the heads of the requests.
+async fn stub(replies: &[&str]) -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let addr = listener.local_addr().expect("an address");
+    let (heads, asked) = tokio::sync::mpsc::unbounded_channel();
+    let replies: Vec<String> = replies.iter().map(|reply| (*reply).to_owned()).collect();
+    tokio::spawn(async move {
+        for n in 0.. {
+            let Ok((mut socket, _)) = listener.accept().await else {
+                return;
+            };
+            let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
+            while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                match socket.read(&mut buffer).await {
+                    Ok(count) if count > 0 => head.extend_from_slice(&buffer[..count]),
+                    _ => break,
+                }
+            }
+            heads.send(String::from_utf8_lossy(&head).into_owned()).ok();
+            let reply = replies.get(n).or(replies.last()).expect("a reply");
+            socket.write_all(reply.as_bytes()).await.ok();
+        }
+    });
+    (addr, asked)
+}
+
+fn reply(status: &str, kind: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[tokio::test]
+async fn a_client_does_what_a_store_does() {
+    let daemon = Daemon::start().await;
+    let store = client(&daemon.base, HttpSettings::default());
+    let joined = store.join(&group(), &join("a"), Call::default()).await.unwrap();
+    let beat = Beat {
+        tenure: joined.tenure.clone(),
+        ttl: None,
+    };
+    assert_eq!(
+        store.beat(&group(), &[beat]).await.unwrap().replies,
+        [BeatReply::Renewed { expires_in: joined.ttl }]
+    );
+    assert_eq!(store.groups().await.unwrap(), [group()]);
+    assert_eq!(store.place(), daemon.base);
+    assert!(
+        store
+            .examine()
+            .await
+            .iter()
+            .any(|finding| finding.severity == Severity::Ok)
+    );
+    assert_eq!(
+        store
+            .end(&group(), &joined.tenure, EndBy::Expel, Call::default())
+            .await
+            .unwrap(),
+        EndReason::Expelled
+    );
+    store.close().await;
+    let closed = store.now().await.unwrap_err();
+    assert_eq!(
+        (closed.kind(), closed.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unchanged)
+    );
+}
+
+#[tokio::test]
+async fn a_path_in_the_url_goes_before_every_request() {
+    let (addr, mut asked) = stub(&[&reply(
+        "200 OK",
+        "application/json",
+        r#"{"now":"2026-01-01T00:00:00Z"}"#,
+    )])
+    .await;
+    let store = client(&format!("http://{addr}/behind/a/proxy"), QUICK);
+    store.now().await.unwrap();
+    assert!(
+        asked
+            .recv()
+            .await
+            .unwrap()
+            .starts_with("GET /behind/a/proxy/v1/now HTTP/1.1\r\n")
+    );
+}
+
+#[tokio::test]
+async fn a_read_is_sent_again_once_when_its_connection_breaks() {
+    let good = reply("200 OK", "application/json", r#"{"now":"2026-01-01T00:00:00Z"}"#);
+    let (addr, mut asked) = stub(&["HTTP/1.1 200 OK\r\ncontent-le", &good]).await;
+    client(&format!("http://{addr}"), QUICK)
+        .now()
+        .await
+        .expect("the second answer");
+    assert!(asked.recv().await.is_some() && asked.recv().await.is_some());
+
+    let (addr, mut asked) = stub(&["HTTP/1.1 200 OK\r\ncontent-le"]).await;
+    let error = client(&format!("http://{addr}"), QUICK).now().await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unchanged)
+    );
+    assert!(asked.recv().await.is_some() && asked.recv().await.is_some());
+    assert!(asked.try_recv().is_err(), "twice, and no more");
+}
+
+#[tokio::test]
+async fn a_beat_is_sent_again_and_a_join_is_not() {
+    let now = reply("200 OK", "application/json", r#"{"now":"2026-01-01T00:00:00Z"}"#);
+    let beaten =
+        r#"{"results":[{"tenure":"a@1","status":"renewed","expires_in_ms":5}],"as_of":"2026-01-01T00:00:00Z"}"#;
+    let (addr, _asked) = stub(&["HTTP/1.1 200", &reply("200 OK", "application/json", beaten)]).await;
+    let beat = Beat {
+        tenure: "a@1".parse().unwrap(),
+        ttl: None,
+    };
+    let store = client(&format!("http://{addr}"), QUICK);
+    assert_eq!(
+        store
+            .beat(&group(), &[beat])
+            .await
+            .expect("the second answer")
+            .replies
+            .len(),
+        1
+    );
+
+    let (addr, mut asked) = stub(&[&now, "HTTP/1.1 201", &now]).await;
+    let error = client(&format!("http://{addr}"), QUICK)
+        .join(&group(), &join("a"), Call::default())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unknown)
+    );
+    assert!(
+        asked.recv().await.unwrap().starts_with("GET /v1/now"),
+        "it has to know the store's time first"
+    );
+    let sent = asked.recv().await.unwrap();
+    assert!(
+        sent.starts_with("POST") && sent.contains("tenure-not-after: 2026-01-01T00:00:00."),
+        "{sent}"
+    );
+    assert!(asked.try_recv().is_err(), "once");
+}
+
+#[tokio::test]
+async fn what_its_caller_gave_up_on_does_not_happen_later() {
+    let daemon = Daemon::start().await;
+    let proxy = Proxy::start(daemon.server.addr());
+    let store = client(&proxy.url("http"), QUICK);
+    store.now().await.expect("a connection");
+    store
+        .join(&group(), &join("first"), Call::default())
+        .await
+        .expect("a join");
+    proxy.set(Mode::HoldRequests);
+    let error = store.join(&group(), &join("late"), Call::default()).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unknown)
+    );
+    proxy.release();
+    tenure_testkit::wait::until_async("the late join arrived and was refused", PATIENCE, || async {
+        let metrics = daemon.get("/metrics").await.text;
+        metrics
+            .lines()
+            .any(|line| line.contains(r#"route="/v1/groups/{g}/members",method="POST",status="409""#))
+    })
+    .await;
+    assert_eq!(daemon.get("/v1/groups/g/members/late").await.code(), "not_found");
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_unknown_and_reading_back_tells() {
+    let daemon = Daemon::start().await;
+    let proxy = Proxy::start(daemon.server.addr());
+    let store = client(&proxy.url("http"), QUICK);
+    store.now().await.expect("a connection");
+    store
+        .join(&group(), &join("first"), Call::default())
+        .await
+        .expect("a join");
+    proxy.set(Mode::DropReplies);
+    let error = store.join(&group(), &join("a"), Call::default()).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unknown)
+    );
+    proxy.set(Mode::Pass);
+    assert!(
+        store
+            .member(&group(), &MemberId::new("a").unwrap())
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn a_black_hole_is_an_error_in_time_and_shows_in_the_health() {
+    let daemon = Daemon::start().await;
+    let proxy = Proxy::start(daemon.server.addr());
+    let store = client(&proxy.url("http"), QUICK);
+    store.now().await.expect("a connection");
+    proxy.set(Mode::BlackHole);
+    for _ in 0..2 {
+        let asked = Instant::now();
+        let error = store.now().await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.outcome()),
+            (ErrorKind::Unavailable, Outcome::Unchanged)
+        );
+        assert!(asked.elapsed() < QUICK.request_timeout * 5, "{:?}", asked.elapsed());
+    }
+    assert!(matches!(store.health(), Health::Down { .. }));
+    proxy.set(Mode::Pass);
+    tenure_testkit::wait::until_async("it answers again", PATIENCE, || async { store.now().await.is_ok() }).await;
+    assert_eq!(store.health(), Health::Up);
+}
+
+#[tokio::test]
+async fn nobody_there_is_known_at_once_and_certainly_changed_nothing() {
+    let proxy = Proxy::start("127.0.0.1:9".parse().unwrap());
+    proxy.set(Mode::Refuse);
+    let store = client(&proxy.url("http"), QUICK);
+    let error = store.join(&group(), &join("a"), Call::default()).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unchanged)
+    );
+    assert!(matches!(store.health(), Health::Down { .. }));
+}
+
+#[tokio::test]
+async fn an_outage_of_the_store_behind_the_daemon_is_told_as_one() {
+    let clock = SystemClock::shared();
+    let moody = Faulty::new(clock.clone());
+    let daemon = Daemon::over(moody.clone(), clock, Settings::default()).await;
+    let store = client(&daemon.base, HttpSettings::default());
+    let joined = store.join(&group(), &join("a"), Call::default()).await.unwrap();
+    moody.be(Mood::Hangs);
+    let error = store
+        .end(&group(), &joined.tenure, EndBy::Leave, Call::default())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unknown),
+        "{error:?}"
+    );
+    assert!(error.retry_after().is_some() && matches!(store.health(), Health::Down { .. }));
+    moody.be(Mood::Good);
+    store.now().await.unwrap();
+    assert_eq!(store.health(), Health::Up);
+}
+
+#[tokio::test]
+async fn a_clock_that_was_set_forward_costs_one_more_request_and_no_error() {
+    let now = |at: &str| reply("200 OK", "application/json", &json!({ "now": at }).to_string());
+    let late = json!({"type": "x", "title": "x", "status": 409, "code": "too_late", "detail": "late"}).to_string();
+    let late = reply("409 Conflict", "application/problem+json", &late);
+    let joined = json!({
+        "tenure": "a@5", "member": "a", "term": 5, "ttl_ms": 30_000, "expires_in_ms": 30_000, "as_of": "2027-01-01T00:00:00Z"
+    });
+    let joined = reply("201 Created", "application/json", &joined.to_string());
+    let (addr, mut asked) = stub(&[
+        &now("2026-01-01T00:00:00Z"),
+        &late,
+        &now("2027-01-01T00:00:00Z"),
+        &joined,
+    ])
+    .await;
+    let store = client(&format!("http://{addr}"), QUICK);
+    assert_eq!(
+        store.join(&group(), &join("a"), Call::default()).await.unwrap().tenure,
+        "a@5".parse::<TenureId>().unwrap()
+    );
+    let mut heads = Vec::new();
+    while let Ok(head) = asked.try_recv() {
+        heads.push(head);
+    }
+    assert!(
+        heads[1].contains("tenure-not-after: 2026-") && heads[3].contains("tenure-not-after: 2027-"),
+        "{heads:?}"
+    );
+
+    // A caller's own limit is never stretched.
+    let (addr, _asked) = stub(&[&now("2026-01-01T00:00:00Z"), &late]).await;
+    let call = Call::not_after("2026-01-01T00:00:00Z".parse().unwrap());
+    let error = client(&format!("http://{addr}"), QUICK)
+        .join(&group(), &join("a"), call)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLate);
+}
+
+#[tokio::test]
+async fn an_answer_from_a_stranger_is_told_as_one() {
+    for (status, kind, outcome) in [
+        ("404 Not Found", ErrorKind::Misconfigured, Outcome::Unchanged),
+        ("301 Moved", ErrorKind::Misconfigured, Outcome::Unchanged),
+        ("403 Forbidden", ErrorKind::Denied, Outcome::Unchanged),
+        ("502 Bad Gateway", ErrorKind::Unavailable, Outcome::Unknown),
+    ] {
+        let (addr, _asked) = stub(&[&reply(status, "text/html", "<h1>nginx</h1>")]).await;
+        let error = client(&format!("http://{addr}"), QUICK)
+            .members(&group(), &Default::default())
+            .await
+            .unwrap_err();
+        assert_eq!((error.kind(), error.outcome()), (kind, outcome), "{status}: {error:?}");
+    }
+    let (addr, _asked) = stub(&[&reply("200 OK", "text/html", "<h1>it works</h1>")]).await;
+    let error = client(&format!("http://{addr}"), QUICK).now().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Internal);
+}
+
+#[tokio::test]
+async fn a_wait_for_events_ends_with_its_patience() {
+    let daemon = Daemon::start().await;
+    let store = client(&daemon.base, HttpSettings::default());
+    store.join(&group(), &join("a"), Call::default()).await.unwrap();
+    let last = store
+        .events(
+            &group(),
+            &tenure_core::event::EventQuery {
+                limit: 10,
+                ..Default::default()
+            },
+        )
+        .await
+        .unwrap()
+        .last;
+    store
+        .wait_for_events(&group(), last, Duration::from_millis(20))
+        .await
+        .expect("nothing happened, and that is fine");
+}
+
+#[tokio::test]
+async fn requests_run_on_the_runtime_that_was_given() {
+    let daemon = Daemon::start().await;
+    let heart = tenure::heart::Heart::start().expect("a thread");
+    let clock = SystemClock::shared();
+    let store = HttpStore::new(&daemon.base, clock, heart.runtime().clone(), QUICK).unwrap();
+    let store = Arc::new(store);
+    store.now().await.expect("an answer");
+    drop(heart);
+    let error = store.now().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Internal, "its runtime has ended: {error:?}");
+}

@@ -1,0 +1,235 @@
+//! Probes, status and metrics; panics, outages, and too much at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tenure::loops::Loops;
+use tenure_core::ErrorKind;
+use tenure_core::clock::SystemClock;
+use tenure_server::{Parts, Settings};
+use tokio::runtime::Handle;
+
+use crate::common::faulty::{Faulty, Mood};
+use crate::common::{Answer, Daemon, PATIENCE};
+
+async fn moody(settings: Settings) -> (Daemon, Arc<Faulty>) {
+    let clock = SystemClock::shared();
+    let store = Faulty::new(clock.clone());
+    (Daemon::over(store.clone(), clock, settings).await, store)
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_is_a_503_within_the_request_timeout() {
+    let (daemon, store) = moody(Settings::default()).await;
+    let tenure = daemon.join("g", "a").await;
+    store.be(Mood::Hangs);
+    let (join, beat, claim) = (json!({"member": "b"}), json!({}), json!({ "tenure": tenure }));
+    let path = |rest: &str| format!("/v1/groups/g/{rest}");
+    let beat_path = path(&format!("tenures/{tenure}/beat"));
+    for (method, path, body, outcome) in [
+        ("POST", path("members"), Some(join), "unknown"),
+        ("GET", path("members"), None, "unchanged"),
+        ("PUT", beat_path, Some(beat), "unknown"),
+        ("PUT", path("registries/r/claims/k"), Some(claim), "unknown"),
+        ("GET", path("registries/r/claims/k"), None, "unchanged"),
+        ("GET", path("events"), None, "unchanged"),
+        ("POST", path("sweep"), None, "unchanged"),
+        ("GET", "/v1/groups".to_owned(), None, "unchanged"),
+        ("GET", "/v1/now".to_owned(), None, "unchanged"),
+    ] {
+        let asked = Instant::now();
+        let mut request = daemon.request(method, &path);
+        if let Some(body) = &body {
+            request = request.json(body);
+        }
+        let answer = Answer::read(request.send().await.unwrap()).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.code()),
+            (503, "store_unavailable".to_owned()),
+            "{method} {path}"
+        );
+        let problem = answer.json();
+        assert!(problem["retry_after_ms"].is_u64(), "{problem}");
+        if !path.ends_with("beat") {
+            assert_eq!(problem["outcome"], outcome, "{method} {path}");
+        }
+        assert!(
+            asked.elapsed() < Duration::from_secs(2),
+            "{method} {path} took {:?}",
+            asked.elapsed()
+        );
+    }
+}
+
+#[tokio::test]
+async fn liveness_never_asks_the_store_and_readiness_says_why_not() {
+    let (daemon, store) = moody(Settings::default()).await;
+    assert_eq!(
+        daemon.get("/readyz").await.json(),
+        json!({"ready": true, "reasons": []})
+    );
+    store.be(Mood::Hangs);
+    let asked = Instant::now();
+    assert_eq!(daemon.get("/livez").await.status, 200);
+    // The promise is 50 ms; a machine that runs six test suites at once gets some more.
+    assert!(asked.elapsed() < Duration::from_millis(250), "{:?}", asked.elapsed());
+    let ready = daemon.get("/readyz").await;
+    assert_eq!((ready.status.as_u16(), &ready.json()["ready"]), (503, &json!(false)));
+    assert!(
+        ready.json()["reasons"][0].as_str().unwrap().contains("did not answer"),
+        "{}",
+        ready.text
+    );
+    store.be(Mood::Fails(ErrorKind::Denied));
+    assert!(daemon.get("/readyz").await.text.contains("made to fail"));
+    store.be(Mood::Good);
+    assert_eq!(daemon.get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn status_and_metrics_tell_what_was_seen_last_while_the_store_is_away() {
+    let (daemon, store) = moody(Settings::default()).await;
+    daemon.join("g", "a").await;
+    tenure_testkit::wait::until_async("the group was seen", PATIENCE, || async {
+        daemon.get("/v1/status").await.json()["groups"][0]["members"] == 1
+    })
+    .await;
+    store.be(Mood::Hangs);
+    tenure_testkit::wait::until_async("the outage shows", PATIENCE, || async {
+        daemon.get("/v1/status").await.json()["store"]["up"] == false
+    })
+    .await;
+    let status = daemon.get("/v1/status").await.json();
+    assert_eq!(
+        (&status["groups"][0]["group"], &status["groups"][0]["members"]),
+        (&json!("g"), &json!(1))
+    );
+    assert!(status["groups"][0]["age_ms"].as_u64().unwrap() >= 1, "{status}");
+    assert!(status["store"]["reason"].is_string());
+    let metrics = daemon.get("/metrics").await;
+    assert_eq!(metrics.status, 200);
+    assert!(metrics.text.contains("tenure_http_requests_total"));
+}
+
+#[tokio::test]
+async fn a_panic_in_a_handler_is_a_500_counted_and_survived() {
+    let (daemon, store) = moody(Settings::default()).await;
+    store.be(Mood::Panics);
+    let answer = daemon.get("/v1/groups/g/registries/r/claims/panicking").await;
+    assert_eq!((answer.status.as_u16(), answer.code()), (500, "internal".to_owned()));
+    store.be(Mood::Good);
+    assert_eq!(
+        daemon.get("/v1/groups/g/registries/r/claims/panicking").await.status,
+        404
+    );
+    let route = r#"route="/v1/groups/{g}/registries/{r}/claims/{key}""#;
+    let metrics = daemon.get("/metrics").await.text;
+    let counted = metrics
+        .lines()
+        .any(|line| line.starts_with("tenure_http_panics_total") && line.contains(route));
+    assert!(counted, "{metrics}");
+    assert_eq!(
+        daemon.get("/v1/status").await.json()["requests"],
+        0,
+        "the place was given back"
+    );
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_route_and_never_by_what_clients_make_up() {
+    let daemon = Daemon::start().await;
+    daemon.join("secret-group", "m").await;
+    daemon.get("/made/up/path").await;
+    Answer::read(daemon.request("MADEUP", "/v1/groups").send().await.unwrap()).await;
+    let metrics = daemon.get("/metrics").await.text;
+    for wanted in [
+        r#"tenure_http_requests_total{route="/v1/groups/{g}/members",method="POST",status="201"}"#,
+        r#"tenure_http_requests_total{route="none",method="GET",status="404"}"#,
+        r#"tenure_http_requests_total{route="/v1/groups",method="other",status="405"}"#,
+        r#"tenure_http_request_duration_seconds_bucket{route="/v1/groups/{g}/members",le="#,
+        "tenure_store_up 1",
+    ] {
+        assert!(metrics.contains(wanted), "no {wanted} in\n{metrics}");
+    }
+    assert!(!metrics.contains("secret-group") && !metrics.contains("made/up") && !metrics.contains("MADEUP"));
+}
+
+#[tokio::test]
+async fn too_many_requests_at_once_are_refused_at_once_but_probes_are_answered() {
+    let (daemon, store) = moody(Settings {
+        max_requests: 2,
+        ..Settings::default()
+    })
+    .await;
+    store.be(Mood::Waits);
+    let (one, two) = (
+        daemon.request("GET", "/v1/groups/g/members"),
+        daemon.request("GET", "/v1/groups/g/members"),
+    );
+    let waiting = tokio::spawn(async move { tokio::join!(one.send(), two.send()) });
+    // The watcher may be at the gate as well; what counts is that two requests are inside.
+    tenure_testkit::wait::until_async("two requests wait", PATIENCE, || async {
+        Answer::read(daemon.request("GET", "/metrics").send().await.unwrap())
+            .await
+            .text
+            .contains("in_flight 2")
+    })
+    .await;
+    let third = daemon.get("/v1/groups/g/members").await;
+    assert_eq!((third.status.as_u16(), third.code()), (503, "overloaded".to_owned()));
+    assert_eq!(third.json()["outcome"], "unchanged");
+    assert_eq!(daemon.get("/livez").await.status, 200);
+    store.be(Mood::Good);
+    store.open(100);
+    let (one, two) = waiting.await.unwrap();
+    assert_eq!(
+        (one.unwrap().status().as_u16(), two.unwrap().status().as_u16()),
+        (200, 200)
+    );
+    assert_eq!(daemon.get("/v1/groups/g/members").await.status, 200);
+}
+
+#[tokio::test]
+async fn liveness_fails_when_a_loop_keeps_panicking() {
+    let clock = SystemClock::shared();
+    let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let probe = {
+        let broken = Arc::clone(&broken);
+        Arc::new(move |name: &str| {
+            assert!(
+                name != "watch" || !broken.load(std::sync::atomic::Ordering::Relaxed),
+                "made to panic"
+            );
+        })
+    };
+    let loops = Loops::with_probe(clock.clone(), Handle::current(), Some(probe));
+    let parts = Parts {
+        store: Faulty::new(clock.clone()),
+        clock,
+        loops,
+    };
+    let daemon = Daemon::of(parts, Settings::default()).await;
+    tenure_testkit::wait::until_async("the loop has panicked often", PATIENCE, || async {
+        daemon.get("/livez").await.status == 503
+    })
+    .await;
+    assert!(daemon.get("/livez").await.text.contains("the loop watch panicked"));
+    broken.store(false, std::sync::atomic::Ordering::Relaxed);
+    tenure_testkit::wait::until_async("it is well again", PATIENCE, || async {
+        daemon.get("/livez").await.status == 200
+    })
+    .await;
+    let status = daemon.get("/v1/status").await.json();
+    let watch = status["loops"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|l| l["name"] == "watch")
+        .unwrap()
+        .clone();
+    assert!(
+        watch["panics"].as_u64().unwrap() >= 5 && watch["last_success"].is_string(),
+        "{watch}"
+    );
+}

@@ -1,0 +1,211 @@
+//! Coming up and going down.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tenure_core::clock::SystemClock;
+use tenure_core::memory::MemoryStore;
+use tenure_core::store::StoreOptions;
+use tenure_server::{Drained, Parts, Server, Settings};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::faulty::{Faulty, Mood};
+use crate::common::sse::Stream;
+use crate::common::{Daemon, PATIENCE};
+
+async fn moody(settings: Settings) -> (Daemon, Arc<Faulty>) {
+    let clock = SystemClock::shared();
+    let store = Faulty::new(clock.clone());
+    (Daemon::over(store.clone(), clock, settings).await, store)
+}
+
+#[tokio::test]
+async fn a_shutdown_finishes_what_is_under_way_ends_streams_and_accepts_nothing() {
+    let (mut daemon, store) = moody(Settings::default()).await;
+    let mut stream = Stream::open(&daemon, "/v1/groups/g/events", &[]).await;
+    store.be(Mood::Waits);
+    let request = daemon
+        .request("POST", "/v1/groups/g/members")
+        .json(&json!({"member": "late"}));
+    let under_way = tokio::spawn(async move { request.send().await });
+    tenure_testkit::wait::until_async("the request is under way", PATIENCE, || async {
+        daemon.get("/metrics").await.text.contains("in_flight 1")
+    })
+    .await;
+    daemon.stop();
+    assert_eq!(stream.next().await, None, "the stream ended");
+    let addr = daemon.server.addr();
+    tenure_testkit::wait::until_async("nobody is accepted", PATIENCE, || async {
+        TcpStream::connect(addr).await.is_err()
+    })
+    .await;
+    store.open(100);
+    let answer = under_way.await.unwrap().expect("an answer");
+    assert_eq!(answer.status(), 201);
+    assert_eq!(daemon.shut_down().await, Drained { cut: 0 });
+}
+
+#[tokio::test]
+async fn an_idle_connection_does_not_hold_a_shutdown_up() {
+    let daemon = Daemon::start().await;
+    daemon.get("/livez").await;
+    let fresh = TcpStream::connect(daemon.server.addr()).await.unwrap();
+    assert_eq!(daemon.shut_down().await, Drained { cut: 0 });
+    drop(fresh);
+}
+
+#[tokio::test]
+async fn a_drain_is_bounded() {
+    let settings = Settings {
+        drain_timeout: Duration::from_millis(50),
+        request_timeout: Duration::from_secs(2),
+        ..Settings::default()
+    };
+    let (daemon, store) = moody(settings).await;
+    store.be(Mood::Hangs);
+    let request = daemon.request("GET", "/v1/groups/g/members");
+    let under_way = tokio::spawn(async move { request.send().await });
+    tenure_testkit::wait::until_async("the request is under way", PATIENCE, || async {
+        daemon.get("/metrics").await.text.contains("in_flight 1")
+    })
+    .await;
+    assert_eq!(daemon.shut_down().await, Drained { cut: 1 });
+    assert!(under_way.await.unwrap().is_err(), "it was cut");
+}
+
+#[tokio::test]
+async fn a_second_signal_goes_fast() {
+    let settings = Settings {
+        drain_timeout: Duration::from_secs(3600),
+        request_timeout: Duration::from_secs(2),
+        ..Settings::default()
+    };
+    let (mut daemon, store) = moody(settings).await;
+    store.be(Mood::Waits);
+    let request = daemon.request("GET", "/v1/groups/g/members");
+    let under_way = tokio::spawn(async move { request.send().await });
+    tenure_testkit::wait::until_async("the request is under way", PATIENCE, || async {
+        daemon.get("/metrics").await.text.contains("in_flight 1")
+    })
+    .await;
+    let hurry = daemon.server.hurrier();
+    daemon.stop();
+    hurry();
+    daemon.shut_down().await;
+    assert!(under_way.await.unwrap().is_err(), "it was cut");
+}
+
+#[tokio::test]
+async fn other_machines_are_not_served_unless_asked_for() {
+    let parts = || {
+        let clock = SystemClock::shared();
+        Parts::new(MemoryStore::new(StoreOptions::default(), clock.clone()), clock)
+    };
+    let everywhere = || TcpListener::bind("0.0.0.0:0");
+    let error = Server::start(
+        everywhere().await.unwrap(),
+        parts(),
+        Settings::default(),
+        std::future::pending(),
+    )
+    .unwrap_err();
+    assert!(
+        error.to_string().contains("insecure_listen") && error.to_string().contains("127.0.0.1"),
+        "{error}"
+    );
+    let settings = Settings {
+        insecure_listen: true,
+        ..Settings::default()
+    };
+    Server::start(everywhere().await.unwrap(), parts(), settings, std::future::pending()).expect("as asked for");
+}
+
+#[tokio::test]
+async fn several_servers_live_in_one_process() {
+    let (one, two) = (Daemon::start().await, Daemon::start().await);
+    one.join("g", "a").await;
+    assert_eq!(two.get("/v1/groups/g/members/a").await.code(), "not_found");
+    assert_eq!(
+        (one.get("/metrics").await.status, two.get("/metrics").await.status),
+        (reqwest::StatusCode::OK, reqwest::StatusCode::OK)
+    );
+    one.shut_down().await;
+    assert_eq!(two.get("/livez").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_dropped() {
+    let settings = Settings {
+        stall_timeout: Duration::from_millis(100),
+        ..Settings::default()
+    };
+    let daemon = Daemon::with(settings).await;
+    let tenure = daemon.join("g", &"m".repeat(200)).await;
+    let beats = json!({"beats": vec![json!({ "tenure": tenure }); 10_000]}).to_string();
+    let mut socket = TcpStream::connect(daemon.server.addr()).await.unwrap();
+    let head = format!(
+        "POST /v1/groups/g/beats HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        beats.len()
+    );
+    // Megabytes of answers to requests on one connection, none of them read: the kernel's buffers fill up, and the
+    // server gives up on the connection.
+    let unread = async {
+        for _ in 0..100 {
+            socket.write_all(head.as_bytes()).await?;
+            socket.write_all(beats.as_bytes()).await?;
+        }
+        socket.read(&mut []).await
+    };
+    let ended = tokio::time::timeout(PATIENCE, unread)
+        .await
+        .expect("the connection was dropped");
+    assert!(ended.is_err(), "{ended:?}");
+    assert_eq!(daemon.get("/livez").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_or_has_too_many_headers_is_refused() {
+    let settings = Settings {
+        idle_timeout: Duration::from_millis(100),
+        ..Settings::default()
+    };
+    let daemon = Daemon::with(settings).await;
+    let mut slow = TcpStream::connect(daemon.server.addr()).await.unwrap();
+    slow.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    let mut said = Vec::new();
+    tokio::time::timeout(PATIENCE, slow.read_to_end(&mut said))
+        .await
+        .expect("it was closed")
+        .ok();
+    let mut many = TcpStream::connect(daemon.server.addr()).await.unwrap();
+    let headers: String = (0..100).map(|n| format!("x-{n}: 1\r\n")).collect();
+    many.write_all(format!("GET /livez HTTP/1.1\r\nhost: x\r\n{headers}\r\n").as_bytes())
+        .await
+        .unwrap();
+    let mut said = Vec::new();
+    tokio::time::timeout(PATIENCE, many.read_to_end(&mut said))
+        .await
+        .expect("it was closed")
+        .ok();
+    assert!(said.starts_with(b"HTTP/1.1 431"), "{}", String::from_utf8_lossy(&said));
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_arrive_is_a_408() {
+    let daemon = Daemon::with(Settings {
+        body_timeout: Duration::from_millis(50),
+        ..Settings::default()
+    })
+    .await;
+    let mut slow = TcpStream::connect(daemon.server.addr()).await.unwrap();
+    let head = "POST /v1/groups/g/members HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let mut said = [0; 12];
+    tokio::time::timeout(PATIENCE, slow.read_exact(&mut said))
+        .await
+        .expect("an answer")
+        .unwrap();
+    assert_eq!(&said, b"HTTP/1.1 408");
+}

@@ -1,0 +1,127 @@
+//! The document describes what is served, all of it.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::common::Daemon;
+
+/// The surface that clients in other languages rely on. A route may be added here, and none may be taken away.
+const SERVED: &[(&str, &str)] = &[
+    ("get", "/"),
+    ("get", "/livez"),
+    ("get", "/metrics"),
+    ("get", "/openapi.json"),
+    ("get", "/readyz"),
+    ("get", "/v1/doctor"),
+    ("get", "/v1/groups"),
+    ("get", "/v1/groups/{g}"),
+    ("post", "/v1/groups/{g}/beats"),
+    ("get", "/v1/groups/{g}/events"),
+    ("get", "/v1/groups/{g}/members"),
+    ("post", "/v1/groups/{g}/members"),
+    ("get", "/v1/groups/{g}/members/{m}"),
+    ("get", "/v1/groups/{g}/registries/{r}/claims"),
+    ("post", "/v1/groups/{g}/registries/{r}/claims"),
+    ("delete", "/v1/groups/{g}/registries/{r}/claims/{key}"),
+    ("get", "/v1/groups/{g}/registries/{r}/claims/{key}"),
+    ("put", "/v1/groups/{g}/registries/{r}/claims/{key}"),
+    ("post", "/v1/groups/{g}/sweep"),
+    ("delete", "/v1/groups/{g}/tenures/{t}"),
+    ("put", "/v1/groups/{g}/tenures/{t}/beat"),
+    ("get", "/v1/now"),
+    ("get", "/v1/status"),
+];
+
+fn operations(document: &Value) -> Vec<(String, String, &Value)> {
+    let paths = document["paths"].as_object().expect("paths");
+    let of = |path: &String, item: &'_ Value| -> Vec<(String, String)> {
+        item.as_object()
+            .expect("operations")
+            .keys()
+            .map(|method| (method.clone(), path.clone()))
+            .collect()
+    };
+    let names = paths.iter().flat_map(|(path, item)| of(path, item));
+    names
+        .map(|(method, path)| (method.clone(), path.clone(), &document["paths"][path][method]))
+        .collect()
+}
+
+#[tokio::test]
+async fn every_served_route_is_described_and_every_described_one_is_served() {
+    let daemon = Daemon::start().await;
+    let document = daemon.get("/openapi.json").await.json();
+    let described: BTreeSet<_> = operations(&document)
+        .iter()
+        .map(|(m, p, _)| (m.clone(), p.clone()))
+        .collect();
+    let served: BTreeSet<_> = SERVED.iter().map(|(m, p)| ((*m).to_owned(), (*p).to_owned())).collect();
+    assert_eq!(described, served);
+    for (method, path) in described {
+        let path = path.replace("{t}", "a@1").replace(['{', '}'], "");
+        let answer = daemon.request(&method.to_uppercase(), &path).send().await.unwrap();
+        let code = answer.status().as_u16();
+        assert!(code != 405, "{method} {path} is not served");
+        if code == 404 {
+            assert!(
+                !answer.text().await.unwrap().contains("no_such_route"),
+                "{method} {path} is not served"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_route_describes_its_parameters_bodies_and_errors() {
+    let daemon = Daemon::start().await;
+    let document = daemon.get("/openapi.json").await.json();
+    for (method, path, operation) in operations(&document) {
+        let at = format!("{method} {path}");
+        assert!(operation["summary"].is_string(), "{at} has no summary");
+        let in_path = path.matches('{').count();
+        let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+        let described = parameters.iter().filter(|p| p["in"] == "path").count();
+        assert_eq!(described, in_path, "{at}: {parameters:?}");
+        let responses = operation["responses"].as_object().unwrap();
+        if path.starts_with("/v1/groups") {
+            for status in ["422", "500", "503"] {
+                let schema = &responses[status]["content"]["application/problem+json"]["schema"]["$ref"];
+                assert_eq!(schema, "#/components/schemas/Problem", "{at} {status}");
+            }
+        }
+        if matches!(method.as_str(), "post" | "put") {
+            assert!(
+                operation["requestBody"]["content"]["application/json"].is_object(),
+                "{at} has no body"
+            );
+            assert!(
+                responses.contains_key("400") && responses.contains_key("413") && responses.contains_key("415"),
+                "{at}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_schema_that_is_named_is_there() {
+    let daemon = Daemon::start().await;
+    let document = daemon.get("/openapi.json").await.json();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let text = document.to_string();
+    for reference in text.split("#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        assert!(schemas.contains_key(name), "{name} is not described");
+    }
+    for name in [
+        "Problem",
+        "Event",
+        "JoinRequest",
+        "JoinAnswer",
+        "BeatsAnswer",
+        "ServerStatus",
+    ] {
+        assert!(schemas.contains_key(name), "{name} is not described");
+    }
+    assert_eq!(tenure_server::document(), daemon.get("/openapi.json").await.text);
+}
