@@ -46,7 +46,11 @@ fn classify_plain(detail: &str) -> Verdict {
     let says = |part: &str| detail.contains(part);
     if says("max number of clients") || says("lua redis() command arguments") && says("memory") {
         Verdict::Later
-    } else if says("invalid password") || says("without any password configured") || says("acl failure in script") {
+    } else if says("invalid password")
+        || says("without any password configured")
+        || says("acl failure in script")
+        || says("user executing the script can't")
+    {
         Verdict::Denied
     } else if says("db index is out of range")
         || says("unknown command")
@@ -126,6 +130,14 @@ mod tests {
             ("NOPERM User app has no permissions to run the 'hset' command", Denied),
             ("NOPERM No permissions to access a key", Denied),
             ("DENIED Redis is running in protected mode", Denied),
+            (
+                "ERR ACL failure in script: User app has no permissions to run the 'zadd' command script: 5c1c, on @user_script:1.",
+                Denied,
+            ),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 5c1c, on @user_script:1.",
+                Denied,
+            ),
             (
                 "ERR AUTH <password> called without any password configured for the default user.",
                 Denied,

@@ -10,8 +10,6 @@
 
 mod life;
 mod supervisor;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

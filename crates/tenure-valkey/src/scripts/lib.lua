@@ -255,8 +255,17 @@ local function lift_brake(force)
   event('sweep_unbraked', nil, 'reason', reason)
 end
 
+-- What `commit` asks for each write before the first: whether the user may run it (a permission may have been taken
+-- away under a running connection), and whether the key is of the right type and here. `HSET` is the first write itself.
 local CARD = { H = 'HLEN', Z = 'ZCARD', S = 'SCARD', X = 'XLEN' }
+local allowed = { HSET = true }
 local function touch(command, key)
+  if not allowed[command] then
+    if redis.acl_check_cmd and not redis.acl_check_cmd(command, key) then
+      error({ err = 'NOPERM this user has no permissions to run ' .. command .. ' on ' .. key })
+    end
+    allowed[command] = true
+  end
   if not touched[key] then
     redis.call(CARD[string.sub(command, 1, 1)], key)
     touched[key] = true
@@ -283,17 +292,17 @@ local function commit()
     touch(write[1], write[2])
   end
   for _, tenure in ipairs(emptied) do
-    touch('SCARD', held_key(tenure))
-    touch('SCARD', unreleased_key(member_of(tenure)))
+    touch('SREM', held_key(tenure))
+    touch('SREM', unreleased_key(member_of(tenure)))
   end
   if #emptied > 0 then
-    touch('HLEN', ENDED)
-    touch('ZCARD', RELEASING)
-    touch('ZCARD', LAPSED)
-    touch('ZCARD', FORGET)
+    touch('HSET', ENDED)
+    touch('ZREM', RELEASING)
+    touch('ZREM', LAPSED)
+    touch('ZADD', FORGET)
   end
   if #news > 0 then
-    touch('XLEN', EVENTS)
+    touch('XADD', EVENTS)
   end
   local first = group.events
   group.events = group.events + #news

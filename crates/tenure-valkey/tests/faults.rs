@@ -1,0 +1,16 @@
+//! The store under faults: servers that die, freeze, fill up, refuse or lie, and networks that swallow, hold and lose.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "what happens to a real server is measured in real time"
+)]
+
+#[path = "faults/data.rs"]
+mod data;
+#[path = "faults/network.rs"]
+mod network;
+#[path = "faults/permission.rs"]
+mod permission;
+#[path = "faults/server.rs"]
+mod server;
+#[path = "faults/world.rs"]
+mod world;

@@ -1,0 +1,213 @@
+//! Data that nobody of us wrote, and numbers at the edge.
+
+use tenure_core::error::ErrorKind;
+use tenure_core::event::{EventLog, EventQuery};
+use tenure_core::membership::{BeatReply, EndBy, MembershipStore};
+use tenure_core::registry::RegistryStore;
+use tenure_core::store::{Call, PageRequest, Store, StoreOptions};
+use tenure_core::sweep::{ReleaseRequest, Sweep, SweepSteps};
+use tenure_testkit::valkey::Flavour;
+use tenure_valkey::ValkeyStore;
+
+use crate::world::*;
+
+on_both! {
+    a_foreign_type_under_any_key_refuses_a_step_whole,
+    foreign_values_are_errors_and_no_panics,
+    terms_at_the_edge_of_2_pow_53,
+    a_big_group_is_listed_whole_in_pages,
+}
+
+/// Every verb once; the errors.
+async fn every_verb(store: &ValkeyStore, tenure: &tenure_core::TenureId) -> Vec<tenure_core::Error> {
+    let (group, registry, page) = (group(), devices(), PageRequest::default());
+    let query = EventQuery {
+        after: None,
+        limit: 10,
+        kinds: Vec::new(),
+    };
+    let release = ReleaseRequest {
+        pass: "p".to_owned(),
+        limit: 10,
+        force: true,
+    };
+    let results = [
+        try_join(store, "b").await.map(drop),
+        try_beat(store, tenure).await.map(drop),
+        claim(store, tenure, "k").await,
+        store
+            .release_claim(&group, &registry, &key("x"), tenure, Call::default())
+            .await,
+        store.claim_of(&group, &registry, &key("k")).await.map(drop),
+        store.claims(&group, &registry, None, &page).await.map(drop),
+        store
+            .claims(&group, &registry, Some(&member("a")), &page)
+            .await
+            .map(drop),
+        store.member(&group, &member("a")).await.map(drop),
+        store.members(&group, &page).await.map(drop),
+        store.tick(&group).await.map(drop),
+        store.status(&group).await.map(drop),
+        store.end_lapsed(&group, 10, Call::default()).await.map(drop),
+        store.release(&group, &release, Call::default()).await.map(drop),
+        store.doomed(&group, 10).await.map(drop),
+        store.events(&group, &query).await.map(drop),
+        store.end(&group, tenure, EndBy::Leave, Call::default()).await.map(drop),
+        store.groups().await.map(drop),
+    ];
+    results.into_iter().filter_map(Result::err).collect()
+}
+
+async fn a_foreign_type_under_any_key_refuses_a_step_whole(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    let store = open(&server.url()).await;
+    let mut foreign: Vec<String> = [
+        "meta",
+        "members",
+        "labels",
+        "due",
+        "ended",
+        "forget",
+        "releasing",
+        "releasing:lapsed",
+        "lapses",
+        "events",
+        "claims:devices",
+        "unreleased:a",
+    ]
+    .iter()
+    .map(|suffix| format!("{{tenure:ingest}}:{suffix}"))
+    .collect();
+    foreign.extend(["tenure:groups".to_owned(), "tenure:store".to_owned()]);
+    for name in foreign {
+        server.cli(&["FLUSHALL"]).unwrap();
+        let tenure = join(&store, "a").await;
+        claim(&store, &tenure, "held").await.unwrap();
+        server.cli(&["DEL", &name]).unwrap();
+        server.cli(&["SET", &name, "foreign"]).unwrap();
+        for error in every_verb(&store, &tenure).await {
+            let fine = matches!(error.kind(), ErrorKind::Internal | ErrorKind::Ended(_));
+            assert!(fine, "{name}: {error:?}");
+        }
+        assert_eq!(server.cli(&["GET", &name]).unwrap().text(), "foreign", "{name}");
+    }
+    // Whole: a join that meets a foreign type in its last write has made none of the others.
+    server.cli(&["FLUSHALL"]).unwrap();
+    join(&store, "a").await;
+    server.cli(&["DEL", "{tenure:ingest}:events"]).unwrap();
+    server.cli(&["SET", "{tenure:ingest}:events", "foreign"]).unwrap();
+    let before = dump(&server);
+    assert_eq!(try_join(&store, "a").await.unwrap_err().kind(), ErrorKind::Internal);
+    assert_eq!(dump(&server), before);
+}
+
+async fn foreign_values_are_errors_and_no_panics(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    let store = open(&server.url()).await;
+    for (name, field, value) in [
+        ("members", "a", "junk"),
+        ("members", "a", "thirty-two bytes of nonsense ...."),
+        ("members", "not a name", "junk"),
+        ("labels", "a", "{not json"),
+        ("claims:devices", "k", "no tenure"),
+        ("claims:devices", "a key/with", "a@5"),
+        ("ended", "b@5", ""),
+        ("meta", "tick", "soon"),
+        ("meta", "min_ttl", "-1"),
+        ("meta", "unsettled_cause", "weather"),
+    ] {
+        server.cli(&["FLUSHALL"]).unwrap();
+        let tenure = join(&store, "a").await;
+        server
+            .cli(&["HSET", &format!("{{tenure:ingest}}:{name}"), field, value])
+            .unwrap();
+        for error in every_verb(&store, &tenure).await {
+            let kinds = matches!(
+                error.kind(),
+                ErrorKind::Internal | ErrorKind::Unavailable | ErrorKind::Ended(_)
+            );
+            assert!(kinds, "{name} {field} {value}: {error:?}");
+        }
+        until_up(&store).await;
+    }
+}
+
+async fn terms_at_the_edge_of_2_pow_53(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    let store = open(&server.url()).await;
+    join(&store, "first").await;
+    server
+        .cli(&["HSET", "{tenure:ingest}:meta", "seq", "9007199254740989"])
+        .unwrap();
+    let (one, last) = (join(&store, "a").await, join(&store, "b").await);
+    assert_eq!(
+        (one.term().get(), last.term().get()),
+        (9_007_199_254_740_990, 9_007_199_254_740_991)
+    );
+    claim(&store, &last, "k").await.unwrap();
+    let claim = store.claim_of(&group(), &devices(), &key("k")).await.unwrap().unwrap();
+    assert_eq!((claim.tenure, claim.alive), (last.clone(), true));
+    for tenure in [&one, &last] {
+        assert!(
+            matches!(beat(&store, tenure).await, BeatReply::Renewed { .. }),
+            "{tenure}"
+        );
+    }
+    let before = dump(&server);
+    assert_eq!(
+        try_join(&store, "c").await.unwrap_err().kind(),
+        ErrorKind::Internal,
+        "no term is left"
+    );
+    assert_eq!(dump(&server), before);
+    store.end(&group(), &last, EndBy::Leave, Call::default()).await.unwrap();
+    assert_eq!(
+        beat(&store, &last).await,
+        BeatReply::Ended(tenure_core::membership::EndReason::Left)
+    );
+}
+
+async fn a_big_group_is_listed_whole_in_pages(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    let store = open(&server.url()).await;
+    let tenure = join(&store, "holder").await;
+    let keys: Vec<_> = (0..1500).map(|n| key(&format!("device-{n:04}"))).collect();
+    let mode = tenure_core::registry::ClaimMode::Take;
+    store
+        .claim(&group(), &devices(), &tenure, &keys, mode, Call::default())
+        .await
+        .unwrap();
+    for n in 0..700 {
+        join(&store, &format!("m{n:03}")).await;
+    }
+    for limit in [7, 100, 1000] {
+        for owner in [None, Some(member("holder"))] {
+            let (mut after, mut found) = (None, std::collections::BTreeSet::new());
+            loop {
+                let page = store
+                    .claims(&group(), &devices(), owner.as_ref(), &PageRequest { after, limit })
+                    .await
+                    .unwrap();
+                assert!(page.items.len() <= limit as usize, "{} items", page.items.len());
+                found.extend(page.items.into_iter().map(|claim| claim.key));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(found.len(), 1500, "limit {limit}, owner {owner:?}");
+        }
+        let (mut after, mut found) = (None, std::collections::BTreeSet::new());
+        loop {
+            let page = store.members(&group(), &PageRequest { after, limit }).await.unwrap();
+            assert!(page.items.len() <= limit as usize);
+            found.extend(page.items.into_iter().map(|member| member.member));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found.len(), 701, "limit {limit}");
+    }
+    let _ = StoreOptions::default();
+}

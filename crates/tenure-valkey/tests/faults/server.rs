@@ -1,0 +1,231 @@
+//! Servers that forget, die, freeze, fill up, or are no primary.
+
+use std::time::{Duration, Instant};
+
+use tenure_core::error::{ErrorKind, Outcome};
+use tenure_core::membership::{BeatReply, EndBy, MembershipStore};
+use tenure_core::registry::RegistryStore;
+use tenure_core::settling::GapCause;
+use tenure_core::store::{Call, PageRequest, Store};
+use tenure_core::sweep::{Sweep, SweepRequest, SweepSteps};
+use tenure_testkit::valkey::{DURABLE, Flavour};
+
+use crate::world::*;
+
+on_both! {
+    every_verb_survives_forgotten_scripts,
+    a_server_that_comes_back_empty_unsettles_its_groups,
+    a_server_that_comes_back_with_its_data_ends_nobody,
+    a_frozen_server_is_down_after_three_timeouts_and_up_again,
+    a_full_memory_refuses_a_step_whole,
+    a_replica_is_left_until_it_is_a_primary,
+    a_store_that_is_opened_before_its_server_comes_up_by_itself,
+}
+
+async fn every_verb_survives_forgotten_scripts(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    let store = open(&server.url()).await;
+    let flush = || server.cli(&["SCRIPT", "FLUSH"]).map(drop).expect("a flush");
+    let (group, registry, page) = (group(), devices(), PageRequest::default());
+    flush();
+    let tenure = join(&store, "a").await;
+    flush();
+    assert!(matches!(beat(&store, &tenure).await, BeatReply::Renewed { .. }));
+    flush();
+    claim(&store, &tenure, "k").await.unwrap();
+    flush();
+    assert!(
+        store
+            .claim_of(&group, &registry, &key("k"))
+            .await
+            .unwrap()
+            .unwrap()
+            .alive
+    );
+    flush();
+    assert_eq!(
+        store
+            .claims(&group, &registry, Some(&member("a")), &page)
+            .await
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
+    flush();
+    assert_eq!(store.members(&group, &page).await.unwrap().items.len(), 1);
+    flush();
+    store
+        .release_claim(&group, &registry, &key("k"), &tenure, Call::default())
+        .await
+        .unwrap();
+    flush();
+    assert_eq!(store.tick(&group).await.unwrap().members, 1);
+    flush();
+    store.end(&group, &tenure, EndBy::Leave, Call::default()).await.unwrap();
+    flush();
+    store
+        .sweep(&group, &SweepRequest::default(), "p", Call::default())
+        .await
+        .unwrap();
+    flush();
+    assert_eq!(store.doomed(&group, 10).await.unwrap(), []);
+    assert_eq!(store.groups().await.unwrap(), [group]);
+}
+
+async fn a_server_that_comes_back_empty_unsettles_its_groups(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    let store = open(&server.url()).await;
+    let tenure = join(&store, "a").await;
+    server.kill();
+    until_down(&store).await;
+    let began = Instant::now();
+    for _ in 0..100 {
+        unavailable(try_beat(&store, &tenure).await, Outcome::Unchanged);
+    }
+    assert!(
+        began.elapsed() < TIMEOUT,
+        "100 calls to a dead server took {:?}",
+        began.elapsed()
+    );
+    server.restart_empty();
+    until_up(&store).await;
+    assert_eq!(beat(&store, &tenure).await, BeatReply::Unknown);
+    let again = join(&store, "a").await;
+    assert!(again.term() > tenure.term());
+    let status = store.tick(&group()).await.unwrap();
+    assert_eq!(status.unsettled.expect("a grace").cause, GapCause::DataLoss);
+    assert_eq!(
+        store.groups().await.unwrap(),
+        [group()],
+        "the index of groups is written again"
+    );
+}
+
+async fn a_server_that_comes_back_with_its_data_ends_nobody(flavour: Flavour) {
+    let server = server(flavour, DURABLE);
+    let store = open(&server.url()).await;
+    let tenure = join(&store, "a").await;
+    claim(&store, &tenure, "k").await.unwrap();
+    for _ in 0..3 {
+        server.kill();
+        until_down(&store).await;
+        server.restart_with_data();
+        until_up(&store).await;
+        assert!(matches!(beat(&store, &tenure).await, BeatReply::Renewed { .. }));
+    }
+    assert!(
+        store
+            .claim_of(&group(), &devices(), &key("k"))
+            .await
+            .unwrap()
+            .unwrap()
+            .alive
+    );
+}
+
+async fn a_frozen_server_is_down_after_three_timeouts_and_up_again(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    let store = open(&server.url()).await;
+    let tenure = join(&store, "a").await;
+    for round in 0..3 {
+        server.pause();
+        let mut unknown = 0;
+        for _ in 0..20 {
+            let began = Instant::now();
+            let error = try_beat(&store, &tenure).await.expect_err("the server is frozen");
+            within_deadline(began);
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+            unknown += u32::from(error.outcome() == Outcome::Unknown);
+        }
+        // The pings count as well, so it may be fewer; never more.
+        assert!(
+            unknown <= 3,
+            "round {round}: {unknown} calls had to wait for their timeout"
+        );
+        until_down(&store).await;
+        server.resume();
+        until_up(&store).await;
+        assert!(
+            matches!(beat(&store, &tenure).await, BeatReply::Renewed { .. }),
+            "round {round}"
+        );
+    }
+}
+
+async fn a_full_memory_refuses_a_step_whole(flavour: Flavour) {
+    let server = server(flavour, &["--maxmemory-policy", "noeviction"]);
+    let store = open(&server.url()).await;
+    let tenure = join(&store, "a").await;
+    claim(&store, &tenure, "k").await.unwrap();
+    let before = dump(&server);
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let refused = unavailable(try_join(&store, "a").await, Outcome::Unchanged);
+    assert!(
+        refused.chain().contains("OOM") && refused.retry_after().is_some(),
+        "{refused:?}"
+    );
+    unavailable(claim(&store, &tenure, "other").await, Outcome::Unchanged);
+    unavailable(try_beat(&store, &tenure).await, Outcome::Unchanged);
+    unavailable(
+        store.end(&group(), &tenure, EndBy::Leave, Call::default()).await,
+        Outcome::Unchanged,
+    );
+    unavailable(store.tick(&group()).await, Outcome::Unchanged);
+    assert_eq!(dump(&server), before, "a refused step left something behind");
+    assert!(
+        store
+            .claim_of(&group(), &devices(), &key("k"))
+            .await
+            .unwrap()
+            .unwrap()
+            .alive,
+        "reading goes on"
+    );
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    assert!(matches!(beat(&store, &tenure).await, BeatReply::Renewed { .. }));
+}
+
+async fn a_replica_is_left_until_it_is_a_primary(flavour: Flavour) {
+    let (primary, replica) = (server(flavour, &[]), server(flavour, &[]));
+    let before = open(&primary.url()).await;
+    let tenure = join(&before, "a").await;
+    replica.replica_of(&primary);
+    let store = open(&replica.url()).await;
+    let refused = unavailable(try_beat(&store, &tenure).await, Outcome::Unchanged);
+    assert!(refused.chain().contains("READONLY"), "{refused:?}");
+    until_down(&store).await;
+    primary.kill();
+    replica.promote();
+    // Whoever asks while it is between two connections is refused at once and asks again.
+    let deadline = Instant::now() + PATIENCE;
+    let reply = loop {
+        match try_beat(&store, &tenure).await {
+            Ok(reply) => break reply,
+            Err(error) => assert!(error.is_unavailable() && Instant::now() < deadline, "{error:?}"),
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(matches!(reply, BeatReply::Renewed { .. }));
+}
+
+async fn a_store_that_is_opened_before_its_server_comes_up_by_itself(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    server.kill();
+    let began = Instant::now();
+    let store = open(&server.url()).await;
+    assert!(
+        began.elapsed() < TIMEOUT + SLACK,
+        "opening waits for the first try alone"
+    );
+    let error = unavailable(try_join(&store, "a").await, Outcome::Unchanged);
+    assert!(
+        error.retry_after().is_some_and(|after| after <= Duration::from_secs(1)),
+        "{error:?}"
+    );
+    server.restart_empty();
+    until_up(&store).await;
+    join(&store, "a").await;
+    store.close().await;
+    unavailable(try_join(&store, "a").await, Outcome::Unchanged);
+}

@@ -1,0 +1,157 @@
+//! Short words for common steps.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tenure_core::clock::SystemClock;
+use tenure_core::error::{Error, ErrorKind, Outcome};
+use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
+use tenure_core::membership::{Beat, BeatReply, Join, Joined, Labels, MembershipStore};
+use tenure_core::registry::{ClaimMode, RegistryStore};
+use tenure_core::store::{Call, Health, Store, StoreOptions};
+use tenure_testkit::valkey::{Flavour, Server};
+use tenure_testkit::wait;
+use tenure_valkey::{ConnectionOptions, ValkeyStore};
+
+/// The request timeout of all these tests.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
+/// What a busy machine may add to it.
+pub(crate) const SLACK: Duration = Duration::from_millis(700);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Runs a test on both servers.
+macro_rules! on_both {
+    ($($(#[$doc:meta])* $test:ident),* $(,)?) => {$(
+        mod $test {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn valkey() {
+                super::$test(tenure_testkit::valkey::Flavour::Valkey).await;
+            }
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn redis() {
+                super::$test(tenure_testkit::valkey::Flavour::Redis).await;
+            }
+        }
+    )*};
+}
+pub(crate) use on_both;
+
+pub(crate) fn server(flavour: Flavour, settings: &[&str]) -> Server {
+    Server::with(flavour, settings).expect("these tests need their servers")
+}
+
+pub(crate) fn options() -> ConnectionOptions {
+    ConnectionOptions {
+        request_timeout: TIMEOUT,
+        connect_timeout: TIMEOUT,
+        ping_interval: Duration::from_millis(200),
+        ..ConnectionOptions::default()
+    }
+}
+
+pub(crate) async fn open(url: &str) -> Arc<ValkeyStore> {
+    open_with(url, options()).await
+}
+
+pub(crate) async fn open_with(url: &str, options: ConnectionOptions) -> Arc<ValkeyStore> {
+    ValkeyStore::open(url, StoreOptions::default(), options, SystemClock::shared())
+        .await
+        .expect("a good URL")
+}
+
+pub(crate) async fn until_up(store: &ValkeyStore) {
+    wait::until_async("the store is up", PATIENCE, || async { store.health() == Health::Up }).await;
+}
+
+pub(crate) async fn until_down(store: &ValkeyStore) {
+    wait::until_async("the store is down", PATIENCE, || async { store.health() != Health::Up }).await;
+}
+
+pub(crate) fn group() -> Group {
+    Group::new("ingest").unwrap()
+}
+
+pub(crate) fn devices() -> RegistryName {
+    RegistryName::new("devices").unwrap()
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+pub(crate) fn member(name: &str) -> MemberId {
+    MemberId::new(name).unwrap()
+}
+
+pub(crate) async fn try_join(store: &ValkeyStore, name: &str) -> Result<Joined, Error> {
+    let join = Join {
+        member: member(name),
+        ttl: Duration::from_secs(30),
+        labels: Labels::default(),
+    };
+    store.join(&group(), &join, Call::default()).await
+}
+
+pub(crate) async fn join(store: &ValkeyStore, name: &str) -> TenureId {
+    try_join(store, name).await.expect("a join").tenure
+}
+
+pub(crate) async fn try_beat(store: &ValkeyStore, tenure: &TenureId) -> Result<BeatReply, Error> {
+    let beat = Beat {
+        tenure: tenure.clone(),
+        ttl: None,
+    };
+    store.beat(&group(), &[beat]).await.map(|beaten| beaten.replies[0])
+}
+
+pub(crate) async fn beat(store: &ValkeyStore, tenure: &TenureId) -> BeatReply {
+    try_beat(store, tenure).await.expect("a beat")
+}
+
+pub(crate) async fn claim(store: &ValkeyStore, tenure: &TenureId, name: &str) -> Result<(), Error> {
+    let keys = [key(name)];
+    store
+        .claim(&group(), &devices(), tenure, &keys, ClaimMode::Take, Call::default())
+        .await
+        .map(drop)
+}
+
+/// Asserts an error by what a caller may conclude from it.
+#[track_caller]
+pub(crate) fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>, outcome: Outcome) -> Error {
+    let error = result.expect_err("the store is away");
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Unavailable, outcome),
+        "{error:?}"
+    );
+    error
+}
+
+/// Everything that the server holds, as text; without what ticks.
+pub(crate) fn dump(server: &Server) -> String {
+    let mut client = server.client().expect("a client");
+    let mut call = |args: &[&str]| client.call(args).expect("a reply");
+    let mut names = call(&["KEYS", "*"]).texts();
+    names.sort();
+    let mut all = String::new();
+    for name in names {
+        let value = match call(&["TYPE", &name]).text().as_str() {
+            "hash" => call(&["HGETALL", &name]),
+            "set" => call(&["SMEMBERS", &name]),
+            "zset" => call(&["ZRANGE", &name, "0", "-1", "WITHSCORES"]),
+            "stream" => call(&["XRANGE", &name, "-", "+"]),
+            "string" => call(&["STRLEN", &name]),
+            other => panic!("{name} is a {other}"),
+        };
+        all += &format!("{name}: {value:?}\n");
+    }
+    all
+}
+
+/// Asserts that a call came back by its deadline.
+#[track_caller]
+pub(crate) fn within_deadline(began: Instant) {
+    let took = began.elapsed();
+    assert!(took < TIMEOUT + SLACK, "a call took {took:?}");
+}
