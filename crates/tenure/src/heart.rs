@@ -95,7 +95,7 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(name.as_deref(), Some("tenure-heart"));
-        let error = heart.run(async { panic!("boom") }).await.map(|()| ()).unwrap_err();
+        let error = heart.run::<()>(async { panic!("boom") }).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal);
         heart
             .run(async {})

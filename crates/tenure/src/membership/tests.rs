@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use tenure_core::clock::{Clock, ManualClock};
-use tenure_core::membership::{Member, MembershipStore};
+use tenure_core::membership::Member;
 use tenure_core::memory::MemoryStore;
 use tenure_core::registry::{ClaimMode, ClaimOutcome};
 use tenure_core::store::{Call, Store, StoreOptions};
@@ -143,6 +143,21 @@ async fn it_fails_closed_when_the_store_is_silent_and_goes_on_when_it_is_confirm
         "the new tenure has a token of its own"
     );
     assert_eq!(membership.status().rejoins, 1);
+}
+
+#[tokio::test]
+async fn a_slow_answer_does_not_stretch_the_trust() {
+    let world = world().await;
+    let membership = world.join().await;
+    world.store.next(Verb::Beat, Fault::Delay(ms(400)));
+    world
+        .until("the first beat", || world.store.calls(Verb::Beat) == 1)
+        .await;
+    let sent_at = world.clock.mono();
+    let before = membership.valid_until();
+    world.until("its answer", || membership.valid_until() > before).await;
+    assert_eq!(world.clock.mono(), sent_at + ms(400));
+    assert_eq!(membership.valid_until(), sent_at + (TTL - membership.timing().margin));
 }
 
 #[tokio::test]
