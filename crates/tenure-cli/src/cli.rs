@@ -14,7 +14,8 @@ pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
     name = "tenure",
     version,
     propagate_version = true,
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage. `join` exits with what its command exits with."
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage. `join` exits with what its command exits with.\n\
+                  TENURE_LOG says what is logged to stderr (warn, debug, tenure=trace), TENURE_LOG_FORMAT=json how."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

@@ -3,6 +3,7 @@
 //! A wrapper that is killed with SIGKILL can stop nothing any more, and its command would work on under a tenure that
 //! nobody keeps alive. So the kernel is asked to kill the command then. Only a process itself can ask that, and it
 //! has to be asked between the fork and the command: this is a program of its own because that needs no unsafe code.
+//! The kernel kills the command alone then, not what the command started.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

@@ -25,7 +25,9 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Usage> {
     })?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(parsed)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // A reader of our stderr that went away must not take us with it.
+        .log_internal_errors(false);
     // Fails only when logging was started before.
     let _ = match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),

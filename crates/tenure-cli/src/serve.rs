@@ -82,7 +82,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<u8> {
     };
     let stop = CancellationToken::new();
     let server = Server::start(listener, parts, limits, stop.clone().cancelled_owned())?;
-    announce(settings, address, &*store)?;
+    announce(settings, address, &*store);
     let code = run(server, &loops, &mut stops, &stop).await;
     loops.shut_down(LOOPS_WAIT).await;
     store.close().await;
@@ -131,8 +131,9 @@ fn make_directory(path: &Path) -> anyhow::Result<()> {
 }
 
 /// One line for programs (where to connect), one for people.
-fn announce(settings: &Settings, address: SocketAddr, store: &dyn Store) -> anyhow::Result<()> {
-    line(format_args!("http://{address}"))?;
+fn announce(settings: &Settings, address: SocketAddr, store: &dyn Store) {
+    // A daemon whose output nobody reads is as good as any other.
+    let _ = line(format_args!("http://{address}"));
     tracing::info!(
         listen = %format_args!("http://{address}"),
         store = %store.place(),
@@ -145,7 +146,6 @@ fn announce(settings: &Settings, address: SocketAddr, store: &dyn Store) -> anyh
     if !address.ip().is_loopback() {
         tracing::warn!(%address, "other machines reach this address, and whoever reaches it may do everything");
     }
-    Ok(())
 }
 
 /// Serves until a signal, or until a loop has panicked too often to go on quietly.
@@ -199,5 +199,37 @@ impl Stops {
             _ = self.term.recv() => "TERM",
             _ = self.int.recv() => "INT",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_core::memory::MemoryStore;
+
+    #[tokio::test]
+    async fn a_loop_that_panics_again_and_again_ends_the_daemon_as_a_failure() {
+        let clock = SystemClock::shared();
+        let panics: tenure::loops::Probe = Arc::new(|name| assert_ne!(name, tenure::sweeper::JANITOR, "on purpose"));
+        let loops = Loops::with_probe(Arc::clone(&clock), Handle::current(), Some(panics));
+        let store: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
+        Sweeper::start(
+            Arc::clone(&store),
+            Arc::clone(&clock),
+            SweeperSettings::default(),
+            &loops,
+        )
+        .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stop = CancellationToken::new();
+        let parts = Parts {
+            store,
+            clock,
+            loops: loops.clone(),
+        };
+        let limits = tenure_server::Settings::default();
+        let server = Server::start(listener, parts, limits, stop.clone().cancelled_owned()).unwrap();
+        let code = run(server, &loops, &mut Stops::listen().unwrap(), &stop).await;
+        assert_eq!(code, FAILED);
     }
 }

@@ -262,7 +262,7 @@ fn an_outage_of_the_daemon_stops_no_command_that_is_kept() {
     ]);
     said(&joined, "ready");
     daemon.process.pause().unwrap();
-    said(&joined, "daemon");
+    said(&joined, "lost");
     daemon.process.resume().unwrap();
     wait::until("it is alive again", SOON, || {
         daemon.http("GET", "/v1/groups/g/members/a", "").1["alive"] == Value::Bool(true)

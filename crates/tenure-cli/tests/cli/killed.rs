@@ -34,6 +34,17 @@ fn claim(daemon: &Daemon, key: &str) -> (u16, Value) {
     daemon.http("GET", &format!("/v1/groups/ingest/registries/devices/claims/{key}"), "")
 }
 
+/// Claims many keys. A busy machine may need more than one try for each part; claiming again is harmless.
+fn claim_all(daemon: &Daemon, tenure: &str, keys: &[String]) {
+    for part in keys.chunks(500) {
+        wait::until("the claims are made", SOON, || {
+            let (status, answer) = daemon.claim("ingest", "devices", tenure, part);
+            assert!(status == 200 || status == 503, "{answer}");
+            status == 200
+        });
+    }
+}
+
 /// The entries that were counted as evicted, by owner.
 fn evicted(daemon: &Daemon, owner: &str) -> u64 {
     let (_, metrics) = daemon.text("GET", "/metrics", "");
@@ -49,6 +60,12 @@ fn evicted(daemon: &Daemon, owner: &str) -> u64 {
                 .unwrap_or(0.0) as u64
         })
         .sum()
+}
+
+/// Whether a member owns nothing any more, alive or dead.
+fn owns_nothing(daemon: &Daemon, owner: &str) -> bool {
+    let path = format!("/v1/groups/ingest/registries/devices/claims?owner={owner}&limit=1");
+    daemon.http("GET", &path, "").1["claims"] == serde_json::json!([])
 }
 
 /// Counts all claims of the registry.
@@ -74,8 +91,7 @@ fn the_claims_of_a_killed_gateway_read_dead_at_its_deadline_and_are_gone_within_
     let daemon = Daemon::start(&[]);
     let gateways: Vec<_> = (0..3).map(|n| gateway(&daemon, &format!("gw-{n}"))).collect();
     for (n, (_, tenure)) in gateways.iter().enumerate() {
-        let (status, answer) = daemon.claim("ingest", "devices", tenure, &keys(n));
-        assert_eq!(status, 200, "{answer}");
+        claim_all(&daemon, tenure, &keys(n));
     }
     assert_eq!(claim(&daemon, "device-1-0").1["alive"], true);
 
@@ -94,7 +110,7 @@ fn the_claims_of_a_killed_gateway_read_dead_at_its_deadline_and_are_gone_within_
     let dead_at = dead_at.unwrap();
     // A claim that reads as dead does so at the deadline; the slack is for a busy test machine.
     assert!(dead_at < TTL + Duration::from_millis(500), "{dead_at:?}");
-    wait::until("its claims are gone", SOON, || count(&daemon) == 2 * KEYS);
+    wait::until("its claims are gone", SOON, || owns_nothing(&daemon, "gw-1"));
     let gone_at = killed_at.elapsed();
     assert!(gone_at < TTL + Duration::from_secs(1), "{gone_at:?}");
     eprintln!("{KEYS} claims of a killed owner: dead after {dead_at:?}, gone after {gone_at:?} (ttl {TTL:?})");
@@ -115,6 +131,7 @@ fn the_claims_of_a_killed_gateway_read_dead_at_its_deadline_and_are_gone_within_
         .map(|event| event["counts"]["devices"].as_u64().unwrap())
         .sum();
     assert_eq!(told, KEYS as u64, "the events tell each entry once");
+    assert_eq!(count(&daemon), 2 * KEYS, "nobody else lost anything");
     for n in [0, 2] {
         assert_eq!(claim(&daemon, &format!("device-{n}-0")).1["alive"], true);
     }
@@ -125,12 +142,12 @@ fn a_restart_under_the_same_name_supersedes_at_once_and_the_zombie_is_refused() 
     let daemon = Daemon::start(&[]);
     let (zombie, old) = gateway(&daemon, "gw");
     let mine = keys(0);
-    assert_eq!(daemon.claim("ingest", "devices", &old, &mine).0, 200);
+    claim_all(&daemon, &old, &mine);
     // It hangs, and somebody starts it anew before its ttl is over.
     zombie.pause().unwrap();
     let (fresh, new) = gateway(&daemon, "gw");
     let (kept, lost) = mine.split_at(KEYS / 2);
-    assert_eq!(daemon.claim("ingest", "devices", &new, kept).0, 200);
+    claim_all(&daemon, &new, kept);
 
     let (status, answer) = daemon.claim("ingest", "devices", &old, &[String::from("late")]);
     assert_eq!(
