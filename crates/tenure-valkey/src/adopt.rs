@@ -17,6 +17,7 @@ mod brake;
 mod evict;
 mod health;
 mod heartbeat;
+mod look;
 mod owner;
 mod pass;
 mod report;

@@ -76,7 +76,7 @@ impl Janitor {
         let done = self.evict_pages(epoch, vitals, free, report, &mut removed).await;
         for (owner, entries) in removed {
             tracing::info!(
-                registry = text(self.hash()),
+                registry = text(&self.settings.hash),
                 owner = text(&owner),
                 entries,
                 pass = epoch,
@@ -121,6 +121,7 @@ impl Janitor {
             if cursor == "0" {
                 return Ok(None);
             }
+            self.rest().await;
         }
     }
 
@@ -204,7 +205,7 @@ impl Janitor {
 
     fn candidates(&self, entries: Vec<(Vec<u8>, Vec<u8>)>, free: &Dead) -> Vec<Candidate> {
         let judged = entries.into_iter().filter_map(|(field, value)| {
-            let owner = self.owner_of(&value)?;
+            let owner = self.settings.owner_at.owner(&value)?;
             free.contains_key(&owner).then_some(Candidate { field, value, owner })
         });
         judged.collect()

@@ -1,32 +1,26 @@
 //! A pass: look, wait, look again, ask the brake, remove.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_core::settling::MAX_GAP;
 
 use super::brake::{self, Change, Dead, Ruling};
 use super::evict::Pending;
 use super::health::{Break, Vitals};
-use super::owner::{Owners, Pulse};
+use super::owner::Pulse;
 use super::report::{Notice, PassReport, Preview};
-use super::step::{Brakes, Candidate, Page, Steps};
-use super::{AdoptSettings, MARKER_KEPT, PAGE, text};
+use super::step::{Brakes, Steps};
+use super::{AdoptSettings, MARKER_KEPT, text};
 use crate::connection::Connection;
 
 /// How often the looks of one pass may begin anew before it gives up.
 const RESTARTS: usize = 3;
-/// The longest time between two checks of the store's health.
-const TICK: Duration = Duration::from_secs(1);
 /// How long to wait before a store that was out of reach is tried again.
-const BACKOFF: Duration = Duration::from_millis(500);
+pub(super) const BACKOFF: Duration = Duration::from_millis(500);
 /// How long a pass waits for a store that is out of reach.
 const OUTAGE: Duration = Duration::from_secs(30);
-/// The most entries that a preview lists.
-const LISTED: usize = 1_000;
 
 /// Hears what a pass does, while it does it. It must return soon.
 pub type Listener = Box<dyn Fn(&Notice<'_>) + Send + Sync>;
@@ -34,7 +28,7 @@ pub type Listener = Box<dyn Fn(&Notice<'_>) + Send + Sync>;
 /// The janitor of one adopted hash.
 pub struct Janitor {
     pub(super) steps: Steps,
-    settings: AdoptSettings,
+    pub(super) settings: AdoptSettings,
     listener: Option<Listener>,
     /// The last look at the server, and the marker of then.
     previous: Option<(Vitals, String)>,
@@ -59,16 +53,6 @@ enum Attempt {
 /// Whether trying again may help.
 fn is_passing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TooLate)
-}
-
-/// What one scan with a look at each owner showed.
-#[derive(Default)]
-struct Survey {
-    owners: Owners,
-    scanned: u64,
-    skipped: u64,
-    marker_lost: bool,
-    doomed: Vec<Candidate>,
 }
 
 impl Janitor {
@@ -181,14 +165,6 @@ impl Janitor {
         std::sync::Arc::clone(self.steps.connection.clock())
     }
 
-    pub(super) fn hash(&self) -> &[u8] {
-        &self.settings.hash
-    }
-
-    pub(super) fn owner_of(&self, value: &[u8]) -> Option<Vec<u8>> {
-        self.settings.owner_at.owner(value)
-    }
-
     pub(super) fn tell(&self, notice: &Notice<'_>) {
         if let Some(listener) = &self.listener {
             listener(notice);
@@ -264,127 +240,6 @@ impl Janitor {
             Some(Break::ClockJumped) if base.at >= previous.at => None,
             broken => broken,
         }
-    }
-
-    /// Scans the hash and looks at each owner once.
-    async fn survey(&self, epoch: Option<&str>) -> Result<Survey> {
-        let mut survey = Survey::default();
-        let mut cursor = "0".to_owned();
-        loop {
-            let page = self.steps.scan(&cursor).await?;
-            self.tell(&Notice::Scanned {
-                entries: page.entries.len() as u64,
-            });
-            cursor.clone_from(&page.cursor);
-            self.learn(&mut survey, page, epoch).await?;
-            if cursor == "0" || survey.marker_lost {
-                return Ok(survey);
-            }
-        }
-    }
-
-    async fn learn(&self, survey: &mut Survey, page: Page, epoch: Option<&str>) -> Result<()> {
-        survey.scanned += page.entries.len() as u64;
-        let mut entries = Vec::with_capacity(page.entries.len());
-        for (field, value) in page.entries {
-            match self.settings.owner_at.owner(&value) {
-                Some(owner) => entries.push(Candidate { field, value, owner }),
-                None => survey.skipped += 1,
-            }
-        }
-        let mut unknown: Vec<Vec<u8>> = entries
-            .iter()
-            .filter(|entry| survey.owners.is_absent(&entry.owner).is_none())
-            .map(|entry| entry.owner.clone())
-            .collect();
-        unknown.sort_unstable();
-        unknown.dedup();
-        for some in unknown.chunks(PAGE) {
-            let (kept, pulses) = self.steps.look(epoch, some).await?;
-            survey.marker_lost |= !kept;
-            for (owner, pulse) in some.iter().zip(pulses) {
-                survey.owners.learn(owner.clone(), pulse)?;
-            }
-        }
-        for entry in entries {
-            survey.owners.count(&entry.owner);
-            let lists = epoch.is_none() && survey.doomed.len() < LISTED;
-            if lists && survey.owners.is_absent(&entry.owner) == Some(true) {
-                survey.doomed.push(entry);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits between the looks while watching the store's health.
-    async fn settle(&self, epoch: &str, base: &Vitals, absent: u64) -> Result<Option<Break>> {
-        if absent == 0 || self.settings.settle.is_zero() {
-            return Ok(None);
-        }
-        let (mut last, _) = self.steps.check(epoch).await?;
-        let until = last.at + self.settings.settle;
-        self.tell(&Notice::Settling {
-            absent,
-            wait: self.settings.settle,
-        });
-        tracing::info!(
-            registry = text(&self.settings.hash),
-            owners = absent,
-            settle_ms = self.settings.settle.as_millis(),
-            "owners without a heartbeat; looking again after the settle time"
-        );
-        loop {
-            if let Some(broken) = base.broken_by(&last) {
-                return Ok(Some(broken));
-            }
-            let left = until.since(last.at);
-            if left.is_zero() {
-                return Ok(None);
-            }
-            self.clock().sleep(left.min(TICK)).await;
-            match self.next_vitals(epoch, &last).await? {
-                Ok(vitals) => last = vitals,
-                Err(broken) => return Ok(Some(broken)),
-            }
-        }
-    }
-
-    /// Checks the store's health until it answers, but not for longer than it may be silent.
-    async fn next_vitals(&self, epoch: &str, last: &Vitals) -> Result<Result<Vitals, Break>> {
-        loop {
-            let checked = self.steps.check(epoch).await;
-            let silent = self.clock().mono().since(last.arrived).saturating_sub(TICK);
-            match checked {
-                Ok(_) if silent > MAX_GAP => return Ok(Err(Break::Silent { silent })),
-                Ok((vitals, _)) => return Ok(Ok(vitals)),
-                Err(error) if !error.is_unavailable() => return Err(error),
-                Err(error) if silent > MAX_GAP => {
-                    return Ok(Err(Break::Unreachable { reason: error.chain() }));
-                }
-                Err(_) => self.clock().sleep(BACKOFF / 10).await,
-            }
-        }
-    }
-
-    /// Looks at the absent ones again; answers those that still are.
-    async fn second_look(&self, epoch: &str, absent: Dead) -> Result<Result<Dead, Break>> {
-        if self.settings.settle.is_zero() {
-            return Ok(Ok(absent));
-        }
-        let mut dead = BTreeMap::new();
-        let owners: Vec<Vec<u8>> = absent.keys().cloned().collect();
-        for some in owners.chunks(PAGE) {
-            let (kept, pulses) = self.steps.look(Some(epoch), some).await?;
-            if !kept {
-                return Ok(Err(Break::DataLost));
-            }
-            for (owner, pulse) in some.iter().zip(pulses) {
-                if pulse == Pulse::Absent {
-                    dead.insert(owner.clone(), absent.get(owner).copied().unwrap_or(0));
-                }
-            }
-        }
-        Ok(Ok(dead))
     }
 
     async fn ask_brake(&self, dead: &Dead, alive: u64, force: bool) -> Result<(Ruling, Option<brake::Record>)> {

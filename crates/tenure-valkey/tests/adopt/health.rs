@@ -99,8 +99,8 @@ async fn a_store_that_stood_still_begins_the_looks_anew() {
     let report = harmed(&world, &world.server.url(), |world| {
         world.server.pause();
         // Longer than a store may be silent, and longer than the settle time.
-        let resume = format!("sleep 4; kill -CONT {}", world.server.pid());
-        Command::new("sh").args(["-c", &resume]).spawn().unwrap();
+        let resume = format!("(sleep 4; kill -CONT {}) &", world.server.pid());
+        assert!(Command::new("sh").args(["-c", &resume]).status().unwrap().success());
     })
     .await;
     assert!(!report.breaks.is_empty(), "{report:?}");

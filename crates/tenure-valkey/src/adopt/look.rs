@@ -1,0 +1,161 @@
+//! Looking: who owns entries, who of them has no heartbeat, and whether the store served all along between two looks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure_core::error::Result;
+use tenure_core::settling::MAX_GAP;
+
+use super::brake::Dead;
+use super::health::{Break, Vitals};
+use super::owner::{Owners, Pulse};
+use super::pass::{BACKOFF, Janitor};
+use super::report::Notice;
+use super::step::{Candidate, Page};
+use super::{PAGE, text};
+
+/// The longest time between two checks of the store's health.
+const TICK: Duration = Duration::from_secs(1);
+/// The time between two pages. A janitor is in no hurry, and whoever else talks to the store is.
+const REST: Duration = Duration::from_millis(1);
+/// The most entries that a preview lists.
+const LISTED: usize = 1_000;
+
+/// What one scan with a look at each owner showed.
+#[derive(Default)]
+pub(super) struct Survey {
+    pub(super) owners: Owners,
+    pub(super) scanned: u64,
+    pub(super) skipped: u64,
+    pub(super) marker_lost: bool,
+    pub(super) doomed: Vec<Candidate>,
+}
+
+impl Janitor {
+    /// Scans the hash and looks at each owner once.
+    pub(super) async fn survey(&self, epoch: Option<&str>) -> Result<Survey> {
+        let mut survey = Survey::default();
+        let mut cursor = "0".to_owned();
+        loop {
+            let page = self.steps.scan(&cursor).await?;
+            self.tell(&Notice::Scanned {
+                entries: page.entries.len() as u64,
+            });
+            cursor.clone_from(&page.cursor);
+            self.learn(&mut survey, page, epoch).await?;
+            if cursor == "0" || survey.marker_lost {
+                return Ok(survey);
+            }
+            self.rest().await;
+        }
+    }
+
+    /// Leaves the store to others for a moment, between two pages.
+    pub(super) async fn rest(&self) {
+        self.clock().sleep(REST).await;
+    }
+
+    async fn learn(&self, survey: &mut Survey, page: Page, epoch: Option<&str>) -> Result<()> {
+        survey.scanned += page.entries.len() as u64;
+        let mut entries = Vec::with_capacity(page.entries.len());
+        for (field, value) in page.entries {
+            match self.settings.owner_at.owner(&value) {
+                Some(owner) => entries.push(Candidate { field, value, owner }),
+                None => survey.skipped += 1,
+            }
+        }
+        let mut unknown: Vec<Vec<u8>> = entries
+            .iter()
+            .filter(|entry| survey.owners.is_absent(&entry.owner).is_none())
+            .map(|entry| entry.owner.clone())
+            .collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        for some in unknown.chunks(PAGE) {
+            let (kept, pulses) = self.steps.look(epoch, some).await?;
+            survey.marker_lost |= !kept;
+            for (owner, pulse) in some.iter().zip(pulses) {
+                survey.owners.learn(owner.clone(), pulse)?;
+            }
+        }
+        for entry in entries {
+            survey.owners.count(&entry.owner);
+            let lists = epoch.is_none() && survey.doomed.len() < LISTED;
+            if lists && survey.owners.is_absent(&entry.owner) == Some(true) {
+                survey.doomed.push(entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits between the looks while watching the store's health.
+    pub(super) async fn settle(&self, epoch: &str, base: &Vitals, absent: u64) -> Result<Option<Break>> {
+        if absent == 0 || self.settings.settle.is_zero() {
+            return Ok(None);
+        }
+        let (mut last, _) = self.steps.check(epoch).await?;
+        let until = last.at + self.settings.settle;
+        self.tell(&Notice::Settling {
+            absent,
+            wait: self.settings.settle,
+        });
+        tracing::info!(
+            registry = text(&self.settings.hash),
+            owners = absent,
+            settle_ms = self.settings.settle.as_millis(),
+            "owners without a heartbeat; looking again after the settle time"
+        );
+        loop {
+            if let Some(broken) = base.broken_by(&last) {
+                return Ok(Some(broken));
+            }
+            let left = until.since(last.at);
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.clock().sleep(left.min(TICK)).await;
+            match self.next_vitals(epoch, &last).await? {
+                Ok(vitals) => last = vitals,
+                Err(broken) => return Ok(Some(broken)),
+            }
+        }
+    }
+
+    /// Checks the store's health until it answers, but not for longer than it may be silent.
+    async fn next_vitals(&self, epoch: &str, last: &Vitals) -> Result<Result<Vitals, Break>> {
+        loop {
+            let checked = self.steps.check(epoch).await;
+            let silent = self.clock().mono().since(last.arrived).saturating_sub(TICK);
+            match checked {
+                Ok(_) if silent > MAX_GAP => return Ok(Err(Break::Silent { silent })),
+                Ok((vitals, _)) => return Ok(Ok(vitals)),
+                Err(error) if !error.is_unavailable() => return Err(error),
+                Err(error) if silent > MAX_GAP => {
+                    return Ok(Err(Break::Unreachable { reason: error.chain() }));
+                }
+                Err(_) => self.clock().sleep(BACKOFF / 10).await,
+            }
+        }
+    }
+
+    /// Looks at the absent ones again; answers those that still are.
+    pub(super) async fn second_look(&self, epoch: &str, absent: Dead) -> Result<Result<Dead, Break>> {
+        if self.settings.settle.is_zero() {
+            return Ok(Ok(absent));
+        }
+        let mut dead = BTreeMap::new();
+        let owners: Vec<Vec<u8>> = absent.keys().cloned().collect();
+        for some in owners.chunks(PAGE) {
+            let (kept, pulses) = self.steps.look(Some(epoch), some).await?;
+            if !kept {
+                return Ok(Err(Break::DataLost));
+            }
+            for (owner, pulse) in some.iter().zip(pulses) {
+                if pulse == Pulse::Absent {
+                    dead.insert(owner.clone(), absent.get(owner).copied().unwrap_or(0));
+                }
+            }
+        }
+        Ok(Ok(dead))
+    }
+}
