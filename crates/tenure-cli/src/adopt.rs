@@ -112,6 +112,8 @@ struct BrakeArgs {
     hold: Duration,
 }
 
+/// The longest that the brake may hold.
+const LONGEST_HOLD: Duration = Duration::from_secs(3600);
 /// The shortest time between two passes.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -149,6 +151,9 @@ impl Registry {
                 "--brake-share {share} is not a share; write a number above 0 and up to 1"
             ))
             .into());
+        }
+        if hold > LONGEST_HOLD {
+            return Err(Usage::new("--brake-hold is above 1h; ghosts would stay for longer than anyone looks").into());
         }
         settings.settle = self.settle;
         settings.brake = BrakeSettings { share, floor, hold };
@@ -192,7 +197,8 @@ impl Registry {
 fn tell(notice: &Notice<'_>) {
     match notice {
         Notice::Settling { absent, wait } => say(format_args!(
-            "{absent} owners have no heartbeat; looking again in {}",
+            "{} without a heartbeat; looking again in {}",
+            show::owners_of(*absent),
             brief(*wait)
         )),
         Notice::Quarantined(broken) => say(format_args!("nothing is removed for now: {broken}")),

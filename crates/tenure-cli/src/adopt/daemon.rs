@@ -1,7 +1,7 @@
 //! `tenure adopt registry --interval`: a pass every so often, until a signal.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -54,11 +54,11 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
         resting: Arc::default(),
         hash: args.hash.clone(),
         json: args.format.json,
-        janitor: None,
+        janitor: Shared::default(),
         connection,
         settings,
     };
-    let stop = body.stop.clone();
+    let (stop, janitor) = (body.stop.clone(), Arc::clone(&body.janitor));
     let place = body.connection.place().to_owned();
     tracing::info!(
         registry = args.hash,
@@ -77,6 +77,15 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
     };
     stop.cancel();
     loops.shut_down(LAST_PAGE * 2).await;
+    if let Some(janitor) = taken(&janitor) {
+        let unsure = janitor.close().await;
+        if unsure > 0 {
+            tracing::warn!(
+                entries = unsure,
+                "a reply was lost: so many entries may have been removed without being counted"
+            );
+        }
+    }
     tracing::info!("stopped");
     Ok(code)
 }
@@ -125,8 +134,11 @@ struct Body {
     resting: Arc<AtomicBool>,
     hash: String,
     json: bool,
-    janitor: Option<Janitor>,
+    janitor: Shared,
 }
+
+/// The janitor while no pass runs: its own turn takes it, and whoever stops the daemon.
+type Shared = Arc<Mutex<Option<Janitor>>>;
 
 impl Body {
     fn fresh(&self) -> Self {
@@ -138,7 +150,7 @@ impl Body {
             resting: Arc::clone(&self.resting),
             hash: self.hash.clone(),
             json: self.json,
-            janitor: None,
+            janitor: Arc::clone(&self.janitor),
         }
     }
 
@@ -178,19 +190,20 @@ impl Body {
 #[async_trait]
 impl LoopBody for Body {
     async fn turn(&mut self) -> Result<Turn> {
-        let mut janitor = match self.janitor.take() {
-            Some(janitor) => janitor,
-            None => self.make(),
-        };
+        let mut janitor = taken(&self.janitor).unwrap_or_else(|| self.make());
         let stopped = stopped(&self.stop, &self.resting, self.connection.clock());
         let report = tokio::select! {
             biased;
-            report = janitor.pass(false) => report,
-            () = stopped => return Ok(Turn::idle()),
+            report = janitor.pass(false) => Some(report),
+            () = stopped => None,
         };
-        self.janitor = Some(janitor);
-        report.map(|report| self.done(&report))
+        *self.janitor.lock().unwrap_or_else(PoisonError::into_inner) = Some(janitor);
+        report.map_or_else(|| Ok(Turn::idle()), |report| report.map(|report| self.done(&report)))
     }
+}
+
+fn taken(janitor: &Shared) -> Option<Janitor> {
+    janitor.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// Ends once the pass may be left: when it is asked to stop, and is not just removing a page.

@@ -42,10 +42,11 @@ pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<u8> 
         say(format_args!("and {} more", entries - listed));
     }
     say(format_args!(
-        "{entries} entries of {} owners without a heartbeat now, of {} entries and {} owners",
-        preview.dead.len(),
-        preview.scanned,
-        preview.owners
+        "{} of {} without a heartbeat now; {} of {} in the hash",
+        entries_of(entries),
+        owners_of(preview.dead.len() as u64),
+        entries_of(preview.scanned),
+        owners_of(preview.owners)
     ));
     warn(preview.skipped, preview.endless);
     if preview.owners > 0 && preview.dead.len() as u64 == preview.owners {
@@ -68,10 +69,10 @@ pub(super) fn pass(args: &Registry, report: &PassReport) -> anyhow::Result<()> {
         .map(|(owner, entries)| [text(owner), entries.to_string()]);
     table(["owner", "evicted"], rows.collect())?;
     say(format_args!(
-        "{} entries of {} dead owners evicted; {} owners in the hash",
-        report.evicted_total(),
-        report.dead.len(),
-        report.owners
+        "{} evicted; {} in the hash, {} of them dead",
+        entries_of(report.evicted_total()),
+        owners_of(report.owners),
+        report.dead.len()
     ));
     warn(report.skipped, report.endless);
     if let Some(brake) = &report.braked {
@@ -131,20 +132,33 @@ fn brake(brake: Option<&Brake>) -> Option<Value> {
 
 fn braked(brake: &Brake) {
     say(format_args!(
-        "the brake holds the entries of {} owners back, since so many seem dead at once ({} are alive), until {} at the latest; --force lifts it",
-        brake.lapsed, brake.present, brake.until
+        "the brake holds back what {} own, since so many seem dead at once ({} alive), until {} at the latest; --force lifts it",
+        owners_of(brake.lapsed),
+        brake.present,
+        brake.until
     ));
 }
 
 fn warn(skipped: u64, endless: u64) {
     if skipped > 0 {
         say(format_args!(
-            "{skipped} entries name no owner in their value and are kept"
+            "{} without the id of an owner in the value, kept",
+            entries_of(skipped)
         ));
     }
     if endless > 0 {
         say(format_args!(
-            "{endless} owners have a heartbeat key without a ttl: they never count as dead"
+            "{} whose heartbeat key has no ttl: they never count as dead",
+            owners_of(endless)
         ));
     }
+}
+
+/// `1 owner`, `2 owners`.
+pub(super) fn owners_of(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "owner" } else { "owners" })
+}
+
+fn entries_of(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "entry" } else { "entries" })
 }
