@@ -1,8 +1,10 @@
 //! The embedded store: all of Tenure in one SQLite file, owned by one process.
 //!
-//! One thread writes, with group commit and a full sync ([`mod@self`] never answers before its commit); reads run on
-//! connections of their own and wait for nobody; beats touch memory alone. After a restart everything acknowledged is
-//! there again and everyone who was alive gets one full ttl.
+//! Think of a clerk with a ledger and a blackboard. Whatever must never be forgotten goes into the ledger, many entries
+//! at one stroke, and nobody is told "done" before the ink is dry: one thread writes, with group commit and a full sync.
+//! Who was heard from last is on the blackboard alone: beats touch memory and cost no SQL. After a fire the blackboard is
+//! gone, and so everyone gets one full ttl to be heard from again. Reads run on connections of their own and wait for
+//! nobody.
 //!
 //! | file | what it holds |
 //! |---|---|

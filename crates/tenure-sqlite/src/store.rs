@@ -274,15 +274,17 @@ fn not_ours(path: &Path, refused: Refused) -> Error {
     let shown = path.display();
     match refused {
         Refused::Owned(owner) => {
-            let program = owner
-                .command
-                .as_deref()
-                .map_or_else(String::new, |command| format!(" ({command})"));
+            let program = owner.command.as_deref();
+            let program = program.map_or_else(String::new, |command| format!(" ({command})"));
+            let who = match owner.pid {
+                0 => "another process".to_owned(),
+                pid => format!("process {pid}{program}"),
+            };
             let advice = match &owner.listen {
                 Some(listen) => format!("it serves the store at {listen}; use that address instead of the file"),
                 None => "it does not serve it to others; stop it first, or run `tenure serve` on the file".to_owned(),
             };
-            let message = format!("{shown} is in use by process {}{program}: {advice}", owner.pid);
+            let message = format!("{shown} is in use by {who}: {advice}");
             Error::new(ErrorKind::Misconfigured, message)
         }
         Refused::Failed(error) => {

@@ -224,13 +224,16 @@ impl Writer {
     }
 
     /// Writes the high-water mark down in a commit that does not wait for the disk: losing it costs little.
-    fn keep(&self) {
+    fn keep(&mut self) {
         let Some(sql) = &self.sql else { return };
         let relaxed = sql.pragma_update(None, "synchronous", "normal").map_err(Cause::from);
         let kept = relaxed.and_then(|()| raise_high_water(sql, self.shared.clock.now()));
-        let restored = sql.pragma_update(None, "synchronous", "full").map_err(Cause::from);
-        if let Err(cause) = kept.and(restored) {
+        if let Err(cause) = kept {
             tracing::warn!(error = %cause, "the clock's high-water mark was not written");
+        }
+        if sql.pragma_update(None, "synchronous", "full").is_err() {
+            // Commits on this connection might not be durable; the next one opens another.
+            self.sql = None;
         }
     }
 

@@ -6,13 +6,13 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use common::{START, beat, claim, devices, events, group, join, joining, key, manual, member, open, owner, s, system};
+use common::{START, beat, claim, events, group, join, joining, manual, member, open, owner, s, system};
 use tenure_core::event::EventKind;
 use tenure_core::membership::{Beat, BeatReply, EndBy, EndReason, MembershipStore};
 use tenure_core::settling::GapCause;
 use tenure_core::store::{Call, PageRequest, Store, StoreOptions};
 use tenure_core::sweep::{SweepRequest, SweepSteps, run_pass};
-use tenure_core::{ErrorKind, StoreTime, TenureId};
+use tenure_core::{ErrorKind, TenureId};
 use tenure_sqlite::SqliteStore;
 
 #[tokio::test]
@@ -277,6 +277,10 @@ async fn a_kill_in_the_middle_of_commits_loses_nothing_acknowledged() {
         while seen < 300 * round {
             seen += usize::from(take(lines.next().unwrap().unwrap()));
         }
+        let owner = tenure_sqlite::owner(&path).unwrap();
+        assert_eq!(owner.pid, child.id());
+        let refused = SqliteStore::open(&path, StoreOptions::default(), system()).unwrap_err();
+        assert!(refused.message().contains(&child.id().to_string()), "{refused}");
         child.kill().unwrap();
         // What it had still said before it died counts as well.
         lines.map_while(Result::ok).for_each(|line| {
@@ -305,5 +309,4 @@ async fn a_kill_in_the_middle_of_commits_loses_nothing_acknowledged() {
         .unwrap();
     assert_eq!(ok, "ok");
     store.close().await;
-    let _ = (devices(), key("k"), StoreTime::ZERO);
 }

@@ -183,7 +183,7 @@ async fn a_group_whose_first_step_failed_does_not_exist() {
     failed.await.unwrap_err();
     assert!(world.store.groups().await.unwrap().is_empty());
     world.join("a").await.unwrap();
-    assert_eq!(world.store.groups().await.unwrap(), [world.group.clone()]);
+    assert_eq!(world.store.groups().await.unwrap(), std::slice::from_ref(&world.group));
     world.store.close().await;
 }
 
@@ -241,6 +241,11 @@ async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 async fn a_beat_after_the_step_was_opened_saves_the_tenure() {
     let world = World::new();
     let a = world.join("a").await.unwrap();
+    // Long enough that the deadline alone keeps the tenure, and not the ttl after the last gap.
+    for _ in 0..14 {
+        world.clock.advance(s(1));
+        world.beat(&a).await.unwrap();
+    }
     for _ in 0..9 {
         world.clock.advance(s(1));
         world.store.tick(&world.group).await.unwrap();
@@ -290,9 +295,57 @@ async fn what_was_given_up_before_it_ran_never_happens() {
     drop(leaving);
     go.send(()).unwrap();
     blocking.await.unwrap().unwrap();
+    // What is answered after it was queued after it.
+    world.join("b").await.unwrap();
     assert!(matches!(world.beat(&a).await.unwrap(), BeatReply::Renewed { .. }));
-    assert_eq!(world.store.tick(&world.group).await.unwrap().members, 1);
+    assert_eq!(world.store.tick(&world.group).await.unwrap().members, 2);
     world.store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_fails_whole_is_taken_back_whole() {
+    let world = World::new();
+    let a = world.join("a").await.unwrap();
+    let last = world.last_event().await;
+    let (go, may_go) = std::sync::mpsc::channel::<()>();
+    let (inside, is_inside) = tokio::sync::oneshot::channel();
+    let (store, group) = (Arc::clone(&world.store), world.group.clone());
+    let blocking = tokio::spawn(async move {
+        let work = move |_: &mut crate::step::Step<'_>| {
+            let _ = inside.send(());
+            let _ = may_go.recv();
+            Ok(Ok(()))
+        };
+        store.step(&group, Call::default(), work).await
+    });
+    is_inside.await.unwrap();
+    // All of these meet in the next transaction, and the last one destroys it, as a full disk does.
+    let (store, group) = (&world.store, &world.group);
+    let mut joining = Box::pin(world.join("b"));
+    let mut leaving = store.end(group, &a, EndBy::Leave, Call::default());
+    let mut destroying = Box::pin(store.step::<()>(group, Call::default(), |step| {
+        step.sql.execute_batch("ROLLBACK")?;
+        Err(Cause::Strange("on purpose".to_owned()))
+    }));
+    assert!(futures_poll(&mut joining).await.is_none());
+    assert!(futures_poll(&mut leaving).await.is_none());
+    assert!(futures_poll(&mut destroying).await.is_none());
+    go.send(()).unwrap();
+    blocking.await.unwrap().unwrap();
+    let (joined, left, destroyed) = tokio::join!(joining, leaving, destroying);
+    assert_eq!(joined.unwrap_err().outcome(), Outcome::Unchanged);
+    assert_eq!(left.unwrap_err().outcome(), Outcome::Unchanged);
+    destroyed.unwrap_err();
+    let status = store.tick(group).await.unwrap();
+    assert_eq!((status.members, status.last_event), (1, last));
+    let b = MemberId::new("b").unwrap();
+    assert_eq!(store.member(group, &b).await.unwrap(), None);
+    // Nothing is pending any more: memory alone serves this beat, while the writer is stopped.
+    assert!(store.live(group).unwrap().unwrap().lock().pending.is_empty());
+    assert!(matches!(world.beat(&a).await.unwrap(), BeatReply::Renewed { .. }));
+    assert_eq!(world.join("b").await.unwrap().member(), &b);
+    assert_eq!(world.last_event().await.0, last.0 + 1);
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
