@@ -228,6 +228,27 @@ impl Server {
         });
     }
 
+    /// Waits until this replica has everything that its primary had when this was called. A replica that was just made
+    /// may not hear of new writes for another second.
+    ///
+    /// # Panics
+    /// When it hasn't after ten seconds.
+    #[track_caller]
+    pub fn catch_up_with(&self, primary: &Server) {
+        let wanted = must(primary.replicated_to().context("ask the primary how far it is"));
+        wait::until("the replica has caught up", START, || {
+            self.replicated_to().is_ok_and(|reached| reached >= wanted)
+        });
+    }
+
+    /// How far the stream of writes has come here: on a primary what it sent, on a replica what it has.
+    fn replicated_to(&self) -> Result<u64> {
+        let info = self.cli(&["INFO", "replication"])?.text();
+        let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
+        let offset = field("slave_repl_offset:").or_else(|| field("master_repl_offset:"));
+        offset.context("no offset")?.parse().context("an offset")
+    }
+
     /// Makes a replica a primary.
     ///
     /// # Panics

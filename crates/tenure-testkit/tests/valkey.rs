@@ -99,6 +99,9 @@ fn a_replica_follows_and_can_be_promoted() {
                 .text()
                 .starts_with("READONLY")
         );
+        set(&primary, "key", "newer");
+        replica.catch_up_with(&primary);
+        assert_eq!(get(&replica, "key").text(), "newer");
         primary.kill();
         replica.promote();
         set(&replica, "key", "mine");
