@@ -132,9 +132,9 @@ fn offset(ours: StoreTime, theirs: StoreTime) -> Finding {
     if off > NOTABLE_OFFSET {
         let detail =
             format!("{detail}; nothing is decided by ours, but times in logs will not fit together: check NTP on both");
-        return Finding::new("clock", Severity::Warning, detail);
+        return Finding::new("offset", Severity::Warning, detail);
     }
-    Finding::new("clock", Severity::Ok, detail)
+    Finding::new("offset", Severity::Ok, detail)
 }
 
 fn word(severity: Severity) -> &'static str {

@@ -10,7 +10,7 @@ use tenure_core::store::MAX_PAGE;
 use tenure_core::{Result, Store};
 
 use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
-use crate::exit::DONE;
+use crate::exit::{DONE, say};
 use crate::output::{json, line};
 
 /// The most registries of one key that are told about.
@@ -65,8 +65,15 @@ impl Why {
         if store.member(&self.group.name, member).await?.is_some() {
             return Ok(vec![subject]);
         }
-        let registries = self.registries_of(store, member).await?;
+        let Some(registries) = self.registries_of(store, member).await? else {
+            return Ok(vec![subject]);
+        };
         if registries.is_empty() {
+            if !self.format.json {
+                say(format_args!(
+                    "if {member} is a key, name its registry: REGISTRY/{member}"
+                ));
+            }
             return Ok(vec![subject]);
         }
         let key = Key::new(&self.id)?;
@@ -76,8 +83,8 @@ impl Why {
             .collect())
     }
 
-    /// The registries out of which a key of this name was evicted; none when the name was a member's.
-    async fn registries_of(&self, store: &dyn Store, name: &MemberId) -> Result<BTreeSet<RegistryName>> {
+    /// The registries out of which a key of this name was evicted; `None` when the name is that of a member of the past.
+    async fn registries_of(&self, store: &dyn Store, name: &MemberId) -> Result<Option<BTreeSet<RegistryName>>> {
         let mut found = BTreeSet::new();
         let mut query = EventQuery {
             after: None,
@@ -87,7 +94,7 @@ impl Why {
         loop {
             let page = store.events(&self.group.name, &query).await?;
             if page.events.iter().any(|event| event.member() == Some(name)) {
-                return Ok(BTreeSet::new());
+                return Ok(None);
             }
             let keys = page
                 .events
@@ -99,7 +106,7 @@ impl Why {
                     .filter_map(|(registry, _)| RegistryName::new(registry).ok()),
             );
             if Some(page.last) == query.after || found.len() >= MAX_REGISTRIES {
-                return Ok(found);
+                return Ok(Some(found));
             }
             query.after = Some(page.last);
         }

@@ -2,6 +2,8 @@ use std::io::Write;
 
 use super::*;
 
+type Pairs<'a> = &'a [(&'static str, &'a str)];
+
 fn load(flags: &[(&'static str, &str)], variables: &[(&str, &str)], file: &str) -> Result<Settings, String> {
     let mut config = tempfile::NamedTempFile::new().unwrap();
     config.write_all(file.as_bytes()).unwrap();
@@ -72,7 +74,7 @@ fn numbers_and_booleans_of_the_file_need_no_quotes_and_tables_may_be_tables() {
 
 #[test]
 fn what_is_wrong_is_refused_by_the_name_under_which_it_was_given() {
-    let table: &[(&[(&'static str, &str)], &[(&str, &str)], &str, &str)] = &[
+    let table: &[(Pairs, Pairs, &str, &str)] = &[
         (
             &[("max_ttl", "10")],
             &[],

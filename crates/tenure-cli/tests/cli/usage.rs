@@ -4,6 +4,9 @@ use std::fs;
 
 use crate::support::{Ran, run, tenure};
 
+type Args<'a> = &'a [&'a str];
+type Variables<'a> = &'a [(&'a str, &'a str)];
+
 #[track_caller]
 fn refused(args: &[&str], variables: &[(&str, &str)]) -> Ran {
     let mut command = tenure();
@@ -17,7 +20,7 @@ fn refused(args: &[&str], variables: &[(&str, &str)]) -> Ran {
 #[test]
 fn wrong_settings_are_refused_before_anything_is_started() {
     let duration = "write a number with its unit, like 500ms, 10s, 5m or 1m30s";
-    let table: &[(&[&str], &[(&str, &str)], &str)] = &[
+    let table: &[(Args, Variables, &str)] = &[
         (
             &["--max-ttl", "10"],
             &[],
