@@ -126,6 +126,13 @@ impl App {
     }
 }
 
+impl App {
+    /// Whether the store was heard of lately, or cannot have been yet. The watch loop sees to it every second.
+    pub(crate) fn heard_of_store(&self) -> bool {
+        self.store_time().is_some() || self.clock.mono().since(self.began) <= STORE_CLOCK_FRESH
+    }
+}
+
 /// A bound on how many of something happen at once, without a queue.
 pub(crate) struct Gate {
     inside: AtomicUsize,

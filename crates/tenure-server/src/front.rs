@@ -93,7 +93,7 @@ where
                     Ok(Ok(response)) => response.into_response(),
                     Err(panic) => panicked(&meters, &*panic),
                 },
-                None => too_many(),
+                None => overloaded().into_response(),
             };
             if class == Class::Usual
                 && let Some(at) = app.store_time()
@@ -107,15 +107,16 @@ where
     }
 }
 
+/// The refusal of a request that came on top of too many.
 #[cold]
-fn too_many() -> Response {
+pub(crate) fn overloaded() -> Failure {
     let problem = Problem::new(
         Code::Overloaded,
         "too many requests are being answered; nothing was done",
     )
     .with_outcome(Outcome::Unchanged)
     .with_retry_after(Duration::from_millis(100));
-    Failure::from(problem).into_response()
+    problem.into()
 }
 
 #[cold]

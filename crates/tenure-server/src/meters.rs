@@ -41,18 +41,17 @@ pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         match metrics::set_global_recorder(recorder) {
-            Ok(()) => Some(handle),
+            Ok(()) => {
+                describe();
+                Some(handle)
+            }
             Err(_) => {
                 tracing::warn!("another metrics recorder is installed; /metrics stays empty");
                 None
             }
         }
     };
-    let handle = RECORDER.get_or_init(install).as_ref();
-    if handle.is_some() {
-        describe();
-    }
-    handle
+    RECORDER.get_or_init(install).as_ref()
 }
 
 fn describe() {

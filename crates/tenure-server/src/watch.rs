@@ -26,6 +26,8 @@ pub(crate) const PROBE_GROUP: &str = "tenure.readyz";
 #[derive(Default)]
 pub(crate) struct Watch {
     seen: Mutex<Seen>,
+    /// Held by whoever looks: a store that is slow must not be asked by everyone at once.
+    looking: tokio::sync::Mutex<()>,
     turns: Mutex<BTreeMap<String, (u64, Mono)>>,
 }
 
@@ -66,8 +68,12 @@ impl Watch {
 }
 
 impl App {
-    /// Looks at the groups again, unless that was done within `max_age`. What cannot be read keeps its last state.
+    /// Looks at the groups again, unless that was done within `max_age` or somebody does it now. What cannot be read
+    /// keeps its last state. Answers how many could not.
     pub(crate) async fn look(&self, max_age: Duration) -> Result<u64> {
+        let Ok(_only_one) = self.watch.looking.try_lock() else {
+            return Ok(0);
+        };
         let now = self.clock.mono();
         if self.watch.seen().listed_at.is_some_and(|at| now.since(at) < max_age) {
             return Ok(0);

@@ -7,13 +7,16 @@ use axum::extract::State;
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, StatusCode};
 use tenure::wire::{Code, EventsPage, EventsQuery, Problem};
+use tenure_core::clock::within;
 use tenure_core::error::{Error, Outcome};
+use tenure_core::event::{EventPage, EventQuery};
 use tenure_core::id::Group;
 
 use super::openapi::Reads;
 use super::stream;
 use crate::app::{App, Inside};
 use crate::extract::{Names, Query};
+use crate::front::overloaded;
 use crate::reply::{Answer, Failure, json};
 
 /// Read events, or follow them
@@ -49,17 +52,30 @@ pub(crate) async fn read(
         return stream::open(app, group, wanted, place).await;
     }
     let wanted = query.request()?;
-    let mut page = app.read(app.store.events(&group, &wanted)).await?;
+    let page = page(&app, &group, &wanted).await?;
     let wait = Duration::from_millis(query.wait_ms.unwrap_or(0));
-    if page.events.is_empty() && !page.missed && !wait.is_zero() {
+    if !page.events.is_empty() || page.missed || wait.is_zero() {
+        return json(StatusCode::OK, &EventsPage::from(page));
+    }
+    {
         let _place = place(&app)?;
+        let news = app.store.wait_for_events(&group, page.last, wait);
         tokio::select! {
             () = app.draining.cancelled() => {}
-            news = app.store.wait_for_events(&group, page.last, wait) => news?,
+            // A store that does not come back from waiting is found out by the read that follows.
+            news = within(&*app.clock, wait + app.settings.request_timeout, news) => news.unwrap_or(Ok(()))?,
         }
-        page = app.read(app.store.events(&group, &wanted)).await?;
     }
-    json(StatusCode::OK, &EventsPage::from(page))
+    json(
+        StatusCode::OK,
+        &EventsPage::from(self::page(&app, &group, &wanted).await?),
+    )
+}
+
+/// Reads a page as one of the requests that are counted; waiting is not.
+async fn page(app: &Arc<App>, group: &Group, wanted: &EventQuery) -> Result<EventPage, Failure> {
+    let _place = Inside::enter(app, |app| &app.requests).ok_or_else(overloaded)?;
+    Ok(app.read(app.store.events(group, wanted)).await?)
 }
 
 fn asks_for_a_stream(headers: &HeaderMap) -> bool {

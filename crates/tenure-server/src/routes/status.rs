@@ -12,8 +12,9 @@ use tenure_core::store::{Finding, Health, Severity};
 use tenure_core::time::StoreTime;
 
 use super::openapi::Reads;
-use crate::app::App;
+use crate::app::{App, Inside};
 use crate::extract::NoQuery;
+use crate::front::overloaded;
 use crate::reply::{Answer, json};
 
 /// A status younger than this is not looked up again.
@@ -29,18 +30,15 @@ const EXAMINATION: Duration = Duration::from_secs(10);
     responses((status = 200, description = "Loops, store, groups", body = ServerStatus))
 )]
 pub(crate) async fn status(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
-    // Whether that works shows in the ages; how it failed, in the store's health.
-    let looked = within(&*app.clock, app.settings.request_timeout, app.look(FRESH)).await;
+    // How far the look got shows in the ages.
+    let look = within(&*app.clock, app.settings.request_timeout, app.look(FRESH));
+    let (asked, _) = tokio::join!(app.read(app.store.now()), look);
     let now = app.clock.mono();
     let (groups, groups_total, listed) = app.watch.groups(now);
     let mut store = store_state(&app);
-    if store.up
-        && let Some(Err(error)) = &looked
-    {
-        (store.up, store.reason) = (!error.is_unavailable(), Some(error.to_string()));
-    }
-    if looked.is_none() {
-        (store.up, store.reason) = (false, Some("it does not answer in time".to_owned()));
+    match asked {
+        Ok(at) => app.learn(at),
+        Err(error) => (store.up, store.reason) = (false, Some(error.chain())),
     }
     let status = ServerStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -56,10 +54,11 @@ pub(crate) async fn status(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
     json(StatusCode::OK, &status)
 }
 
-/// The store as its own health tells, without asking it.
+/// The store as far as is known without asking it: it says so itself, and it was heard of lately.
 pub(crate) fn store_state(app: &App) -> StoreState {
     let (up, reason) = match app.store.health() {
-        Health::Up => (true, None),
+        Health::Up if app.heard_of_store() => (true, None),
+        Health::Up => (false, Some("it was not heard of for a while".to_owned())),
         Health::Down { reason } => (false, Some(reason)),
     };
     StoreState {
@@ -100,6 +99,7 @@ pub(crate) async fn now(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
     responses((status = 200, description = "The findings", body = Findings))
 )]
 pub(crate) async fn doctor(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
+    let _place = Inside::enter(&app, |app| &app.requests).ok_or_else(overloaded)?;
     let findings = within(&*app.clock, EXAMINATION, app.store.examine())
         .await
         .unwrap_or_else(|| {
