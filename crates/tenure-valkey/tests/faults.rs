@@ -1,7 +1,8 @@
 //! The store under faults: servers that die, freeze, fill up, refuse or lie, and networks that swallow, hold and lose.
 #![allow(
     clippy::disallowed_methods,
-    reason = "what happens to a real server is measured in real time"
+    clippy::unwrap_used,
+    reason = "what happens to a real server is measured in real time, and an unmet expectation fails the test"
 )]
 
 #[path = "faults/data.rs"]

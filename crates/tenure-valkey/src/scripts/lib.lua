@@ -57,12 +57,12 @@ local stored = redis.call('HMGET', META, unpack(FIELDS))
 local group, before = {}, {}
 for i, name in ipairs(FIELDS) do
   local value = stored[i]
-  before[name] = value
   if name == 'unsettled_cause' then
     group[name] = value or ''
   else
     group[name] = tonumber(value or 0)
   end
+  before[name] = value and group[name]
 end
 
 -- How many members there are, with those planned to come and go.
@@ -309,12 +309,9 @@ local function commit()
   local changed = {}
   for _, name in ipairs(FIELDS) do
     local value = group[name]
-    if name ~= 'unsettled_cause' then
-      value = text(value)
-    end
     if value ~= before[name] then
       changed[#changed + 1] = name
-      changed[#changed + 1] = value
+      changed[#changed + 1] = type(value) == 'number' and text(value) or value
     end
   end
   if #changed > 0 then

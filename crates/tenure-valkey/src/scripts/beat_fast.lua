@@ -1,0 +1,54 @@
+-- The common case of a batch of beats, tried before everything else: the store served all the time, everybody is the
+-- member's current tenure and alive, nobody changes a ttl, and no lapse is old enough to be dropped. Then nothing but
+-- deadlines changes. Whatever does not fit is left, untouched, to the whole step that follows.
+-- It answers the one ttl that all were renewed for, or one for each.
+do
+  local count, names_from = tonumber(ARGV[8]), 12
+  local now = clock()
+  local stored = redis.call('HMGET', KEYS[1], 'tick', 'resumed', 'min_ttl', 'max_ttl', 'brake_until')
+  local tick, min_ttl = tonumber(stored[1] or now + 1), tonumber(stored[3] or 0)
+  local gap = min_ttl > 0 and math.min(2000000, min_ttl * 5 / 12) or 2000000
+  local common = count > 0 and ARGV[9] == '0' and ARGV[11] == '' and now >= tick and now - tick <= gap
+  if common and stored[5] == '0' then
+    local oldest = redis.call('ZRANGE', KEYS[10], 0, 0, 'WITHSCORES')[2]
+    common = not oldest or oldest + stored[4] >= now
+  end
+  if common then
+    local struct_unpack, struct_pack = struct.unpack, struct.pack
+    local resumed = tonumber(stored[2])
+    local terms = { struct_unpack('<' .. string.rep('d', count), ARGV[10]) }
+    local rows = redis.call('HMGET', KEYS[3], unpack(ARGV, names_from, names_from + count - 1))
+    local renewed, one_ttl, ttls = {}, nil, nil
+    for i = 1, count do
+      local row = rows[i]
+      if not row then
+        common = false
+        break
+      end
+      local term, deadline, ttl, revision = struct_unpack('<dddd', row)
+      -- The end of a tenure, as in `end_of`.
+      if term ~= terms[i] or now >= resumed + ttl and (deadline > now + ttl or now >= deadline) then
+        common = false
+        break
+      end
+      renewed[2 * i - 1] = ARGV[names_from - 1 + i]
+      renewed[2 * i] = struct_pack('<dddd', term, now + ttl, ttl, revision)
+      if ttls then
+        ttls[i] = ttl
+      elseif i == 1 then
+        one_ttl = ttl
+      elseif ttl ~= one_ttl then
+        ttls = {}
+        for j = 1, i - 1 do
+          ttls[j] = one_ttl
+        end
+        ttls[i] = ttl
+      end
+    end
+    if common then
+      redis.call('HSET', KEYS[1], 'tick', string.format('%.0f', now))
+      redis.call('HSET', KEYS[3], unpack(renewed))
+      return { ARGV[1], now, 'ok', ttls or one_ttl }
+    end
+  end
+end
