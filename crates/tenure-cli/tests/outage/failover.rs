@@ -1,0 +1,117 @@
+//! The primary dies and its replica takes over, behind an address that stays the same.
+
+use tenure_core::registry::ClaimMode;
+use tenure_testkit::Proxy;
+use tenure_testkit::valkey::{Flavour, Server};
+
+use crate::fleet::Fleet;
+use crate::on_each_server;
+use crate::support::Daemon;
+use crate::witness::{claims, events, metric, tenures};
+
+on_each_server!(
+    a_failover_to_a_replica_that_kept_up_is_not_noticed_in_the_registry,
+    a_failover_to_a_replica_that_lagged_is_repaired_by_the_members,
+);
+
+struct World {
+    primary: Server,
+    replica: Server,
+    proxy: Proxy,
+    url: String,
+    daemon: Daemon,
+}
+
+impl World {
+    fn start(flavour: Flavour) -> Option<Self> {
+        let (primary, replica) = (Server::start(flavour)?, Server::start(flavour)?);
+        replica.replica_of(&primary);
+        let proxy = Proxy::start(primary.addr());
+        let url = proxy.url("valkey");
+        let daemon = Daemon::start(&["--store", &url]);
+        Some(Self {
+            primary,
+            replica,
+            proxy,
+            url,
+            daemon,
+        })
+    }
+
+    /// Waits until the replica has everything that was written up to now.
+    fn catch_up(&self) {
+        self.replica.catch_up_with(&self.primary);
+    }
+
+    fn fail_over(&self) {
+        self.primary.kill();
+        self.replica.promote();
+        self.proxy.lead_to(self.replica.addr());
+    }
+}
+
+fn a_failover_to_a_replica_that_kept_up_is_not_noticed_in_the_registry(flavour: Flavour) {
+    let Some(world) = World::start(flavour) else { return };
+    let fleet = Fleet::gather(&world.url, &world.daemon);
+    let before = fleet.tenures();
+
+    world.catch_up();
+    world.fail_over();
+    fleet.recover_in_a_beat(&world.daemon, &format!("{flavour:?} failed over"));
+    assert_eq!(fleet.tenures(), before, "the tenures go on");
+    assert_eq!(fleet.rejoins(), vec![0; before.len()]);
+    nobody_died(&world.daemon);
+}
+
+fn a_failover_to_a_replica_that_lagged_is_repaired_by_the_members(flavour: Flavour) {
+    let Some(world) = World::start(flavour) else { return };
+    let mut fleet = Fleet::gather(&world.url, &world.daemon);
+    let before = fleet.tenures();
+
+    // From here on the replica hears nothing more: not of claims, and not of members that come.
+    world.catch_up();
+    world.replica.promote();
+    let tail: Vec<_> = (0..20).map(|n| format!("tail-{n}")).collect();
+    let claim_tail = |fleet: &Fleet| {
+        let claim = fleet.gateways[0].registry.claim_many(&tail, ClaimMode::Take);
+        fleet.run(claim).expect("the store answers")
+    };
+    claim_tail(&fleet);
+    fleet.add_gateway(&world.url, "late-direct");
+    fleet.add_gateway(&world.daemon.url(), "late-http");
+    world.fail_over();
+
+    fleet.recover_in_a_beat(
+        &world.daemon,
+        &format!("{flavour:?} failed over to a replica that lagged"),
+    );
+    // Those whose join was lost joined again; all others went on.
+    assert_eq!(fleet.tenures()[..before.len()], before);
+    let mut rejoins = vec![0; before.len()];
+    rejoins.extend([1, 1]);
+    assert_eq!(fleet.rejoins(), rejoins);
+    let causes: Vec<_> = events(&world.daemon, "group_unsettled")
+        .iter()
+        .map(|event| event["reason"].clone())
+        .collect();
+    assert!(causes.contains(&"tail_loss".into()), "{causes:?}");
+    // A claim in the lost tail, of a member whose join was kept, is nobody's until it is claimed again.
+    claim_tail(&fleet);
+    let tenure = fleet.gateways[0].tenure();
+    let claims = claims(&world.daemon);
+    for key in &tail {
+        let seen = claims.get(key).unwrap_or_else(|| panic!("{key} is nobody's"));
+        assert!(seen.alive && seen.tenure == tenure, "{key}: {seen:?}");
+    }
+    assert_eq!(claims.len(), fleet.keys() + tail.len());
+    nobody_died(&world.daemon);
+}
+
+fn nobody_died(daemon: &Daemon) {
+    assert_eq!(
+        tenures(&events(daemon, "lapsed,evicted,superseded,expelled,left")),
+        [""; 0]
+    );
+    assert_eq!(metric(daemon, "tenure_ended_total", &[]), 0.0);
+    assert_eq!(metric(daemon, "tenure_registry_evicted_total", &[]), 0.0);
+}
