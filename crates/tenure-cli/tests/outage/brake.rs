@@ -30,7 +30,7 @@ fn a_mass_death_is_braked_with_a_reason_and_released_within_the_bound() {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 beat(&daemon, living);
-                thread::sleep(Duration::from_millis(TTL_MS / 8));
+                thread::sleep(Duration::from_millis(TTL_MS / 8)); // tidy: waits on the next beat being due
             }
         });
         let _stop = Stop(&over);
