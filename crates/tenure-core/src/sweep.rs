@@ -24,6 +24,14 @@ pub const BURST: Duration = Duration::from_millis(250);
 /// How many members or holdings one atomic step touches at most.
 pub const BATCH: u32 = 200;
 
+/// How many holdings of one tenure a release looks at: all it may when nobody else waits, and never less than a quarter,
+/// so that a huge tenure blocks nobody and a few small ones do not make each other wait.
+#[must_use]
+pub fn turn_of(limit: u32, waiting: usize) -> u32 {
+    let waiting = u32::try_from(waiting).unwrap_or(u32::MAX).clamp(1, 4);
+    (limit / waiting).max(1)
+}
+
 /// A group that is inside a grace period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unsettled {

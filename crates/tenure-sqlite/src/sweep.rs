@@ -7,7 +7,9 @@ use rusqlite::{Connection, params};
 use tenure_core::event::EventKind;
 use tenure_core::membership::{EndReason, Holdings};
 use tenure_core::store::Call;
-use tenure_core::sweep::{Doomed, EndedBatch, Eviction, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps};
+use tenure_core::sweep::{
+    Doomed, EndedBatch, Eviction, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps, turn_of,
+};
 use tenure_core::{Group, MemberId, Result, StoreTime, TenureId};
 
 use crate::error::Cause;
@@ -77,12 +79,13 @@ impl Step<'_> {
         self.lift_brake(request.force)?;
         let braked = self.meta.brake_in_force(&self.options.brake, self.now);
         let mut budget = request.limit;
-        let turn = (budget / 4).max(1);
+        let candidates = self.releasable(braked.is_some(), request.limit)?;
+        let turn = turn_of(request.limit, candidates.len());
         let mut batch = ReleasedBatch {
             braked,
             ..ReleasedBatch::default()
         };
-        for candidate in self.releasable(braked.is_some(), request.limit)? {
+        for candidate in candidates {
             if budget == 0 {
                 break;
             }

@@ -142,8 +142,10 @@ pub async fn a_huge_tenure_blocks_nobody(make: Make<'_>) {
         .iter()
         .map(|e| (e.tenure.clone(), e.claims["devices"]))
         .collect();
-    assert_eq!(counts, BTreeMap::from([(huge, 10), (small, 5)]));
+    assert_eq!(counts, BTreeMap::from([(huge, 20), (small, 5)]));
     assert!(batch.more);
+    let batch = release(&world, "q", 40).await;
+    assert_eq!(batch.evicted[0].claims["devices"], 40, "alone, it gets all there is");
 }
 
 /// The dry run tells what the real one does.

@@ -8,7 +8,7 @@ use crate::event::EventKind;
 use crate::id::{MemberId, TenureId};
 use crate::membership::EndReason;
 use crate::store::Call;
-use crate::sweep::{Doomed, EndedBatch, Eviction, GroupStatus, ReleaseRequest, ReleasedBatch};
+use crate::sweep::{Doomed, EndedBatch, Eviction, GroupStatus, ReleaseRequest, ReleasedBatch, turn_of};
 use crate::time::StoreTime;
 
 impl GroupModel {
@@ -105,12 +105,13 @@ impl GroupModel {
         self.lift_brake(now, request.force);
         let braked = self.brake_in_force(now);
         let mut budget = request.limit as usize;
-        let turn = (budget / 4).max(1);
+        let candidates = self.releasable(now, braked.is_some());
+        let turn = turn_of(request.limit, candidates.len()) as usize;
         let mut batch = ReleasedBatch {
             braked,
             ..ReleasedBatch::default()
         };
-        for tenure in self.releasable(now, braked.is_some()) {
+        for tenure in candidates {
             if budget == 0 {
                 break;
             }

@@ -75,7 +75,9 @@ local function evict(tenure, holdings)
   return counts, removed
 end
 
-local turn, budget, evictions = math.max(1, math.floor(limit / 4)), limit, {}
+-- All it may for one that waits alone, and never less than a quarter: a huge tenure blocks nobody.
+local waiting = math.min(math.max(#visits, 1), 4)
+local turn, budget, evictions = math.max(1, math.floor(limit / waiting)), limit, {}
 for _, visit in ipairs(visits) do
   if budget == 0 then
     break
