@@ -12,6 +12,10 @@ use tokio::task::JoinSet;
 
 /// How many joins are under way at once while a group is filled.
 const JOINERS: usize = 128;
+/// A hiccup of the machine is to show in the figures and not to end the run.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The ttl of members that are not to lapse while they are watched.
+pub const HOUR: Duration = Duration::from_secs(3600);
 /// Beats in one call in the background.
 const BATCH: usize = 200;
 
@@ -23,6 +27,21 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
     open_store(url, &OpenOptions::default())
         .await
         .with_context(|| format!("open {url}"))
+}
+
+/// Opens a store that allows a ttl of an hour, so that members of a large group need no beats while it is filled.
+///
+/// # Errors
+/// When it is out of reach.
+pub async fn open_patient(url: &str) -> Result<Arc<dyn Store>> {
+    let mut options = OpenOptions::default();
+    options.store.max_ttl = HOUR;
+    open_with(url, options).await
+}
+
+async fn open_with(url: &str, mut options: OpenOptions) -> Result<Arc<dyn Store>> {
+    options.request_timeout = Some(PATIENCE);
+    open_store(url, &options).await.with_context(|| format!("open {url}"))
 }
 
 /// A group's name.

@@ -83,7 +83,7 @@ benchmarks! {
 impl Benchmark {
     /// Runs it. A failure, a panic or too long a time is an outcome like others.
     pub async fn run(self, size: Size) -> Done {
-        let bound = Duration::from_secs(size.pick(180, 60));
+        let bound = Duration::from_secs(size.pick(300, 60));
         let start = Instant::now();
         // On a task of its own, so that a server that panics its handle fails this benchmark alone.
         let mut task = tokio::spawn((self.run)(size));

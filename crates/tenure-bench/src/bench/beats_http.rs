@@ -136,7 +136,7 @@ impl Side {
         let addr = agent.addr();
         let register = (0..members).map(|number| {
             let name = subject::member(number);
-            let check = format!(r#"{{"Name":"{name}","CheckID":"{name}","TTL":"{TTL_SECONDS}s"}}"#);
+            let check = format!(r#"{{"Name":"{name}","ID":"{name}","TTL":"{TTL_SECONDS}s"}}"#);
             request(addr, "PUT", "/v1/agent/check/register", &check)
         });
         all(load(addr, register, |_| true))

@@ -4,7 +4,7 @@
 //! commands in a pipeline, the library batches of beats on its one connection, several under way at once.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use tenure::batch::{BatchSettings, BeatBatcher};
@@ -21,7 +21,6 @@ use crate::stats::{Dice, Samples, rate};
 use crate::subject;
 use crate::suite::Size;
 
-const TTL: Duration = Duration::from_secs(120);
 /// Beats in one call of the store; it splits them as it sees fit.
 const BATCH: usize = 1_000;
 /// Calls under way at once.
@@ -45,11 +44,11 @@ pub async fn run(size: Size) -> Result<Report> {
 
 async fn one(size: Size, members: usize, benchmark: &RedisBenchmark, report: &mut Report) -> Result<()> {
     let hot = Hot::start()?;
-    let store = subject::open(&hot.url()).await?;
+    let store = subject::open_patient(&hot.url()).await?;
     let group = subject::group("bench")?;
     let before = hot.used()?.memory;
     let start = Instant::now();
-    let tenures = subject::fill(&store, &group, members, TTL).await?;
+    let tenures = subject::fill(&store, &group, members, subject::HOUR).await?;
     let joins = rate(members, start);
     let grown = hot.used()?.memory - before;
     memory(&hot, members, grown, report)?;
