@@ -20,6 +20,11 @@ pub const MAX_NAME: usize = 200;
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the value, the first offending character and the rule.
 pub fn check_name(what: &str, name: &str) -> Result<(), Error> {
     const RULE: &str = "use 1 to 200 characters of A-Z a-z 0-9 . _ : -";
+    // Batches check names by the ten thousand, and nearly all are good: byte by byte first, by character to complain.
+    let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-');
+    if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(good) {
+        return Ok(());
+    }
     if name.is_empty() {
         return Err(Error::invalid(format!("the {what} is empty; {RULE}")));
     }
