@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use tenure::batch::{BatchSettings, BeatBatcher};
 use tenure::loops::Loops;
+use tenure::sweeper::Sweeper;
 use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::store::Store;
@@ -28,17 +29,25 @@ pub struct Parts {
     /// The background loops that `/livez` and `/v1/status` report on. The server adds its own (`watch`, `metrics`);
     /// whoever owns the supervisor shuts it down after the server.
     pub loops: Loops,
+    /// The janitor of this process, when it has one: told at once which groups are joined here, so that none waits for
+    /// its next look at the store.
+    pub sweeper: Option<Sweeper>,
 }
 
 impl Parts {
-    /// A store, a clock, and a supervisor of its own on the current runtime.
+    /// A store, a clock, and a supervisor of its own on the current runtime; no janitor.
     ///
     /// # Panics
     /// Outside a tokio runtime.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         let loops = Loops::new(Arc::clone(&clock), Handle::current());
-        Self { store, clock, loops }
+        Self {
+            store,
+            clock,
+            loops,
+            sweeper: None,
+        }
     }
 }
 
@@ -47,6 +56,7 @@ pub(crate) struct App {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) loops: Loops,
+    pub(crate) sweeper: Option<Sweeper>,
     pub(crate) settings: Settings,
     pub(crate) beats: BeatBatcher,
     pub(crate) watch: Watch,
@@ -67,7 +77,12 @@ const MAX_SWEEPS: usize = 8;
 
 impl App {
     pub(crate) fn new(parts: Parts, settings: Settings, draining: CancellationToken) -> Arc<Self> {
-        let Parts { store, clock, loops } = parts;
+        let Parts {
+            store,
+            clock,
+            loops,
+            sweeper,
+        } = parts;
         let batch = BatchSettings {
             give_up: settings.request_timeout,
             ..BatchSettings::default()
@@ -84,6 +99,7 @@ impl App {
             store,
             clock,
             loops,
+            sweeper,
             settings,
             beats,
             draining,

@@ -154,7 +154,8 @@ async fn read(request: Request, app: &App, factor: usize) -> Result<Bytes, Failu
     if announced(request.headers()).is_some_and(|length| length > limit as u64) {
         return Err(too_large());
     }
-    let body = collect(request.into_body(), limit);
+    let room = usize::try_from(announced(request.headers()).unwrap_or(0)).unwrap_or(0);
+    let body = collect(request.into_body(), limit, room);
     match within(&*app.clock, app.settings.body_timeout, body).await {
         Some(Ok(Some(bytes))) => Ok(bytes),
         Some(Ok(None)) => Err(too_large()),
@@ -163,8 +164,9 @@ async fn read(request: Request, app: &App, factor: usize) -> Result<Bytes, Failu
     }
 }
 
-/// Gathers a body; `None` when it is longer than the limit. The usual body is one piece and is not copied.
-async fn collect(body: Body, limit: usize) -> Result<Option<Bytes>, axum::Error> {
+/// Gathers a body of `room` bytes, if that was announced; `None` when it is longer than the limit. The usual body is one
+/// piece and is not copied.
+async fn collect(body: Body, limit: usize, room: usize) -> Result<Option<Bytes>, axum::Error> {
     let mut pieces = body.into_data_stream();
     let Some(first) = pieces.try_next().await? else {
         return Ok(Some(Bytes::new()));
@@ -175,7 +177,8 @@ async fn collect(body: Body, limit: usize) -> Result<Option<Bytes>, axum::Error>
     let Some(second) = pieces.try_next().await? else {
         return Ok(Some(first));
     };
-    let (mut all, mut next) = (Vec::from(first), Some(second));
+    let (mut all, mut next) = (Vec::with_capacity(room.min(limit)), Some(second));
+    all.extend_from_slice(&first);
     while let Some(piece) = next {
         if all.len() + piece.len() > limit {
             return Ok(None);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use tenure::wire::{Code, END_REASON, EndQuery, JoinAnswer, JoinRequest, Member, MembersPage, PageQuery, Problem};
+use tenure::wire::{Code, END_REASON, EndQuery, JoinAnswer, JoinRequest, Member, MembersPage, PageQuery, Problem, ms};
 use tenure_core::id::{Group, MemberId, TenureId};
 use tenure_core::membership::EndBy;
 
@@ -35,6 +35,13 @@ pub(crate) async fn join(
 ) -> Answer {
     let joined = app.write(app.store.join(&group, &request.into(), call)).await?;
     app.learn(joined.as_of);
+    if let Some(sweeper) = &app.sweeper {
+        sweeper.touch(&group);
+    }
+    if let Some(tenure) = &joined.superseded {
+        tracing::info!(%group, %tenure, by = %joined.tenure, "superseded");
+    }
+    tracing::info!(%group, tenure = %joined.tenure, ttl_ms = ms(joined.ttl), "joined");
     let place = format!("/v1/groups/{group}/members/{}", joined.tenure.member());
     let mut response = json(StatusCode::CREATED, &JoinAnswer::from(joined))?;
     if let Ok(place) = HeaderValue::try_from(place) {
@@ -108,6 +115,7 @@ pub(crate) async fn end(
 ) -> Answer {
     let by = if query.expel { EndBy::Expel } else { EndBy::Leave };
     let reason = app.write(app.store.end(&group, &tenure, by, call)).await?;
+    tracing::info!(%group, %tenure, reason = reason.as_str(), asked = ?by, "ended");
     let mut response = no_content();
     let value = HeaderValue::from_static(reason.as_str());
     response

@@ -102,6 +102,3 @@ async fn wrong_method(method: Method) -> Failure {
         format!("{shown} is not served here; the header Allow tells what is"),
     )
 }
-
-#[cfg(test)]
-mod tests;

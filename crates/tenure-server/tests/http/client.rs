@@ -33,12 +33,12 @@ fn client(url: &str, settings: HttpSettings) -> HttpStore {
 }
 
 fn group() -> Group {
-    Group::new("g").unwrap()
+    Group::new("g").expect("a good name")
 }
 
 fn join(member: &str) -> Join {
     Join {
-        member: MemberId::new(member).unwrap(),
+        member: MemberId::new(member).expect("a good name"),
         ttl: Duration::from_secs(30),
         labels: Labels::default(),
     }

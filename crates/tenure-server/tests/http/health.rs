@@ -208,6 +208,7 @@ async fn liveness_fails_when_a_loop_keeps_panicking() {
         store: Faulty::new(clock.clone()),
         clock,
         loops,
+        sweeper: None,
     };
     let daemon = Daemon::of(parts, Settings::default()).await;
     tenure_testkit::wait::until_async("the loop has panicked often", PATIENCE, || async {
