@@ -69,11 +69,12 @@ async fn serve(settings: &Settings) -> anyhow::Result<u8> {
         interval: settings.janitor_interval,
         ..SweeperSettings::default()
     };
-    Sweeper::start(Arc::clone(&store), Arc::clone(&clock), sweeper, &loops)?;
+    let sweeper = Sweeper::start(Arc::clone(&store), Arc::clone(&clock), sweeper, &loops)?;
     let parts = Parts {
         store: Arc::clone(&store),
         clock,
         loops: loops.clone(),
+        sweeper: Some(sweeper),
     };
     let limits = tenure_server::Settings {
         insecure_listen: settings.insecure_listen,
@@ -213,7 +214,7 @@ mod tests {
         let panics: tenure::loops::Probe = Arc::new(|name| assert_ne!(name, tenure::sweeper::JANITOR, "on purpose"));
         let loops = Loops::with_probe(Arc::clone(&clock), Handle::current(), Some(panics));
         let store: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
-        Sweeper::start(
+        let sweeper = Sweeper::start(
             Arc::clone(&store),
             Arc::clone(&clock),
             SweeperSettings::default(),
@@ -226,6 +227,7 @@ mod tests {
             store,
             clock,
             loops: loops.clone(),
+            sweeper: Some(sweeper),
         };
         let limits = tenure_server::Settings::default();
         let server = Server::start(listener, parts, limits, stop.clone().cancelled_owned()).unwrap();
