@@ -218,3 +218,48 @@ fn the_tour_shows_what_it_says() {
         "{why}"
     );
 }
+
+/// The lines of the README, word for word but for the address.
+async fn from_rust(url: &str) -> tenure::Result<()> {
+    use tenure::{JoinOptions, Tenure, Verdict};
+
+    let tenure = Tenure::connect(url).await?;
+    let membership = tenure.group("ingest")?.join(JoinOptions::named("gw-1")?).await?;
+    let devices = membership.registry("devices")?;
+    devices.claim("cam-17").await?;
+    if membership.verdict() == Verdict::Held {
+        // work; no I/O was needed to know
+    }
+    membership.leave().await?;
+    Ok(())
+}
+
+#[test]
+fn its_rust_is_what_this_file_compiles_and_runs() {
+    let block = README
+        .split("```rust,ignore\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let printed = block
+        .expect("the README has Rust")
+        .replace(&format!("\"http://{ADDRESS}\""), "url");
+    let source = include_str!("readme.rs");
+    let compiled = source
+        .split("tenure::Result<()> {\n")
+        .nth(1)
+        .and_then(|rest| rest.split("    Ok(())").next());
+    let trimmed = |text: &str| text.lines().map(str::trim).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(trimmed(&printed), trimmed(compiled.expect("it is above")));
+
+    let daemon = support::Daemon::start(&["--store", "memory:"]);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(from_rust(&daemon.url())).expect("it runs");
+    let page = daemon.run(&["events", "--group", "ingest", "--json"]).json();
+    let kinds: Vec<_> = page["events"]
+        .as_array()
+        .expect("events")
+        .iter()
+        .map(|event| &event["type"])
+        .collect();
+    assert!(kinds.starts_with(&[&"joined".into(), &"left".into()]), "{kinds:?}");
+}
