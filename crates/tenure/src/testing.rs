@@ -15,7 +15,7 @@ pub(crate) const START: u64 = 1_767_225_600_000_000;
 
 /// Lets every task run as far as it gets without time passing.
 pub(crate) async fn settle() {
-    for _ in 0..200 {
+    for _ in 0..60 {
         tokio::task::yield_now().await;
     }
 }

@@ -1,4 +1,5 @@
 //! Blocking every thread of the user must not stop the heart.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(
     clippy::disallowed_methods,
     reason = "blocking a real thread for a real while is what is tested"

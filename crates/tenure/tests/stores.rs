@@ -1,4 +1,5 @@
 //! The client over real stores and real faults.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::time::Duration;
 

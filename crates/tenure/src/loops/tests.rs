@@ -150,6 +150,35 @@ async fn a_panic_restarts_the_loop_and_is_counted_and_the_others_go_on() {
     assert!(bystander.runs > victim.panics);
 }
 
+/// A body whose own state is broken for good once it has panicked.
+struct Fragile {
+    turns: u64,
+}
+
+#[async_trait::async_trait]
+impl LoopBody for Fragile {
+    async fn turn(&mut self) -> Result<Turn> {
+        self.turns += 1;
+        assert!(self.turns < 3, "broken");
+        Ok(Turn::idle())
+    }
+}
+
+#[tokio::test]
+async fn after_a_panic_the_body_is_made_anew() {
+    let world = world(9);
+    world
+        .loops
+        .start(LoopSettings::new("fragile", secs(1)), || Fragile { turns: 0 })
+        .unwrap();
+    pass(&world.clock, secs(30)).await;
+    let status = world.status();
+    assert!(
+        status.panics >= 3 && status.runs >= 3 * status.panics,
+        "two good turns for each panic: {status:?}"
+    );
+}
+
 #[tokio::test]
 async fn after_a_pause_it_turns_once_and_tells() {
     let world = world(6);

@@ -176,6 +176,10 @@ impl Beating {
             Answer::Join(Ok(joined)) => self.joined(sent_at, &joined),
             Answer::Join(Err(error)) => {
                 self.may_have_joined |= error.outcome() == Outcome::Unknown;
+                if let (Step::Join(reason), false) = (self.step, self.may_have_joined) {
+                    // Somebody may take over before the next try.
+                    self.step = Step::Look(reason);
+                }
                 if error.kind() == ErrorKind::TooLate {
                     self.shared.store_clock.forget();
                 }
@@ -204,11 +208,7 @@ impl Beating {
         self.shared.end(reason);
         if reason.may_rejoin() {
             tracing::warn!(%group, %tenure, reason = reason.as_str(), "the tenure has ended; joining again");
-            self.step = if self.may_have_joined {
-                Step::Join(reason)
-            } else {
-                Step::Look(reason)
-            };
+            self.step = Step::Look(reason);
             self.next_at = self.shared.now();
             return None;
         }

@@ -309,6 +309,29 @@ async fn a_process_that_wakes_late_does_not_fight_its_successor() {
 }
 
 #[tokio::test]
+async fn a_successor_that_comes_while_joining_fails_is_not_fought_either() {
+    let world = world().await;
+    let membership = world.join().await;
+    world.store.cut(true);
+    world.pass(TTL * 2).await;
+    world.store.cut(false);
+    world
+        .store
+        .always(Verb::Join, Some(Fault::Fail(ErrorKind::Unavailable)));
+    let before = world.store.calls(Verb::Join);
+    world
+        .until("it tries to join", || world.store.calls(Verb::Join) > before)
+        .await;
+    let successor = world.other.join(named("a")).await.unwrap();
+    world.store.always(Verb::Join, None);
+    world.until("it stops", || stopped(&membership).is_some()).await;
+    assert_eq!(
+        (stopped(&membership), successor.verdict()),
+        (Some(EndReason::Superseded), Verdict::Held)
+    );
+}
+
+#[tokio::test]
 async fn when_the_data_is_gone_it_joins_again_and_claims_again() {
     let world = world().await;
     let membership = world.join().await;

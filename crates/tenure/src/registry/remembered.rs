@@ -1,6 +1,7 @@
 //! What a member has claimed, and how it is claimed again after a new join.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -73,14 +74,14 @@ impl Remembered {
         }
     }
 
-    /// Keys that are not held under `tenure` yet.
-    fn behind(&self, tenure: &TenureId) -> Vec<Key> {
-        self.keys()
-            .iter()
-            .filter(|(_, under)| *under != tenure)
-            .map(|(key, _)| key.clone())
-            .take(PART)
-            .collect()
+    /// The next keys after one that are not held under `tenure` yet.
+    fn behind(&self, tenure: &TenureId, after: Option<&Key>) -> Vec<Key> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let keys = self.keys();
+        let behind = keys
+            .range::<Key, _>((from, Bound::Unbounded))
+            .filter(|(_, under)| *under != tenure);
+        behind.map(|(key, _)| key.clone()).take(PART).collect()
     }
 
     fn settle(&self, tenure: &TenureId, asked: Vec<Key>, outcomes: Vec<ClaimOutcome>) -> u64 {
@@ -168,10 +169,10 @@ pub(crate) async fn keep_asserted(shared: Arc<Shared>) {
 async fn assert_all(shared: &Shared) -> Result<()> {
     let tenure = shared.acting_tenure()?;
     for (name, remembered) in shared.all_remembered() {
-        let (mut again, mut lost) = (0, 0);
+        let (mut again, mut lost, mut after) = (0, 0, None);
         loop {
             let _turn = remembered.turn.write().await;
-            let keys = remembered.behind(&tenure);
+            let keys = remembered.behind(&tenure, after.as_ref());
             if keys.is_empty() {
                 break;
             }
@@ -186,6 +187,7 @@ async fn assert_all(shared: &Shared) -> Result<()> {
                 ));
             }
             again += keys.len() as u64;
+            after = keys.last().cloned();
             lost += remembered.settle(&tenure, keys, outcomes);
         }
         if again > 0 {

@@ -203,6 +203,35 @@ async fn a_count_is_neither_lost_nor_doubled_when_replies_are() {
 }
 
 #[tokio::test]
+async fn a_release_that_takes_effect_after_it_was_given_up_is_counted() {
+    for late in [ms(300), ms(1_900), ms(2_500)] {
+        let world = world(1);
+        let _listening = world.ears.listen();
+        let g = group("g");
+        let alive = world.join(&g, "alive").await;
+        let dead = world.join(&g, "dead").await;
+        world.claim(&g, &dead, 150).await;
+        world.sweepers[0].0.touch(&g);
+        // Nobody else may release it first: what comes after it fails until the late one had its time.
+        world.store.release_late(late);
+        world.keep_alive(&g, &alive, TTL + ms(200)).await;
+        world
+            .store
+            .always(Verb::Release, Some(Fault::Fail(ErrorKind::Unavailable)));
+        world.keep_alive(&g, &alive, secs(4)).await;
+        assert_eq!(
+            world.evicted(&g).await,
+            if late < secs(2) { 150 } else { 0 },
+            "{late:?}"
+        );
+        world.store.always(Verb::Release, None);
+        world.keep_alive(&g, &alive, secs(4)).await;
+        assert_eq!(world.evicted(&g).await, 150, "{late:?}");
+        assert_eq!(world.ears.count("tenure_registry_evicted_total"), 150, "{late:?}");
+    }
+}
+
+#[tokio::test]
 async fn any_number_of_sweepers_count_and_tell_everything_once() {
     let world = world(3);
     let _listening = world.ears.listen();

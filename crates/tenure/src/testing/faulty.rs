@@ -72,6 +72,7 @@ struct Plan {
     calls: BTreeMap<Verb, u64>,
     beats: Vec<usize>,
     broken_group: Option<Group>,
+    late_release: Option<Duration>,
 }
 
 impl fmt::Debug for Faulty {
@@ -127,6 +128,11 @@ impl Faulty {
     /// Sweep steps of one group fail.
     pub(crate) fn break_group(&self, group: Option<Group>) {
         self.plan().broken_group = group;
+    }
+
+    /// The next release is given up at once, and applied this much later.
+    pub(crate) fn release_late(&self, late: Duration) {
+        self.plan().late_release = Some(late);
     }
 
     /// Lets one gated call go on.
@@ -307,6 +313,14 @@ impl SweepSteps for Faulty {
     }
     async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
         let steps = self.steps_of(group)?;
+        if let Some(late) = self.plan().late_release.take() {
+            let (group, request, sleep) = (group.clone(), request.clone(), self.clock.sleep(late));
+            tokio::spawn(async move {
+                sleep.await;
+                drop(steps.steps().release(&group, &request, call).await);
+            });
+            return Err(Error::unavailable("the reply was lost", Outcome::Unknown));
+        }
         self.run(Verb::Release, steps.steps().release(group, request, call))
             .await
     }
