@@ -35,7 +35,7 @@ fn beats_go_on(url: &str) {
     let watch = membership.watch();
 
     let blocked: Vec<_> = (0..2)
-        .map(|_| runtime.spawn(async { thread::sleep(TTL * 2) }))
+        .map(|_| runtime.spawn(async { thread::sleep(TTL * 2) })) // tidy: waits on nothing; it is the work that blocks
         .collect();
     // This thread is one of the user's as well; it only looks, without I/O.
     let mut seen = 0;
@@ -46,7 +46,7 @@ fn beats_go_on(url: &str) {
             valid_until = membership.valid_until();
             seen += 1;
         }
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5)); // tidy: waits on the blocked threads, looking meanwhile
     }
     assert!(seen >= 4, "{seen} beats in twice the ttl");
     let status = watch.borrow().clone();

@@ -1,3 +1,5 @@
+//! The settings, from every place and in every order.
+
 use std::io::Write;
 
 use super::*;

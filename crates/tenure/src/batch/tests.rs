@@ -1,3 +1,5 @@
+//! Batches of beats: how they gather, and what each caller is told.
+
 use tenure_core::clock::ManualClock;
 use tenure_core::error::ErrorKind;
 use tenure_core::id::{MemberId, TenureId};

@@ -1,3 +1,5 @@
+//! URLs, and files that somebody else owns.
+
 use super::*;
 
 async fn refused(url: &str) -> Error {

@@ -1,3 +1,5 @@
+//! The client without a daemon: what it makes of answers and of silence.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Loops that fail, panic, pause and end.
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tenure_core::clock::ManualClock;

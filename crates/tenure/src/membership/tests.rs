@@ -1,3 +1,5 @@
+//! A membership over a store that misbehaves on request.
+
 use std::sync::Mutex;
 
 use tenure_core::clock::{Clock, ManualClock};

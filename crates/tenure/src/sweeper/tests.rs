@@ -1,3 +1,5 @@
+//! Janitors, one and many, over a store that misbehaves on request.
+
 use tenure_core::clock::ManualClock;
 use tenure_core::event::{EventKind, EventQuery};
 use tenure_core::id::{Key, MemberId, RegistryName, TenureId};

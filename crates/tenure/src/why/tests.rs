@@ -1,3 +1,5 @@
+//! What the events tell about a member, a tenure and a key.
+
 use std::sync::Arc;
 
 use tenure_core::clock::ManualClock;

@@ -1,3 +1,5 @@
+//! The wire as it is pinned: names, forms and refusals.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
