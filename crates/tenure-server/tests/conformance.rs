@@ -1,4 +1,4 @@
-//! The contract of every store, held to by a client of a daemon: client → HTTP → daemon → reference store, all on one
+//! The contract of every store, held to by a client of a daemon: client → HTTP → daemon → reference store, on the store's
 //! virtual clock.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure::http::{HttpSettings, HttpStore};
-use tenure_core::clock::{Clock, ManualClock};
+use tenure_core::clock::{Clock, ManualClock, SystemClock};
 use tenure_core::conformance::Harness;
 use tenure_core::memory::MemoryStore;
 use tenure_core::store::{Store, StoreOptions};
@@ -30,10 +30,18 @@ async fn over_http(options: StoreOptions) -> Box<dyn Harness> {
     let time = || Arc::clone(&clock) as Arc<dyn Clock>;
     let behind: Arc<dyn Store> = MemoryStore::new(options, time());
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let parts = Parts::new(Arc::clone(&behind), time());
+    let parts = Parts::new(Arc::clone(&behind), SystemClock::shared());
     let server = Server::start(listener, parts, Settings::default(), std::future::pending()).expect("a server");
     let url = format!("http://{}", server.addr());
-    let client = HttpStore::new(&url, time(), Handle::current(), HttpSettings::default()).expect("a client");
+    // The client reckons the store's time from this clock, so it has to be the one that the suite turns. It may be turned
+    // far while a request is under way, which must not look like a daemon that does not answer.
+    let patient = Duration::from_secs(100_000);
+    let settings = HttpSettings {
+        request_timeout: patient,
+        sweep_timeout: patient,
+        ..HttpSettings::default()
+    };
+    let client = HttpStore::new(&url, time(), Handle::current(), settings).expect("a client");
     Box::new(OverHttp {
         clock,
         behind,
