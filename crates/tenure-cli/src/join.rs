@@ -203,10 +203,10 @@ impl Join {
                     let status = changes.borrow_and_update().clone();
                     let lapsed = status.verdict == Verdict::Lost || matches!(status.phase, Phase::Rejoining { .. });
                     if self.on_lapse == OnLapse::Stop && (lapsed || status.tenure != told) {
-                        return Ok(Over::Stop(format!("{told} has lapsed (--on-lapse stop)")));
+                        return Ok(Over::Stop(format!("{told} has ended (--on-lapse stop)")));
                     }
                     if status.tenure != told {
-                        say(format_args!("{told} has lapsed; joined again as {}", status.tenure));
+                        say(format_args!("{told} has ended; joined again as {}", status.tenure));
                         told = status.tenure;
                         self.rewrite(file, membership);
                     }

@@ -210,7 +210,7 @@ fn after_a_lapse_it_joins_again_and_the_command_goes_on_and_can_read_its_new_ten
     make_it_lapse(&daemon, &joined);
     assert_eq!(joined.wait(SOON).unwrap().code(), Some(5), "{}", joined.log());
     assert!(
-        joined.log().contains("has lapsed; joined again as a@"),
+        joined.log().contains("has ended; joined again as a@"),
         "{}",
         joined.log()
     );
@@ -238,7 +238,7 @@ fn with_on_lapse_stop_a_lapse_stops_the_command() {
     make_it_lapse(&daemon, &joined);
     assert_eq!(joined.wait(SOON).unwrap().code(), Some(1), "{}", joined.log());
     assert!(
-        joined.log().contains("has lapsed (--on-lapse stop)"),
+        joined.log().contains("has ended (--on-lapse stop)"),
         "{}",
         joined.log()
     );
