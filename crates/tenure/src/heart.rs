@@ -2,7 +2,7 @@
 //!
 //! Beats that share a runtime with the user's tasks stop when those tasks block it, and a busy process then looks like
 //! a dead one. So stores are opened and beats are sent on this thread; whoever calls a store goes through it as well
-//! (see [`crate::on_heart`]), because a connection lives on the runtime that first used it.
+//! (see `on_heart`), because a connection lives on the runtime that first used it.
 //!
 //! It holds no logic: everything that runs here runs on any runtime that a caller gives.
 

@@ -237,11 +237,7 @@ fn with_on_lapse_stop_a_lapse_stops_the_command() {
     said(&joined, "ready");
     make_it_lapse(&daemon, &joined);
     assert_eq!(joined.wait(SOON).unwrap().code(), Some(1), "{}", joined.log());
-    assert!(
-        joined.log().contains("has ended (--on-lapse stop)"),
-        "{}",
-        joined.log()
-    );
+    assert!(joined.log().contains("has ended (--on-lapse stop)"), "{}", joined.log());
 }
 
 #[test]
