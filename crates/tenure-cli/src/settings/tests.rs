@@ -193,3 +193,21 @@ fn a_ttl_limit_below_the_default_ttl_is_pointed_out() {
     let told = load(&[("max_ttl", "10s")], &[], "").unwrap().surprises().unwrap();
     assert!(told.contains("30s") && told.contains("10s (max_ttl)"), "{told}");
 }
+
+#[test]
+fn the_operations_page_lists_every_setting_as_it_is() {
+    let page = include_str!("../../../../OPERATIONS.md");
+    for setting in SETTINGS {
+        let default = match setting.default {
+            "" => String::new(),
+            default => format!("`{default}`"),
+        };
+        let row = format!(
+            "| `{}` | `--{}` | `{}` | {default} |",
+            setting.key,
+            setting.flag(),
+            setting.variable()
+        );
+        assert!(page.contains(&row), "OPERATIONS.md lacks: {row}");
+    }
+}
