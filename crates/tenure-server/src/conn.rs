@@ -40,8 +40,6 @@ pub(crate) async fn serve(app: Arc<App>, router: Router, socket: TcpStream, drai
     let service = service_fn(move |request: Request<Incoming>| router.clone().oneshot(request.map(Body::new)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        // A client may say that it has no more to ask and still wait for its answer.
-        .half_close(true)
         .header_read_timeout(app.settings.idle_timeout)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_BUFFER)

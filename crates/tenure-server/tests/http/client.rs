@@ -196,30 +196,35 @@ async fn a_beat_is_sent_again_and_a_join_is_not() {
     assert!(asked.try_recv().is_err(), "once");
 }
 
+/// The client's own request, which it sends with its not-after, is looked at in
+/// `a_beat_is_sent_again_and_a_join_is_not`; here the connection stays open, so that the daemon has to answer.
 #[tokio::test]
-async fn what_its_caller_gave_up_on_does_not_happen_later() {
+async fn a_call_that_the_network_held_back_for_too_long_is_refused() {
     let daemon = Daemon::start().await;
     let proxy = Proxy::start(daemon.server.addr());
-    let store = client(&proxy.url("http"), QUICK);
-    store.now().await.expect("a connection");
-    store
-        .join(&group(), &join("first"), Call::default())
-        .await
-        .expect("a join");
     proxy.set(Mode::HoldRequests);
-    let error = store.join(&group(), &join("late"), Call::default()).await.unwrap_err();
-    assert_eq!(
-        (error.kind(), error.outcome()),
-        (ErrorKind::Unavailable, Outcome::Unknown)
+    let mut held = tokio::net::TcpStream::connect(proxy.addr())
+        .await
+        .expect("a connection");
+    let not_after = daemon.store.now().await.expect("the time") + Duration::from_millis(50);
+    let body = json!({"member": "late"}).to_string();
+    let request = format!(
+        "POST /v1/groups/g/members HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         tenure-not-after: {not_after}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
     );
-    proxy.release();
-    tenure_testkit::wait::until_async("the late join arrived and was refused", PATIENCE, || async {
-        let metrics = daemon.get("/metrics").await.text;
-        metrics
-            .lines()
-            .any(|line| line.contains(r#"route="/v1/groups/{g}/members",method="POST",status="409""#))
+    held.write_all(request.as_bytes()).await.expect("sent");
+    tenure_testkit::wait::until_async("it is too late", PATIENCE, || async {
+        daemon.store.now().await.is_ok_and(|now| now > not_after)
     })
     .await;
+    proxy.release();
+    let mut answer = String::new();
+    held.read_to_string(&mut answer).await.expect("an answer");
+    assert!(
+        answer.starts_with("HTTP/1.1 409") && answer.contains("too_late"),
+        "{answer}"
+    );
     assert_eq!(daemon.get("/v1/groups/g/members/late").await.code(), "not_found");
 }
 
