@@ -52,8 +52,8 @@ pub(crate) async fn one(
 /// Beat for many tenures at once
 ///
 /// At most 10,000, each answered by itself: one that ended fails no other. A body of up to four times the usual limit is
-/// read. A malformed id or ttl refuses the whole batch and names its index: it can only be a bug, and half-done batches
-/// hide bugs.
+/// read. A malformed id refuses the whole batch and names its index, and so does a ttl outside the limits, by its value:
+/// it can only be a bug, and half-done batches hide bugs.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/beats", tag = "beats",
     params(("g" = String, Path, description = "The group")),

@@ -262,7 +262,7 @@ impl From<BeatItem> for core::Beat {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BeatsRequest {
-    /// At most 10,000. A malformed tenure id or ttl refuses the whole batch, naming its index: it can only be a bug.
+    /// At most 10,000. A malformed tenure id refuses the whole batch, naming its index; so does a ttl outside the limits.
     pub beats: Vec<BeatItem>,
 }
 
