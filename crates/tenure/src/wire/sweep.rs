@@ -12,6 +12,7 @@ use tenure_core::settling::GapCause;
 use tenure_core::sweep::{self as core, GroupStatus, SweepReport};
 use tenure_core::time::{StoreTime, micros};
 
+#[cfg(feature = "openapi")]
 use super::membership::HoldingsShape;
 use super::{ms, ms_up};
 
