@@ -89,20 +89,23 @@ impl Hot {
         Ok(())
     }
 
-    /// How long the longest command since then took in the server itself, in ms: what a PING had to wait at most,
-    /// without what the machine's scheduler adds. At most 1 when none took longer than that.
+    /// The longest command since then: how long it took in the server itself, in ms, and what it was. That is what a
+    /// PING had to wait at most because of it, without what the machine's scheduler adds between commands (but with what
+    /// it adds in the middle of one). 1 ms when none took longer than that.
     ///
     /// # Errors
     /// When it does not answer.
     #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 microseconds")]
-    pub fn slowest(&self) -> Result<f64> {
+    pub fn slowest(&self) -> Result<(f64, String)> {
         let reply = self.client()?.call(&["SLOWLOG", "GET", "-1"])?;
-        let micros = reply
-            .items()
-            .iter()
-            .filter_map(|entry| entry.items().get(2)?.int())
-            .max();
-        Ok(micros.unwrap_or(1000) as f64 / 1000.0)
+        let took = |entry: &&Reply| entry.items().get(2).and_then(Reply::int).unwrap_or(0);
+        let slowest = reply.items().iter().max_by_key(took);
+        let micros = slowest.as_ref().map_or(1000, took);
+        let mut words = slowest
+            .and_then(|entry| entry.items().get(3))
+            .map_or(Vec::new(), Reply::texts);
+        words.truncate(4);
+        Ok((micros as f64 / 1000.0, words.join(" ")))
     }
 
     /// The bytes of every key that starts with `prefix`, by key.

@@ -111,7 +111,7 @@ fn print(run: &Run) {
     table.load_preset(presets::ASCII_MARKDOWN);
     table.set_header(["benchmark", "what", "Tenure", "baseline", "ratio", "goal", ""]);
     for done in &run.benchmarks {
-        for row in &done.report.rows {
+        for row in &done.found.rows {
             let mut cells = vec![done.name.to_owned()];
             cells.extend(row.cells());
             table.add_row(cells);
@@ -122,7 +122,7 @@ fn print(run: &Run) {
     }
     println!("{table}\n");
     for done in &run.benchmarks {
-        done.report
+        done.found
             .notes
             .iter()
             .for_each(|note| println!("{}: {note}", done.name));

@@ -1,6 +1,7 @@
 //! What a benchmark found: rows for people, samples for programs.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
@@ -183,9 +184,13 @@ impl Row {
     }
 }
 
-/// What one benchmark found.
-#[derive(Debug, Default, Serialize)]
-pub struct Report {
+/// What one benchmark found so far. Clones share it, so that what was measured outlives a benchmark that fails later.
+#[derive(Debug, Clone, Default)]
+pub struct Report(Arc<Mutex<Found>>);
+
+/// The content of a report.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Found {
     /// The lines of the table.
     pub rows: Vec<Row>,
     /// Everything that was measured, by name.
@@ -196,18 +201,28 @@ pub struct Report {
 
 impl Report {
     /// Adds a line.
-    pub fn row(&mut self, row: Row) {
-        self.rows.push(row);
+    pub fn row(&self, row: Row) {
+        self.lock().rows.push(row);
     }
 
     /// Keeps raw samples.
-    pub fn keep(&mut self, name: impl Into<String>, samples: &Samples) {
-        self.samples.insert(name.into(), samples.clone());
+    pub fn keep(&self, name: impl Into<String>, samples: &Samples) {
+        self.lock().samples.insert(name.into(), samples.clone());
     }
 
     /// Adds a remark.
-    pub fn note(&mut self, note: impl Into<String>) {
-        self.notes.push(note.into());
+    pub fn note(&self, note: impl Into<String>) {
+        self.lock().notes.push(note.into());
+    }
+
+    /// All of it until now.
+    #[must_use]
+    pub fn found(&self) -> Found {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Found> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

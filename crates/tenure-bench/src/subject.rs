@@ -1,7 +1,7 @@
 //! Tenure's side: opening a store as a user's program does, and filling it with members.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tenure::connect::{OpenOptions, open_store};
@@ -14,6 +14,8 @@ use tokio::task::JoinSet;
 const JOINERS: usize = 128;
 /// A hiccup of the machine is to show in the figures and not to end the run.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a group may take to be filled.
+const FILLING: Duration = Duration::from_secs(90);
 /// The ttl of members that are not to lapse while they are watched.
 pub const HOUR: Duration = Duration::from_secs(3600);
 /// Beats in one call in the background.
@@ -58,17 +60,21 @@ pub fn member(number: usize) -> String {
     format!("node-{number:07}")
 }
 
-/// Joins `count` members without labels; their tenures, in order.
+/// Joins `count` members without labels; their tenures, in order. Fewer when it takes more than a minute and a half.
 ///
 /// # Errors
 /// When a join fails.
 pub async fn fill(store: &Arc<dyn Store>, group: &Group, count: usize, ttl: Duration) -> Result<Vec<TenureId>> {
+    let start = Instant::now();
     let mut tasks = JoinSet::new();
     for first in 0..JOINERS {
         let (store, group) = (Arc::clone(store), group.clone());
         tasks.spawn(async move {
             let mut joined = Vec::new();
             for number in (first..count).step_by(JOINERS) {
+                if start.elapsed() > FILLING {
+                    break;
+                }
                 let join = Join {
                     member: MemberId::new(member(number))?,
                     ttl,
@@ -91,15 +97,17 @@ pub async fn fill(store: &Arc<dyn Store>, group: &Group, count: usize, ttl: Dura
 pub struct Beating(tokio::task::JoinHandle<()>);
 
 impl Beating {
-    /// Starts to beat.
+    /// Starts to beat, with a new ttl if one is given.
     #[must_use]
-    pub fn start(store: &Arc<dyn Store>, group: &Group, tenures: &[TenureId], interval: Duration) -> Self {
+    pub fn start(
+        store: &Arc<dyn Store>,
+        group: &Group,
+        tenures: &[TenureId],
+        interval: Duration,
+        ttl: Option<Duration>,
+    ) -> Self {
         let (store, group) = (Arc::clone(store), group.clone());
-        let beats: Vec<Beat> = tenures
-            .iter()
-            .cloned()
-            .map(|tenure| Beat { tenure, ttl: None })
-            .collect();
+        let beats: Vec<Beat> = tenures.iter().cloned().map(|tenure| Beat { tenure, ttl }).collect();
         Self(tokio::spawn(async move {
             let batches = beats.len().div_ceil(BATCH).max(1);
             let mut ticks = tokio::time::interval(interval / u32::try_from(batches).unwrap_or(u32::MAX));

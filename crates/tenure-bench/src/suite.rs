@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::bench;
-use crate::report::Report;
+use crate::report::{Found, Report};
 
 /// How much to do.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ impl Size {
     }
 }
 
-type Run = fn(Size) -> Pin<Box<dyn Future<Output = Result<Report>> + Send>>;
+type Run = fn(Size, Report) -> Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// A benchmark.
 #[derive(Clone, Copy)]
@@ -53,9 +53,9 @@ pub struct Done {
     pub seconds: f64,
     /// Why it has no figures.
     pub failed: Option<String>,
-    /// What it found.
+    /// What it found, until it failed if it did.
     #[serde(flatten)]
-    pub report: Report,
+    pub found: Found,
 }
 
 macro_rules! benchmarks {
@@ -64,7 +64,7 @@ macro_rules! benchmarks {
         pub const ALL: &[Benchmark] = &[$(Benchmark {
             name: $name,
             about: $about,
-            run: |size| Box::pin(bench::$module::run(size)),
+            run: |size, report| Box::pin(bench::$module::run(size, report)),
         },)*];
     };
 }
@@ -85,8 +85,9 @@ impl Benchmark {
     pub async fn run(self, size: Size) -> Done {
         let bound = Duration::from_secs(size.pick(300, 60));
         let start = Instant::now();
+        let report = Report::default();
         // On a task of its own, so that a server that panics its handle fails this benchmark alone.
-        let mut task = tokio::spawn((self.run)(size));
+        let mut task = tokio::spawn((self.run)(size, report.clone()));
         let result = match tokio::time::timeout(bound, &mut task).await {
             Ok(joined) => joined.context("it panicked").flatten(),
             Err(_) => {
@@ -94,15 +95,11 @@ impl Benchmark {
                 Err(anyhow::anyhow!("it took more than {bound:?}"))
             }
         };
-        let (report, failed) = match result {
-            Ok(report) => (report, None),
-            Err(error) => (Report::default(), Some(format!("{error:#}"))),
-        };
         Done {
             name: self.name,
             seconds: start.elapsed().as_secs_f64(),
-            failed,
-            report,
+            failed: result.err().map(|error| format!("{error:#}")),
+            found: report.found(),
         }
     }
 }

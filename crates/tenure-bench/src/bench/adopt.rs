@@ -22,26 +22,30 @@ const OWNERS: usize = 1_000;
 /// # Errors
 /// When something fails.
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 entries")]
-pub async fn run(size: Size) -> Result<Report> {
-    let mut report = Report::default();
+pub async fn run(size: Size, report: Report) -> Result<()> {
     let entries = size.pick(1_000_000, 100_000);
     let hot = Hot::start()?;
     let (mut took, mut quiet, mut pings) = (Samples::default(), Samples::default(), Samples::default());
     let dead = OWNERS / 10;
     fill(&hot, 0..OWNERS, entries / OWNERS)?;
-    hot.forget_slow()?;
+    let mut slowest = (0.0, String::new());
     for _ in 0..size.pick(3, 1) {
         quiet.extend(idle(hot.addr(), Duration::from_secs(1)).await?.values().iter().copied());
         beat(&hot, dead..OWNERS)?;
+        hot.forget_slow()?;
         let probe = Probe::start(hot.addr())?;
         let start = Instant::now();
         let evicted = pass(&hot).await?;
         took.push(ms(start.elapsed()));
         pings.extend(probe.finish()?.values().iter().copied());
+        let slow = hot.slowest()?;
+        if slow.0 > slowest.0 {
+            slowest = slow;
+        }
         ensure!(evicted == dead * entries / OWNERS, "{evicted} entries were removed");
         fill(&hot, 0..dead, entries / OWNERS)?;
     }
-    let slowest = hot.slowest()?;
+
     let what = format!("{entries} entries, {} of the dead", dead * entries / OWNERS);
     report.row(Row::new(format!("{what}: a pass"), took.median(), "ms"));
     report.row(Row::new(
@@ -55,13 +59,14 @@ pub async fn run(size: Size) -> Result<Report> {
     report.row(row.against("idle", quiet.max(), None));
     report.row(Row::new(
         format!("{what}: longest command in the server"),
-        slowest,
+        slowest.0,
         "ms",
     ));
+    report.note(format!("the longest command was {}", slowest.1));
     report.keep("pass ms", &took);
     report.keep("PING ms", &pings.percentiles());
     report.keep("PING ms, idle", &quiet.percentiles());
-    Ok(report)
+    Ok(())
 }
 
 /// One pass that decides by one look, as by `tenure adopt registry --settle 0s`.

@@ -29,8 +29,7 @@ const BATCHES: [usize; 2] = [10_000, 1_000];
 /// # Errors
 /// When something fails.
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 beats")]
-pub async fn run(size: Size) -> Result<Report> {
-    let mut report = Report::default();
+pub async fn run(size: Size, report: Report) -> Result<()> {
     let daemon = Daemon::start(None).await?;
     let store = subject::open(&daemon.url()).await?;
     let group = subject::group("bench")?;
@@ -63,7 +62,7 @@ pub async fn run(size: Size) -> Result<Report> {
         "members/s",
     ));
     report.keep("members/s on the wall", &on_wall);
-    Ok(report)
+    Ok(())
 }
 
 fn load(addr: SocketAddr, tenures: &[TenureId], batch: usize, time: Duration) -> Load {

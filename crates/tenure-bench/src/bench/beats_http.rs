@@ -24,8 +24,7 @@ const TTL_SECONDS: u64 = 120;
 ///
 /// # Errors
 /// When Tenure's side fails; a baseline that is not installed is left out with a note.
-pub async fn run(size: Size) -> Result<Report> {
-    let mut report = Report::default();
+pub async fn run(size: Size, report: Report) -> Result<()> {
     let members = size.pick(1_000, 200);
     let mut ours = Side::tenure(members).await?;
     let mut theirs = Vec::new();
@@ -68,7 +67,7 @@ pub async fn run(size: Size) -> Result<Report> {
         report.keep(format!("{} server µs", side.name), &side.cpu);
         report.keep(format!("{} p99 ms", side.name), &side.p99);
     }
-    Ok(report)
+    Ok(())
 }
 
 /// One of the servers, with a load for it.

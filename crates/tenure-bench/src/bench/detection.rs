@@ -35,8 +35,7 @@ const BATCH: usize = 1_000;
 ///
 /// # Errors
 /// When something fails, or the dead are not seen within half a minute.
-pub async fn run(size: Size) -> Result<Report> {
-    let mut report = Report::default();
+pub async fn run(size: Size, report: Report) -> Result<()> {
     let hot = Hot::start()?;
     let store = subject::open(&hot.url()).await?;
     let group = subject::group("bench")?;
@@ -51,7 +50,7 @@ pub async fn run(size: Size) -> Result<Report> {
     sweeper.touch(&world.group);
 
     let (few, all) = tenures.split_at(tenures.len() / 100);
-    let beating = Beating::start(&world.store, &world.group, all, TTL / 3);
+    let beating = Beating::start(&world.store, &world.group, all, TTL / 3, None);
     // Their beats are spread over the beat interval of their ttl, like those of any fleet.
     let pause = LAST_TTL / 3 / 20;
     let one = world
@@ -60,23 +59,17 @@ pub async fn run(size: Size) -> Result<Report> {
         .context("one in a hundred")?;
     drop(beating);
     tell(
-        &mut report,
+        &report,
         &format!("{} of {} die", few.len(), tenures.len()),
         &one,
         &quiet,
         Part::Few,
     );
     let everyone = world.die(all, BATCH, Duration::ZERO).await.context("everybody")?;
-    tell(
-        &mut report,
-        &format!("all {} die", all.len()),
-        &everyone,
-        &quiet,
-        Part::All,
-    );
+    tell(&report, &format!("all {} die", all.len()), &everyone, &quiet, Part::All);
     loops.shut_down(Duration::from_secs(2)).await;
     world.store.close().await;
-    Ok(report)
+    Ok(())
 }
 
 struct World {
@@ -91,7 +84,7 @@ struct Seen {
     lag: Samples,
     pings: Samples,
     /// The longest command of that time, in ms.
-    slowest: f64,
+    slowest: (f64, String),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,7 +93,7 @@ enum Part {
     All,
 }
 
-fn tell(report: &mut Report, what: &str, seen: &Seen, quiet: &Samples, part: Part) {
+fn tell(report: &Report, what: &str, seen: &Seen, quiet: &Samples, part: Part) {
     let lag = match part {
         Part::Few => Row::new(format!("{what}: lag p99"), seen.lag.percentile(99.0), "ms").goal(Goal::AtMost(50.0)),
         Part::All => Row::new(format!("{what}: lag of the last"), seen.lag.max(), "ms").goal(Goal::AtMost(2_000.0)),
@@ -115,9 +108,10 @@ fn tell(report: &mut Report, what: &str, seen: &Seen, quiet: &Samples, part: Par
     });
     report.row(Row::new(
         format!("{what}: longest command in the server"),
-        seen.slowest,
+        seen.slowest.0,
         "ms",
     ));
+    report.note(format!("{what}: the longest command was {}", seen.slowest.1));
     report.keep(format!("{what}: lag ms"), &seen.lag.percentiles());
     report.keep(format!("{what}: PING ms"), &seen.pings.percentiles());
 }

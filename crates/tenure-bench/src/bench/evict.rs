@@ -28,8 +28,7 @@ const PLAIN: &str = "connections:registry";
 ///
 /// # Errors
 /// When something fails.
-pub async fn run(size: Size) -> Result<Report> {
-    let mut report = Report::default();
+pub async fn run(size: Size, report: Report) -> Result<()> {
     let each = size.pick(10_000, 1_000);
     let sizes = size.pick([100_000, 1_000_000], [20_000, 100_000]);
     let (small, large) = (
@@ -54,9 +53,10 @@ pub async fn run(size: Size) -> Result<Report> {
         report.row(Row::new(format!("{what}: longest PING"), longest, "ms").against("HGETALL + HDEL", theirs, None));
         report.row(Row::new(
             format!("{what}: longest command in the server"),
-            sides.slowest,
+            sides.slowest.0,
             "ms",
         ));
+        report.note(format!("{what}: the longest command was {}", sides.slowest.1));
         report.keep(format!("{what}: ms"), &sides.ours);
         report.keep(format!("{what}: HGETALL + HDEL ms"), &sides.theirs);
         report.keep(format!("{what}: PING ms"), &sides.our_pings.percentiles());
@@ -66,7 +66,7 @@ pub async fn run(size: Size) -> Result<Report> {
     let (few, many) = (small.ours.median(), large.ours.median());
     let row = Row::new(what, many, "ms").against("the smaller", few, Some(many / few));
     report.row(row.goal(Goal::Within(0.2)));
-    Ok(report)
+    Ok(())
 }
 
 #[derive(Default)]
@@ -76,7 +76,7 @@ struct Sides {
     idle: Samples,
     our_pings: Samples,
     their_pings: Samples,
-    slowest: f64,
+    slowest: (f64, String),
 }
 
 async fn measure(size: Size, entries: usize, each: usize) -> Result<Sides> {
@@ -104,7 +104,10 @@ async fn measure(size: Size, entries: usize, each: usize) -> Result<Sides> {
             times.push(ms(took));
             all.extend(pings.values().iter().copied());
             if ours {
-                sides.slowest = sides.slowest.max(world.hot.slowest()?);
+                let slowest = world.hot.slowest()?;
+                if slowest.0 > sides.slowest.0 {
+                    sides.slowest = slowest;
+                }
             }
         }
     }

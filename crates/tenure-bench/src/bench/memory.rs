@@ -17,8 +17,7 @@ const TTL: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// When something fails.
-pub async fn run(size: Size) -> Result<Report> {
-    let mut report = Report::default();
+pub async fn run(size: Size, report: Report) -> Result<()> {
     let daemon = Daemon::start(None).await?;
     // A second of its sweeps and ticks, so that what it needs for them is there.
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -31,7 +30,7 @@ pub async fn run(size: Size) -> Result<Report> {
     let joins = rate(members, start);
     let filled = mib(daemon.pid()?)?;
     {
-        let _beating = subject::Beating::start(&store, &group, &tenures, Duration::from_secs(2));
+        let _beating = subject::Beating::start(&store, &group, &tenures, Duration::from_secs(2), None);
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
     let beating = mib(daemon.pid()?)?;
@@ -44,7 +43,7 @@ pub async fn run(size: Size) -> Result<Report> {
         "MiB idle, joined, beating",
         &Samples::from_iter([idle, filled, beating]),
     );
-    Ok(report)
+    Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 bytes")]

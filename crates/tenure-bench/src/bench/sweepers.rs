@@ -21,6 +21,9 @@ use crate::subject::{self, Beating};
 use crate::suite::Size;
 
 const SWEEPERS: usize = 8;
+/// At first.
+const LONG: Duration = Duration::from_secs(120);
+/// While they beat.
 const TTL: Duration = Duration::from_secs(30);
 const GOAL: f64 = 2.0;
 
@@ -28,24 +31,25 @@ const GOAL: f64 = 2.0;
 ///
 /// # Errors
 /// When something fails.
-pub async fn run(size: Size) -> Result<Report> {
-    let mut report = Report::default();
+pub async fn run(size: Size, report: Report) -> Result<()> {
     let members = size.pick(100_000, 20_000);
     let hot = Hot::start()?;
     let store = subject::open(&hot.url()).await?;
     let group = subject::group("bench")?;
-    let tenures = subject::fill(&store, &group, members, TTL).await?;
-    let beating = Beating::start(&store, &group, &tenures, TTL / 3);
-    // One beat of everyone, so that every entry of the index comes due while it is watched, and none lapses.
-    tokio::time::sleep(TTL / 3).await;
-    let alone = share(&hot, size.pick(Duration::from_secs(5), Duration::from_secs(1))).await?;
+    let tenures = subject::fill(&store, &group, members, LONG).await?;
     let crowd = Crowd::start(&hot, &group).await?;
-    // A whole ttl: the index of every member is renewed once in it.
-    let crowded = share(&hot, size.pick(TTL, Duration::from_secs(4))).await?;
-    drop(beating);
-    // The members have 30 s from their last beat; at rest nothing comes due in the first twenty.
+    // Nothing comes due before their long ttl is over.
     let rest = share(&hot, size.pick(Duration::from_secs(8), Duration::from_secs(1))).await?;
+    let beating = Beating::start(&store, &group, &tenures, TTL / 3, Some(TTL));
+    // Once round, so that all have the shorter ttl and no beat changes one any more.
+    tokio::time::sleep(TTL / 3).await;
+    drop(beating);
+    let beating = Beating::start(&store, &group, &tenures, TTL / 3, None);
+    // A whole ttl: the place of every member in the index is renewed in it.
+    let crowded = share(&hot, size.pick(TTL, Duration::from_secs(4))).await?;
     crowd.stop().await;
+    let alone = share(&hot, size.pick(TTL / 3, Duration::from_secs(2))).await?;
+    drop(beating);
     store.close().await;
 
     let what = format!("{SWEEPERS} idle sweepers, {members} members at rest");
@@ -60,7 +64,7 @@ pub async fn run(size: Size) -> Result<Report> {
         "% of a core: at rest, beats alone, beats and sweepers",
         &Samples::from_iter([rest, alone, crowded]),
     );
-    Ok(report)
+    Ok(())
 }
 
 /// Sweepers, each with a connection of its own like a process of its own.

@@ -43,7 +43,7 @@ impl Answer {
         let body = match length {
             _ if status == 204 || status == 304 => Some(vec![]),
             _ if chunked => chunks(bytes, start)?,
-            Some(length) => (bytes.len() >= start + length).then(|| vec![start..start + length]),
+            Some(length) => (bytes.len() >= start + length).then(|| std::iter::once(start..start + length).collect()),
             None => bail!("an answer with neither a length nor chunks"),
         };
         Ok(body.map(|body| Self { status, close, body }))
