@@ -26,9 +26,7 @@ const BATCH: usize = 200;
 /// # Errors
 /// When it is out of reach.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    open_store(url, &OpenOptions::default())
-        .await
-        .with_context(|| format!("open {url}"))
+    open_with(url, OpenOptions::default()).await
 }
 
 /// Opens a store that allows a ttl of an hour, so that members of a large group need no beats while it is filled.

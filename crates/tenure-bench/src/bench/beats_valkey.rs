@@ -63,21 +63,25 @@ async fn one(size: Size, wanted: usize, benchmark: &RedisBenchmark, report: &Rep
     report.row(Row::new(format!("{members} members: server CPU of a join"), cost, "µs"));
 
     let beats = Arc::new(shuffled(tenures, members));
-    let count = size.pick(2_000_000, 200_000);
+    // A first, uncounted round tells how much each can do in a round's time.
+    let time = size.pick(1.5, 0.5);
+    let first = size.pick(200_000, 50_000);
+    let ours = in_time(batches(&store, &group, &beats, first).await?, time);
+    let theirs = in_time(benchmark.set_ex(hot.addr(), first, members).await?, time);
     let mut sides = Sides::default();
     for round in 0..size.rounds() {
         // Each goes first in turn, so that neither always meets the caches that the other left.
-        for ours in [round % 2 == 0, round % 2 != 0] {
+        for our_turn in [round % 2 == 0, round % 2 != 0] {
             let cpu = hot.used()?.cpu;
-            if ours {
-                sides.ours.push(batches(&store, &group, &beats, count).await?);
-                sides.our_cpu.push(per_op(hot.used()?.cpu - cpu, count));
+            if our_turn {
+                sides.ours.push(batches(&store, &group, &beats, ours).await?);
+                sides.our_cpu.push(per_op(hot.used()?.cpu - cpu, ours));
             } else {
-                sides.theirs.push(benchmark.set_ex(hot.addr(), count, members).await?);
-                sides.their_cpu.push(per_op(hot.used()?.cpu - cpu, count));
+                sides.theirs.push(benchmark.set_ex(hot.addr(), theirs, members).await?);
+                sides.their_cpu.push(per_op(hot.used()?.cpu - cpu, theirs));
             }
         }
-        sides.singles.push(singles(&store, &group, &beats, count / 4).await?);
+        sides.singles.push(singles(&store, &group, &beats, ours / 4).await?);
     }
     sides.tell(members, report);
     store.close().await;
@@ -191,4 +195,10 @@ async fn singles(store: &Arc<dyn Store>, group: &Group, beats: &Arc<Vec<Beat>>, 
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 operations")]
 fn per_op(cpu_seconds: f64, count: usize) -> f64 {
     cpu_seconds * 1e6 / count as f64
+}
+
+/// How many fit into that many seconds, in whole batches.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive rate")]
+fn in_time(rate: f64, seconds: f64) -> usize {
+    ((rate * seconds) as usize / BATCH).max(1) * BATCH
 }
