@@ -18,6 +18,7 @@ pub mod event;
 pub mod id;
 pub mod membership;
 pub mod memory;
+pub mod placement;
 pub mod registry;
 pub mod settling;
 pub mod store;
