@@ -7,6 +7,7 @@ use crate::script::Script;
 const CLOCK: &str = include_str!("scripts/clock.lua");
 #[cfg(feature = "test-clock")]
 const TEST_CLOCK: &str = include_str!("scripts/test_clock.lua");
+const STATE: &str = include_str!("scripts/state.lua");
 const LIB: &str = include_str!("scripts/lib.lua");
 const READ: &str = include_str!("scripts/read.lua");
 const STATUS: &str = include_str!("scripts/status.lua");
@@ -36,14 +37,15 @@ impl Scripts {
     /// Puts them together, over the server's clock or a test's.
     pub(crate) fn new(test_clock: bool) -> Self {
         let clock = clock(test_clock);
-        let change = |name, text: &str| Arc::new(Script::new(name, &[clock, LIB, text]));
-        let read = |name, text: &str| Arc::new(Script::new(name, &[clock, READ, text]));
+        let change = |name, text: &str| Arc::new(Script::new(name, &[clock, STATE, LIB, text]));
+        let read = |name, text: &str| Arc::new(Script::new(name, &[clock, STATE, READ, text]));
         Self {
             join: change("join", include_str!("scripts/join.lua")),
             beat: Arc::new(Script::new(
                 "beat",
                 &[
                     clock,
+                    STATE,
                     include_str!("scripts/beat_fast.lua"),
                     LIB,
                     include_str!("scripts/beat.lua"),

@@ -16,7 +16,7 @@ local min_ttl, max_ttl = group.min_ttl, group.max_ttl
 local function unknown(term)
   if group.seq < term and term <= now and term > group.born then
     group.max_ttl = max_ttl
-    unsettle('tail_loss')
+    unsettle(TAIL_LOSS)
     group.seq = term
   end
   return 0
@@ -53,7 +53,7 @@ for i = 1, count do
         local new = struct.unpack('<d', ttls, 8 * i - 7)
         if new > 0 then
           if new < ttl then
-            plan('ZADD', DUE, 'LT', text(now + new), name)
+            plan_whole('ZADD', DUE, 'LT', text(now + new), name)
           end
           ttl = new
         end
@@ -77,7 +77,7 @@ end
 if n > 0 then
   note_ttl(min_ttl > 0 and min_ttl or max_ttl)
   note_ttl(max_ttl)
-  plan('HSET', MEMBERS, unpack(renewed))
+  plan_whole('HSET', MEMBERS, unpack(renewed))
 end
 engage_brake()
 commit()

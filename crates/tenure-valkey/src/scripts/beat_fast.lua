@@ -5,17 +5,20 @@
 do
   local count, names_from = tonumber(ARGV[8]), 12
   local now = clock()
-  local stored = redis.call('HMGET', KEYS[1], 'tick', 'resumed', 'min_ttl', 'max_ttl', 'brake_until')
-  local tick, min_ttl = tonumber(stored[1] or now + 1), tonumber(stored[3] or 0)
-  local gap = min_ttl > 0 and math.min(2000000, min_ttl * 5 / 12) or 2000000
-  local common = count > 0 and ARGV[9] == '0' and ARGV[11] == '' and now >= tick and now - tick <= gap
-  if common and stored[5] == '0' then
+  local struct_unpack, struct_pack = struct.unpack, struct.pack
+  local state = redis.call('HGET', KEYS[1], 'state')
+  local common = state and count > 0 and ARGV[9] == '0' and ARGV[11] == ''
+  local born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until
+  if common then
+    born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until = struct_unpack(STATE, state)
+    local gap = min_ttl > 0 and math.min(2000000, min_ttl * 5 / 12) or 2000000
+    common = now >= tick and now - tick <= gap
+  end
+  if common and brake_until == 0 then
     local oldest = redis.call('ZRANGE', KEYS[10], 0, 0, 'WITHSCORES')[2]
-    common = not oldest or oldest + stored[4] >= now
+    common = not oldest or oldest + max_ttl >= now
   end
   if common then
-    local struct_unpack, struct_pack = struct.unpack, struct.pack
-    local resumed = tonumber(stored[2])
     local terms = { struct_unpack('<' .. string.rep('d', count), ARGV[10]) }
     local rows = redis.call('HMGET', KEYS[3], unpack(ARGV, names_from, names_from + count - 1))
     local renewed, one_ttl, ttls = {}, nil, nil
@@ -46,7 +49,8 @@ do
       end
     end
     if common then
-      redis.call('HSET', KEYS[1], 'tick', string.format('%.0f', now))
+      redis.call('HSET', KEYS[1], 'state', struct_pack(STATE, born, now, resumed, min_ttl, max_ttl, unsettled, cause, grants,
+        brake_since, brake_until))
       redis.call('HSET', KEYS[3], unpack(renewed))
       return { ARGV[1], now, 'ok', ttls or one_ttl }
     end

@@ -1,7 +1,7 @@
 -- ARGV 8: at most how many. Answers whether more may be due, and the tenures that lapsed.
 local limit = tonumber(ARGV[8])
 
-local due = redis.call('ZRANGEBYSCORE', DUE, '-inf', text(now), 'LIMIT', 0, limit + 1)
+local due = redis.call('ZRANGEBYSCORE', DUE, '-inf', NOW, 'LIMIT', 0, limit + 1)
 local more = #due > limit
 if more then
   due[#due] = nil
@@ -24,10 +24,10 @@ for i, member in ipairs(due) do
 end
 
 -- Only records of tenures that hold nothing are in this index.
-local old = redis.call('ZRANGEBYSCORE', FORGET, '-inf', text(now), 'LIMIT', 0, limit)
+local old = redis.call('ZRANGEBYSCORE', FORGET, '-inf', NOW, 'LIMIT', 0, limit)
 if #old > 0 then
-  plan('HDEL', ENDED, unpack(old))
-  plan('ZREM', FORGET, unpack(old))
+  plan_whole('HDEL', ENDED, unpack(old))
+  plan_whole('ZREM', FORGET, unpack(old))
 end
 engage_brake()
 commit()

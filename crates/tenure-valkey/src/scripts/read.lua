@@ -7,9 +7,14 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- What decides who is alive: the tick, when the store last resumed, and the smallest ttl. Empty when there is no group.
+-- What decides who is alive: the tick, when the store last resumed, and the smallest ttl. Nothing when there is no group.
 local function life()
-  return redis.call('HMGET', META, 'tick', 'resumed', 'min_ttl')
+  local state = redis.call('HGET', META, 'state')
+  if not state then
+    return { false, false, false }
+  end
+  local _, tick, resumed, min_ttl = struct.unpack(STATE, state)
+  return { tick, resumed, min_ttl }
 end
 
 -- How much a tenure holds.

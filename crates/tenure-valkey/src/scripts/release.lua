@@ -8,7 +8,7 @@ local braked = group.brake_until ~= 0
 
 -- Who is to be visited, in order; both lists are in order already.
 local function releasable(list)
-  return redis.call('ZRANGEBYSCORE', list, '-inf', text(now), 'WITHSCORES', 'LIMIT', 0, math.max(1, limit))
+  return redis.call('ZRANGEBYSCORE', list, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, math.max(1, limit))
 end
 -- Lua's own comparison of strings goes by the server's locale.
 local function byte_less(a, b)
@@ -68,7 +68,7 @@ local function evict(tenure, holdings)
       end
     end
     if #mine > 0 then
-      plan('HDEL', claims, unpack(mine))
+      plan_whole('HDEL', claims, unpack(mine))
       counts[#counts + 1] = { registry, #mine }
     end
   end
@@ -87,9 +87,9 @@ for _, visit in ipairs(visits) do
   budget = budget - #holdings
   local counts, removed = evict(tenure, holdings)
   if #holdings > 0 then
-    plan('SREM', held_key(tenure), unpack(holdings))
+    plan_whole('SREM', held_key(tenure), unpack(holdings))
   end
-  plan('ZADD', visit.list, 'XX', text(now), tenure)
+  plan_whole('ZADD', visit.list, 'XX', NOW, tenure)
   lose(tenure)
   if #removed > 0 then
     local eviction, shown = { tenure }, {}

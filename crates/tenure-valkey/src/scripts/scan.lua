@@ -5,4 +5,4 @@ local names = {}
 for i = 1, #found[2], ARGV[3] == 'SSCAN' and 1 or 2 do
   names[#names + 1] = found[2][i]
 end
-return { NONCE, now, 'ok', redis.call('HGET', META, 'resumed') or '0', found[1], names }
+return { NONCE, now, 'ok', life()[2] or 0, found[1], names }

@@ -1,6 +1,10 @@
 -- The raw state of a group; what it means is worked out by whoever asked. Also the end of `tick.lua`.
-local fields = redis.call('HMGET', META, 'tick', 'resumed', 'min_ttl', 'events', 'unsettled_until', 'unsettled_cause',
-  'brake_since', 'brake_until')
+local fields = { false, false, false, false, false, false, false, false }
+local meta = redis.call('HMGET', META, 'state', 'events')
+if meta[1] then
+  local _, tick, resumed, min_ttl, _, until_, cause, _, brake_since, brake_until = struct.unpack(STATE, meta[1])
+  fields = { tick, resumed, min_ttl, meta[2], until_, CAUSES[cause] or '', brake_since, brake_until }
+end
 local function first(list)
   return redis.call('ZRANGE', PREFIX .. list, 0, 0, 'WITHSCORES')[2] or false
 end

@@ -7,5 +7,7 @@ for _, tenure in ipairs(redis.call('ZRANGE', PREFIX .. ARGV[3], from, from + cou
   found[#found + 1] = { tenure, record and string.match(record, '^%S+') or 'unknown',
     redis.call('SCARD', PREFIX .. 'held:' .. tenure) }
 end
-return { NONCE, now, 'ok', redis.call('HGET', META, 'brake_until'), redis.call('ZCARD', PREFIX .. 'lapses'),
+local state = redis.call('HGET', META, 'state')
+local brake_until = state and select(10, struct.unpack(STATE, state))
+return { NONCE, now, 'ok', brake_until, redis.call('ZCARD', PREFIX .. 'lapses'),
   redis.call('HLEN', PREFIX .. 'members'), found }

@@ -112,9 +112,10 @@ async fn foreign_values_are_errors_and_no_panics(flavour: Flavour) {
         ("claims:devices", "k", "no tenure"),
         ("claims:devices", "a key/with", "a@5"),
         ("ended", "b@5", ""),
-        ("meta", "tick", "soon"),
-        ("meta", "min_ttl", "-1"),
-        ("meta", "unsettled_cause", "weather"),
+        ("meta", "state", "soon"),
+        ("meta", "state", &"eighty bytes of nonsense".repeat(4)),
+        ("meta", "seq", "many"),
+        ("meta", "events", "-1"),
     ] {
         server.cli(&["FLUSHALL"]).unwrap();
         let tenure = join(&store, "a").await;
