@@ -105,7 +105,15 @@ impl Beating {
         ttl: Option<Duration>,
     ) -> Self {
         let (store, group) = (Arc::clone(store), group.clone());
-        let beats: Vec<Beat> = tenures.iter().cloned().map(|tenure| Beat { tenure, ttl }).collect();
+        let beats: Vec<Beat> = tenures
+            .iter()
+            .cloned()
+            .map(|tenure| Beat {
+                tenure,
+                ttl,
+                revision: tenure_core::membership::Revision::NONE,
+            })
+            .collect();
         Self(tokio::spawn(async move {
             let batches = beats.len().div_ceil(BATCH).max(1);
             let mut ticks = tokio::time::interval(interval / u32::try_from(batches).unwrap_or(u32::MAX));

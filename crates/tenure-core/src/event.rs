@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::id::{Group, MemberId, TenureId};
+use crate::id::{Group, LeaseName, MemberId, TenureId};
+use crate::lease::Token;
 use crate::time::StoreTime;
 
 /// The number of an event in its group: dense and rising, also across loss of data (it starts at the store's time in
@@ -57,6 +58,14 @@ kinds! {
     Expelled = "expelled",
     /// Holdings of an ended tenure were removed: one event a batch, with counts.
     Evicted = "evicted",
+    /// A lease was given out.
+    LeaseGranted = "lease_granted",
+    /// A lease was given up by its holder, or removed from an ended tenure by the janitor.
+    LeaseReleased = "lease_released",
+    /// A lease was given out that an ended tenure still had.
+    LeaseTakenOver = "lease_taken_over",
+    /// A target was added, changed or removed.
+    TargetChanged = "target_changed",
     /// Removal of what the lapsed held is paused.
     SweepBraked = "sweep_braked",
     /// Removal goes on.
@@ -104,6 +113,18 @@ pub struct Event {
     /// Why, in one word or phrase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Which lease, or which target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseName>,
+    /// The token of the grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
+    /// Whom a lease was taken over from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<TenureId>,
+    /// Whom a lease is kept for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<MemberId>,
     /// Which sweep pass did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass: Option<String>,
@@ -125,6 +146,10 @@ impl Event {
             kind,
             tenure: None,
             reason: None,
+            lease: None,
+            token: None,
+            from: None,
+            to: None,
             pass: None,
             counts: BTreeMap::new(),
             keys: Vec::new(),

@@ -120,6 +120,10 @@ name!(
     /// A key of a registry, for example a device.
     Key, "key"
 );
+name!(
+    /// A lease, named after the target that it is about.
+    LeaseName, "lease"
+);
 
 impl MemberId {
     /// The host part of a generated id (`hostname-<boot ns>-<8 hex>`), or the whole name when it is not a generated

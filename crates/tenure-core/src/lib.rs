@@ -2,7 +2,7 @@
 //!
 //! This crate holds what every other part agrees on: the names of things ([`id`]), the two kinds of time ([`clock`],
 //! [`time`]), the decisions that need no I/O ([`settling`], [`brake`], [`timing`], [`verdict`]), one trait per noun that
-//! a store implements ([`membership`], [`registry`], [`sweep`], [`event`], summed up in [`store`]), the errors
+//! a store implements ([`membership`], [`registry`], [`lease`], [`target`], [`sweep`], [`event`], summed up in [`store`]), the errors
 //! ([`error`]), and a reference store in memory ([`memory`]). With the feature `conformance` it also holds the suite
 //! that every store must pass.
 //!
@@ -16,6 +16,7 @@ pub mod conformance;
 pub mod error;
 pub mod event;
 pub mod id;
+pub mod lease;
 pub mod membership;
 pub mod memory;
 pub mod placement;
@@ -23,12 +24,13 @@ pub mod registry;
 pub mod settling;
 pub mod store;
 pub mod sweep;
+pub mod target;
 pub mod time;
 pub mod timing;
 pub mod verdict;
 
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};
-pub use id::{Group, Key, MemberId, RegistryName, TenureId, Term};
+pub use id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId, Term};
 pub use store::Store;
 pub use time::StoreTime;

@@ -150,6 +150,27 @@ pub struct Joined {
     pub as_of: StoreTime,
 }
 
+/// The number of what a tenure holds: it rises with everything that the tenure itself claims, acquires or gives up (a
+/// lease). Zero until then.
+///
+/// The store tells it in the reply to each of those acts, and again with every beat. A client that was told a higher one
+/// than the store knows has noticed that the store lost the end of its data (failover to a replica that lagged); one that
+/// was told a lower one has missed a reply. Either way it reads back what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Revision(pub u64);
+
+impl Revision {
+    /// Nothing was held yet.
+    pub const NONE: Self = Self(0);
+
+    /// Whether it is zero.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// One heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beat {
@@ -157,6 +178,20 @@ pub struct Beat {
     pub tenure: TenureId,
     /// A new ttl, from now on.
     pub ttl: Option<Duration>,
+    /// The highest revision that the client was told. One that the store does not know marks a gap: its tail was lost.
+    pub revision: Revision,
+}
+
+impl Beat {
+    /// A beat that changes no ttl and knows of no holdings.
+    #[must_use]
+    pub fn of(tenure: TenureId) -> Self {
+        Self {
+            tenure,
+            ttl: None,
+            revision: Revision::NONE,
+        }
+    }
 }
 
 /// What a heartbeat came to.
@@ -166,6 +201,8 @@ pub enum BeatReply {
     Renewed {
         /// From the store's time of the reply.
         expires_in: Duration,
+        /// The number of what the tenure holds, as the store knows it.
+        revision: Revision,
     },
     /// The tenure has ended, for this reason (never `Unknown`), and stays ended.
     Ended(EndReason),
@@ -196,13 +233,16 @@ pub enum EndBy {
 pub struct Holdings {
     /// Claims in registries.
     pub claims: u64,
+    /// Leases.
+    #[serde(default)]
+    pub leases: u64,
 }
 
 impl Holdings {
     /// All of them.
     #[must_use]
     pub fn total(self) -> u64 {
-        self.claims
+        self.claims + self.leases
     }
 }
 

@@ -6,10 +6,12 @@
 
 mod claims;
 mod group;
+mod leases;
 mod members;
 mod pages;
 mod store;
 mod sweep;
+mod targets;
 
 pub use group::GroupModel;
 pub use store::MemoryStore;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::id::{Group, Key, MemberId, RegistryName, TenureId};
+use crate::membership::Revision;
 use crate::store::{Call, Page, PageRequest};
 
 /// The most keys in one call.
@@ -52,6 +53,15 @@ impl ClaimOutcome {
     }
 }
 
+/// The answers to a request for keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// One each, in the order asked.
+    pub outcomes: Vec<ClaimOutcome>,
+    /// What the tenure holds now goes by this number.
+    pub revision: Revision,
+}
+
 /// Who owns a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
@@ -96,7 +106,7 @@ pub trait RegistryStore: Send + Sync {
         keys: &[Key],
         mode: ClaimMode,
         call: Call,
-    ) -> Result<Vec<ClaimOutcome>>;
+    ) -> Result<Claimed>;
 
     /// Gives a key up. Compare-and-delete on the exact tenure. Releasing what nobody owns is fine. O(1).
     ///

@@ -9,9 +9,11 @@ use crate::brake::BrakeSettings;
 use crate::error::{Error, Result};
 use crate::event::EventLog;
 use crate::id::Group;
+use crate::lease::LeaseStore;
 use crate::membership::MembershipStore;
 use crate::registry::RegistryStore;
 use crate::sweep::Sweep;
+use crate::target::TargetStore;
 use crate::time::StoreTime;
 use crate::timing::DEFAULT_MAX_TTL;
 
@@ -177,7 +179,7 @@ impl Finding {
 
 /// Everything a store does. Connect to one by URL with the `tenure` crate.
 #[async_trait]
-pub trait Store: MembershipStore + RegistryStore + EventLog + Sweep {
+pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + EventLog + Sweep {
     /// Where it is, for people: a URL without secrets.
     fn place(&self) -> String;
 

@@ -93,6 +93,9 @@ pub struct Eviction {
     pub tenure: TenureId,
     /// How many entries, by registry.
     pub claims: BTreeMap<String, u64>,
+    /// How many leases.
+    #[serde(default)]
+    pub leases: u64,
 }
 
 /// Step 2 of a pass: what it did.
@@ -136,8 +139,9 @@ pub trait SweepSteps: Send + Sync {
     /// `TooLate`, `Unavailable`.
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch>;
 
-    /// Step 2: releases up to `limit` holdings of ended tenures by compare-and-delete, one event per tenure and call
-    /// with the counts, reason and pass. Tenures take turns, so that a huge one blocks nobody. O(limit).
+    /// Step 2: releases up to `limit` holdings of ended tenures by compare-and-delete: claims first, one event per tenure
+    /// and call with the counts, reason and pass; then leases, one event each, but those of a tenure that was superseded
+    /// or expelled only after its last deadline. Tenures take turns, so that a huge one blocks nobody. O(limit).
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`. After an unknown outcome look for events that carry the pass.
@@ -175,10 +179,16 @@ pub struct SweepReport {
 }
 
 impl SweepReport {
-    /// All entries removed.
+    /// All registry entries removed.
     #[must_use]
     pub fn evicted_total(&self) -> u64 {
         self.evicted.iter().flat_map(|eviction| eviction.claims.values()).sum()
+    }
+
+    /// All leases removed.
+    #[must_use]
+    pub fn leases_total(&self) -> u64 {
+        self.evicted.iter().map(|eviction| eviction.leases).sum()
     }
 }
 
@@ -205,7 +215,7 @@ pub async fn run_pass(
             break;
         }
     }
-    let mut evicted: BTreeMap<TenureId, BTreeMap<String, u64>> = BTreeMap::new();
+    let mut evicted: BTreeMap<TenureId, Eviction> = BTreeMap::new();
     for number in 0u64.. {
         let release = ReleaseRequest {
             pass: format!("{pass}.{number}"),
@@ -214,9 +224,14 @@ pub async fn run_pass(
         };
         let batch = steps.release(group, &release, call).await?;
         for eviction in batch.evicted {
-            let counts = evicted.entry(eviction.tenure).or_default();
+            let sum = evicted.entry(eviction.tenure.clone()).or_insert_with(|| Eviction {
+                tenure: eviction.tenure,
+                claims: BTreeMap::new(),
+                leases: 0,
+            });
+            sum.leases += eviction.leases;
             for (registry, count) in eviction.claims {
-                *counts.entry(registry).or_default() += count;
+                *sum.claims.entry(registry).or_default() += count;
             }
         }
         report.braked = batch.braked;
@@ -224,10 +239,7 @@ pub async fn run_pass(
             break;
         }
     }
-    report.evicted = evicted
-        .into_iter()
-        .map(|(tenure, claims)| Eviction { tenure, claims })
-        .collect();
+    report.evicted = evicted.into_values().collect();
     let status = steps.tick(group).await?;
     report.next_release_in = status
         .next_release

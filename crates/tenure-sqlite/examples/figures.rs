@@ -172,6 +172,7 @@ async fn beats(store: &Arc<SqliteStore>, clock: &Arc<dyn Clock>, group: &Group, 
         .map(|tenure| Beat {
             tenure: tenure.clone(),
             ttl: None,
+            revision: tenure_core::membership::Revision::NONE,
         })
         .collect();
     for size in [1, 200] {

@@ -25,6 +25,7 @@ mod event;
 mod examine;
 mod file;
 mod group;
+mod lease;
 mod live;
 mod lock;
 mod membership;
@@ -35,6 +36,7 @@ mod sql;
 mod step;
 mod store;
 mod sweep;
+mod target;
 mod writer;
 
 pub use lock::{Owner, owner};

@@ -159,7 +159,10 @@ impl Table {
             return None;
         }
         entry.deadline = now + entry.ttl;
-        Some(BeatReply::Renewed { expires_in: entry.ttl })
+        Some(BeatReply::Renewed {
+            expires_in: entry.ttl,
+            revision: tenure_core::membership::Revision::NONE,
+        })
     }
 
     /// The entry of a tenure whose row was read: committed, or committed and not folded in yet.

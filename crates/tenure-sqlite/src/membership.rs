@@ -153,7 +153,10 @@ impl Step<'_> {
             ])?;
         }
         self.meta.note_ttl(ttl);
-        Ok(BeatReply::Renewed { expires_in: ttl })
+        Ok(BeatReply::Renewed {
+            expires_in: ttl,
+            revision: tenure_core::membership::Revision::NONE,
+        })
     }
 
     /// A term that the sequence has not reached, but this life of the store should know: an older copy of the file was
@@ -203,6 +206,7 @@ impl MemberRow {
             labels: serde_json::from_str(labels).map_err(|error| strange(error.to_string()))?,
             holdings: Holdings {
                 claims: read_number(row, 5)?,
+                leases: 0,
             },
         })
     }

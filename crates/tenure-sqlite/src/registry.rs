@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, params};
-use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore, check_keys};
+use tenure_core::membership::Revision;
+use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, Claimed, RegistryStore, check_keys};
 use tenure_core::store::{Call, Page, PageRequest, bad_cursor, check_limit};
 use tenure_core::sweep::BATCH;
 use tenure_core::{Error, ErrorKind, Group, Key, MemberId, RegistryName, Result, TenureId};
@@ -186,7 +187,7 @@ impl RegistryStore for SqliteStore {
         keys: &[Key],
         mode: ClaimMode,
         call: Call,
-    ) -> Result<Vec<ClaimOutcome>> {
+    ) -> Result<Claimed> {
         check_keys(keys)?;
         let mut outcomes = Vec::with_capacity(keys.len());
         for part in keys.chunks(BATCH as usize) {
@@ -194,7 +195,10 @@ impl RegistryStore for SqliteStore {
             let work = move |step: &mut Step<'_>| step.claim(&registry, &tenure, &part, mode);
             outcomes.extend(self.step(group, call, work).await?);
         }
-        Ok(outcomes)
+        Ok(Claimed {
+            outcomes,
+            revision: Revision::NONE,
+        })
     }
 
     async fn release_claim(

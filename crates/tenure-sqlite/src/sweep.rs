@@ -167,6 +167,7 @@ impl Step<'_> {
         Ok(Eviction {
             tenure: candidate.tenure,
             claims: removed.counts,
+            leases: 0,
         })
     }
 }
@@ -243,7 +244,7 @@ fn doomed_rows(
         doomed.push(Doomed {
             tenure,
             reason: EndReason::Lapsed,
-            holdings: Holdings { claims },
+            holdings: Holdings { claims, leases: 0 },
             braked: false,
         });
     }
@@ -259,6 +260,7 @@ fn doomed_rows(
                     reason: EndReason::parse(&reason).unwrap_or(EndReason::Unknown),
                     holdings: Holdings {
                         claims: read_number(row, 2)?,
+                        leases: 0,
                     },
                     braked: lapsed && braked,
                 });

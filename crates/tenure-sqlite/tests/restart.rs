@@ -37,7 +37,13 @@ async fn a_restart_keeps_tenures_claims_terms_and_events() {
         (a.clone(), s(10), true, 1)
     );
     assert_eq!(seen.labels.as_map()["zone"], "a");
-    assert_eq!(beat(&store, &a).await, BeatReply::Renewed { expires_in: s(10) });
+    assert_eq!(
+        beat(&store, &a).await,
+        BeatReply::Renewed {
+            expires_in: s(10),
+            revision: tenure_core::membership::Revision::NONE
+        }
+    );
     assert_eq!(beat(&store, &b).await, BeatReply::Ended(EndReason::Left));
     assert!(join(&store, "a", s(10)).await.term() > b.term());
     store.close().await;
@@ -54,7 +60,13 @@ async fn everyone_gets_one_full_ttl_after_a_restart_however_short() {
         clock.advance(s(1));
         store.tick(&group()).await.unwrap();
     }
-    assert_eq!(beat(&store, &a).await, BeatReply::Renewed { expires_in: s(10) });
+    assert_eq!(
+        beat(&store, &a).await,
+        BeatReply::Renewed {
+            expires_in: s(10),
+            revision: tenure_core::membership::Revision::NONE
+        }
+    );
     store.close().await;
 
     let store = open(&path, &clock);
@@ -94,11 +106,18 @@ async fn a_ttl_changed_by_a_beat_survives_a_restart() {
     let beats = [Beat {
         tenure: tenure.clone(),
         ttl: Some(s(60)),
+        revision: tenure_core::membership::Revision::NONE,
     }];
     store.beat(&group(), &beats).await.unwrap();
     store.close().await;
     let store = open(&path, &clock);
-    assert_eq!(beat(&store, &tenure).await, BeatReply::Renewed { expires_in: s(60) });
+    assert_eq!(
+        beat(&store, &tenure).await,
+        BeatReply::Renewed {
+            expires_in: s(60),
+            revision: tenure_core::membership::Revision::NONE
+        }
+    );
     store.close().await;
 }
 
@@ -171,7 +190,13 @@ async fn store_time_never_falls_across_restarts() {
     clock.set_wall_micros(START - 3_600_000_000);
     let store = open(&path, &clock);
     assert!(store.now().await.unwrap() >= before);
-    assert_eq!(beat(&store, &a).await, BeatReply::Renewed { expires_in: s(100) });
+    assert_eq!(
+        beat(&store, &a).await,
+        BeatReply::Renewed {
+            expires_in: s(100),
+            revision: tenure_core::membership::Revision::NONE
+        }
+    );
     let findings = store.examine().await;
     let offset = findings.iter().find(|finding| finding.check == "clock").unwrap();
     assert!(offset.detail.contains("ahead of the wall"), "{offset:?}");

@@ -26,6 +26,7 @@ pub mod connection;
 mod event;
 mod examine;
 mod keys;
+mod lease;
 mod membership;
 mod pages;
 mod registry;
@@ -34,6 +35,7 @@ pub mod script;
 mod scripts;
 mod store;
 mod sweep;
+mod target;
 mod view;
 
 pub use connection::{Connection, ConnectionOptions};

@@ -171,7 +171,8 @@ fn read_replies(reader: &mut Reader, expected: usize) -> Read<Vec<BeatReply>> {
             let ttl = u64::try_from(ttl).map_err(|_| Malformed(format!("the ttl {ttl}")))?;
             return Ok(vec![
                 BeatReply::Renewed {
-                    expires_in: Duration::from_micros(ttl)
+                    expires_in: Duration::from_micros(ttl),
+                    revision: tenure_core::membership::Revision::NONE
                 };
                 expected
             ]);
@@ -192,6 +193,7 @@ fn read_replies(reader: &mut Reader, expected: usize) -> Read<Vec<BeatReply>> {
             ttl => match u64::try_from(ttl) {
                 Ok(ttl) => BeatReply::Renewed {
                     expires_in: Duration::from_micros(ttl),
+                    revision: tenure_core::membership::Revision::NONE,
                 },
                 Err(_) => return Err(Malformed(format!("the reply {ttl} to a beat"))),
             },

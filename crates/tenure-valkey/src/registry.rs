@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
-use tenure_core::membership::EndReason;
-use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore, check_keys};
+use tenure_core::membership::{EndReason, Revision};
+use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, Claimed, RegistryStore, check_keys};
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::sweep::BATCH;
 
@@ -22,13 +22,16 @@ impl RegistryStore for ValkeyStore {
         keys: &[Key],
         mode: ClaimMode,
         call: Call,
-    ) -> Result<Vec<ClaimOutcome>> {
+    ) -> Result<Claimed> {
         check_keys(keys)?;
         let mut outcomes = Vec::with_capacity(keys.len());
         for part in keys.chunks(BATCH as usize) {
             outcomes.extend(self.claim_part(group, registry, tenure, part, mode, call).await?);
         }
-        Ok(outcomes)
+        Ok(Claimed {
+            outcomes,
+            revision: Revision::NONE,
+        })
     }
 
     async fn release_claim(

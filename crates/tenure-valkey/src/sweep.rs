@@ -109,7 +109,10 @@ impl ValkeyStore {
                 if now >= life.end(&packed) {
                     let member = MemberId::new(&row.name).map_err(foreign)?;
                     let tenure = TenureId::new(member, packed.term);
-                    let holdings = Holdings { claims: row.holds };
+                    let holdings = Holdings {
+                        claims: row.holds,
+                        leases: 0,
+                    };
                     doomed.push(Doomed {
                         tenure,
                         reason: EndReason::Lapsed,
@@ -162,7 +165,10 @@ fn read_unreleased(reader: &mut Reader, braked: bool) -> Read<Vec<Doomed>> {
         found.push(Doomed {
             tenure,
             reason,
-            holdings: Holdings { claims: row.number()? },
+            holdings: Holdings {
+                claims: row.number()?,
+                leases: 0,
+            },
             braked,
         });
     }
@@ -188,7 +194,11 @@ fn read_released(reader: &mut Reader) -> Read<ReleasedBatch> {
         while row.left() > 0 {
             claims.insert(row.text()?, row.number()?);
         }
-        evicted.push(Eviction { tenure, claims });
+        evicted.push(Eviction {
+            tenure,
+            claims,
+            leases: 0,
+        });
     }
     Ok(ReleasedBatch { evicted, more, braked })
 }

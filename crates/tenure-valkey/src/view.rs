@@ -75,7 +75,10 @@ impl Life {
             expires_in: end.since(self.now),
             last_beat_at: packed.deadline.minus(packed.ttl),
             labels,
-            holdings: Holdings { claims: row.holds },
+            holdings: Holdings {
+                claims: row.holds,
+                leases: 0,
+            },
         })
     }
 }

@@ -11,11 +11,13 @@ use async_trait::async_trait;
 use tenure_core::StoreTime;
 use tenure_core::error::Result;
 use tenure_core::event::{EventId, EventLog, EventPage, EventQuery};
-use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
+use tenure_core::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
+use tenure_core::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token};
 use tenure_core::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore};
-use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore};
+use tenure_core::registry::{Claim, ClaimMode, Claimed, RegistryStore};
 use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Store};
 use tenure_core::sweep::{GroupStatus, Sweep, SweepReport, SweepRequest, SweepSteps};
+use tenure_core::target::{Target, TargetSpec, TargetStore};
 use tokio::runtime::Handle;
 
 use crate::heart::run_on;
@@ -77,7 +79,7 @@ impl RegistryStore for OnHeart {
         keys: &[Key],
         mode: ClaimMode,
         call: Call,
-    ) -> Result<Vec<ClaimOutcome>> {
+    ) -> Result<Claimed> {
         let keys = keys.to_vec();
         over_there!(
             self,
@@ -128,6 +130,72 @@ impl RegistryStore for OnHeart {
             registry,
             page
         )
+    }
+}
+
+#[async_trait]
+impl LeaseStore for OnHeart {
+    async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
+        let leases = leases.to_vec();
+        over_there!(
+            self,
+            |store| store.acquire(&group, &tenure, &leases, call),
+            group,
+            tenure
+        )
+    }
+    async fn release_leases(
+        &self,
+        group: &Group,
+        tenure: &TenureId,
+        leases: &[(LeaseName, Token)],
+        to: Option<&MemberId>,
+        call: Call,
+    ) -> Result<GivenUp> {
+        let (leases, to) = (leases.to_vec(), to.cloned());
+        over_there!(
+            self,
+            |store| store.release_leases(&group, &tenure, &leases, to.as_ref(), call),
+            group,
+            tenure
+        )
+    }
+    async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
+        over_there!(self, |store| store.lease_of(&group, &lease), group, lease)
+    }
+    async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
+        let holder = holder.cloned();
+        over_there!(self, |store| store.leases(&group, holder.as_ref(), &page), group, page)
+    }
+    async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
+        over_there!(
+            self,
+            |store| store.held_leases(&group, &tenure, &page),
+            group,
+            tenure,
+            page
+        )
+    }
+}
+
+#[async_trait]
+impl TargetStore for OnHeart {
+    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
+        over_there!(
+            self,
+            |store| store.put_target(&group, &target, spec, call),
+            group,
+            target
+        )
+    }
+    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
+        over_there!(self, |store| store.remove_target(&group, &target, call), group, target)
+    }
+    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
+        over_there!(self, |store| store.target(&group, &target), group, target)
+    }
+    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
+        over_there!(self, |store| store.targets(&group, &page), group, page)
     }
 }
 

@@ -119,8 +119,8 @@ impl Registry {
             .context
             .store
             .claim(&shared.group, &self.name, tenure, keys, mode, shared.call(PATIENCE));
-        let outcomes = in_time(within(&*shared.context.clock, PATIENCE, call).await, PATIENCE);
-        let outcomes = outcomes.inspect_err(|error| shared.heed(error))?;
+        let claimed = in_time(within(&*shared.context.clock, PATIENCE, call).await, PATIENCE);
+        let outcomes = claimed.inspect_err(|error| shared.heed(error))?.outcomes;
         let ours = keys
             .iter()
             .zip(&outcomes)

@@ -139,7 +139,14 @@ fn memory(hot: &Hot, members: usize, grown: f64, report: &Report) -> Result<()> 
 }
 
 fn shuffled(tenures: Vec<TenureId>, members: usize) -> Vec<Beat> {
-    let mut beats: Vec<Beat> = tenures.into_iter().map(|tenure| Beat { tenure, ttl: None }).collect();
+    let mut beats: Vec<Beat> = tenures
+        .into_iter()
+        .map(|tenure| Beat {
+            tenure,
+            ttl: None,
+            revision: tenure_core::membership::Revision::NONE,
+        })
+        .collect();
     Dice::new(42).shuffle(&mut beats);
     beats.truncate(members);
     beats

@@ -127,11 +127,12 @@ impl World {
             let last = |tenure: &TenureId| Beat {
                 tenure: tenure.clone(),
                 ttl: Some(LAST_TTL),
+                revision: tenure_core::membership::Revision::NONE,
             };
             let beats: Vec<Beat> = batch.iter().map(last).collect();
             let beaten = self.store.beat(&self.group, &beats).await?;
             for (beat, reply) in beats.into_iter().zip(beaten.replies) {
-                let BeatReply::Renewed { expires_in } = reply else {
+                let BeatReply::Renewed { expires_in, .. } = reply else {
                     bail!("a last beat was answered {reply:?}")
                 };
                 deadlines.insert(beat.tenure, beaten.as_of + expires_in);

@@ -170,7 +170,11 @@ impl World {
             .owners
             .iter()
             .cloned()
-            .map(|tenure| Beat { tenure, ttl: None })
+            .map(|tenure| Beat {
+                tenure,
+                ttl: None,
+                revision: tenure_core::membership::Revision::NONE,
+            })
             .collect();
         self.store.beat(&self.group, &beats).await?;
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::world::{Make, World, member, ms, refused, s};
+use super::world::{Make, World, member, ms, refused, renewed, s};
 use crate::error::ErrorKind;
 use crate::id::{TenureId, Term};
 use crate::membership::{Beat, BeatReply, EndBy, EndReason, Join, Labels};
@@ -14,10 +14,7 @@ pub async fn join_gives_a_tenure_that_a_beat_extends(make: Make<'_>) {
     let joined = world.joined("a", s(30)).await;
     assert_eq!((joined.ttl, joined.expires_in, joined.superseded), (s(30), s(30), None));
     world.pass(s(20)).await;
-    assert_eq!(
-        world.beat(&joined.tenure).await,
-        BeatReply::Renewed { expires_in: s(30) }
-    );
+    assert_eq!(world.beat(&joined.tenure).await, renewed(s(30)));
     world.pass(s(20)).await;
     let seen = world
         .store
@@ -175,18 +172,18 @@ pub async fn a_beat_can_change_the_ttl(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.join("a", s(60)).await;
     let beat = [Beat {
-        tenure: tenure.clone(),
         ttl: Some(s(6)),
+        ..Beat::of(tenure.clone())
     }];
     let beaten = world.store.beat(&world.group, &beat).await.expect("a beat");
-    assert_eq!(beaten.replies, [BeatReply::Renewed { expires_in: s(6) }]);
+    assert_eq!(beaten.replies, [renewed(s(6))]);
     world.pass(s(5)).await;
     assert!(world.end_lapsed().await.is_empty());
     world.pass(s(1)).await;
     assert_eq!(world.end_lapsed().await, [tenure]);
     let bad = [Beat {
-        tenure: world.join("b", s(6)).await,
         ttl: Some(s(500)),
+        ..Beat::of(world.join("b", s(6)).await)
     }];
     refused(world.store.beat(&world.group, &bad).await, ErrorKind::Invalid);
 }
@@ -206,7 +203,7 @@ pub async fn a_batch_answers_each_beat_by_itself(make: Make<'_>) {
     let unknown = TenureId::new(member("nobody"), Term::new(7).expect("a term"));
     let batch: Vec<TenureId> = [alive, left, dead, unknown].into_iter().cycle().take(1_003).collect();
     let expected = [
-        BeatReply::Renewed { expires_in: s(60) },
+        renewed(s(60)),
         BeatReply::Ended(EndReason::Left),
         BeatReply::Ended(EndReason::Lapsed),
         BeatReply::Unknown,
@@ -215,13 +212,7 @@ pub async fn a_batch_answers_each_beat_by_itself(make: Make<'_>) {
         assert_eq!(reply, expected[n % 4], "beat {n}");
     }
     assert!(world.beats(&[]).await.is_empty());
-    let too_many = vec![
-        Beat {
-            tenure: batch[0].clone(),
-            ttl: None
-        };
-        10_001
-    ];
+    let too_many = vec![Beat::of(batch[0].clone()); 10_001];
     refused(world.store.beat(&world.group, &too_many).await, ErrorKind::Invalid);
 }
 

@@ -7,26 +7,32 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use super::world::{Make, World, key, member, ms, s};
+use super::world::{Make, World, key, lease, member, ms, s};
 use crate::clock::{Clock, ManualClock};
 use crate::error::Result;
 use crate::event::EventQuery;
-use crate::id::{RegistryName, TenureId, Term};
-use crate::membership::{Beat, EndBy, Join, Labels};
+use crate::id::{LeaseName, RegistryName, TenureId, Term};
+use crate::lease::Token;
+use crate::membership::{Beat, EndBy, Join, Labels, Revision};
 use crate::memory::MemoryStore;
 use crate::registry::ClaimMode;
 use crate::store::{Call, PageRequest, StoreOptions};
 use crate::sweep::{ReleaseRequest, SweepSteps};
+use crate::target::TargetSpec;
 use crate::time::StoreTime;
 
 /// One operation. Numbers are turned into names, and indices into tenures seen so far.
 #[derive(Debug, Clone)]
 enum Op {
     Join(u8, u16),
-    Beat(Vec<(u16, Option<u16>)>),
+    Beat(Vec<(u16, Option<u16>, u8)>),
     End(u16, bool),
     Claim(u16, u8, Vec<u8>, bool),
     Release(u16, u8, u8),
+    Acquire(u16, Vec<u8>),
+    GiveUp(u16, u8, u8, Option<u8>),
+    Put(u8, bool),
+    Remove(u8),
     Tick,
     EndLapsed(u8),
     Evict(bool),
@@ -51,11 +57,16 @@ fn operation() -> impl Strategy<Value = Op> {
     ];
     prop_oneof![
         4 => (0..14u8, ttl.clone()).prop_map(|(m, t)| Op::Join(m, t)),
-        5 => prop::collection::vec((any::<u16>(), prop::option::weighted(0.1, ttl)), 0..9).prop_map(Op::Beat),
+        5 => prop::collection::vec((any::<u16>(), prop::option::weighted(0.1, ttl), any::<u8>()), 0..9).prop_map(Op::Beat),
         2 => (any::<u16>(), any::<bool>()).prop_map(|(t, expel)| Op::End(t, expel)),
         5 => (any::<u16>(), 0..2u8, prop::collection::vec(0..12u8, 0..5), any::<bool>())
             .prop_map(|(t, r, k, absent)| Op::Claim(t, r, k, absent)),
         2 => (any::<u16>(), 0..2u8, 0..12u8).prop_map(|(t, r, k)| Op::Release(t, r, k)),
+        5 => (any::<u16>(), prop::collection::vec(0..10u8, 0..5)).prop_map(|(t, l)| Op::Acquire(t, l)),
+        2 => (any::<u16>(), 0..10u8, 0..4u8, prop::option::weighted(0.5, 0..14u8))
+            .prop_map(|(t, l, n, to)| Op::GiveUp(t, l, n, to)),
+        1 => (0..4u8, any::<bool>()).prop_map(|(l, paused)| Op::Put(l, paused)),
+        1 => (0..4u8).prop_map(Op::Remove),
         2 => Just(Op::Tick),
         2 => (1..5u8).prop_map(Op::EndLapsed),
         3 => prop::bool::weighted(0.1).prop_map(Op::Evict),
@@ -73,6 +84,8 @@ struct Pair {
     model: Arc<MemoryStore>,
     clock: Arc<ManualClock>,
     seen: Vec<TenureId>,
+    granted: Vec<(TenureId, LeaseName, Token)>,
+    revisions: Vec<Revision>,
     passes: u32,
 }
 
@@ -128,6 +141,8 @@ async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
         model,
         clock,
         seen: Vec::new(),
+        granted: Vec::new(),
+        revisions: Vec::new(),
         passes: 0,
     };
     for (n, op) in history.iter().enumerate() {
@@ -148,9 +163,11 @@ async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
 }
 
 use crate::event::EventLog;
+use crate::lease::LeaseStore;
 use crate::membership::MembershipStore;
 use crate::registry::RegistryStore;
 use crate::sweep::Sweep;
+use crate::target::TargetStore;
 
 fn same<T: std::fmt::Debug>(what: &str, theirs: Result<T>, ours: Result<T>) -> Result<(), String> {
     let show = |result: Result<T>| match result {
@@ -194,9 +211,10 @@ impl Pair {
             Op::Join(m, ttl) => self.join(*m, *ttl).await,
             Op::Beat(beats) => {
                 let ttl = |ms: &Option<u16>| ms.map(|ms| Duration::from_millis(u64::from(ms)));
-                let beat = |(t, ms): &(u16, Option<u16>)| Beat {
+                let beat = |(t, ms, r): &(u16, Option<u16>, u8)| Beat {
                     tenure: self.tenure(*t),
                     ttl: ttl(ms),
+                    revision: self.revision(*r),
                 };
                 let beats: Vec<_> = beats.iter().map(beat).collect();
                 both!(self, "beat", |store| store.beat(&group, &beats))
@@ -211,7 +229,13 @@ impl Pair {
                 both!(self, "too late", |store| store.end(&group, &tenure, EndBy::Leave, call))
             }
             Op::Claim(..) | Op::Release(..) => self.claim(op).await,
-            Op::Read(m, k) => self.read(*m, *k).await,
+            Op::Acquire(t, leases) => self.acquire(*t, leases).await,
+            Op::GiveUp(..) => self.give_up(op).await,
+            Op::Put(..) | Op::Remove(_) => self.target(op).await,
+            Op::Read(m, k) => {
+                self.read(*m, *k).await?;
+                self.read_leases(*m, *k).await
+            }
             Op::Tick | Op::EndLapsed(_) | Op::Evict(_) | Op::Doomed => self.sweep(op).await,
             Op::Pass(time) => self.pass(ms(u64::from(*time))).await,
             Op::Outage(time) => {
@@ -231,6 +255,122 @@ impl Pair {
         self.seen.extend(ours.iter().map(|joined| joined.tenure.clone()));
         let theirs = self.world.store.join(&self.world.group, &join, Call::default()).await;
         same("join", theirs, ours)
+    }
+
+    /// None, one that was told, or one that only a store which lost its tail has not heard of.
+    fn revision(&self, choice: u8) -> Revision {
+        match choice {
+            0..=9 => Revision(self.clock.wall_micros()),
+            10..=19 => Revision(self.clock.wall_micros() - 300_000),
+            20..=22 => Revision(self.clock.wall_micros() + 7_000_000),
+            23..=90 => Revision::NONE,
+            _ => self.revisions.last().copied().unwrap_or_default(),
+        }
+    }
+
+    async fn acquire(&mut self, t: u16, leases: &[u8]) -> Result<(), String> {
+        let (group, tenure) = (self.world.group.clone(), self.tenure(t));
+        let asked: Vec<_> = leases.iter().map(|l| lease(&format!("l{l}"))).collect();
+        let ours = self.model.acquire(&group, &tenure, &asked, Call::default()).await;
+        if let Ok(acquired) = &ours {
+            self.revisions.push(acquired.revision);
+            for (name, outcome) in asked.iter().zip(&acquired.outcomes) {
+                let grant = outcome.token().map(|token| (tenure.clone(), name.clone(), token));
+                self.granted.extend(grant);
+            }
+        }
+        let theirs = self.world.store.acquire(&group, &tenure, &asked, Call::default()).await;
+        same("acquire", theirs, ours)
+    }
+
+    /// Mostly what was granted, by whoever had it; sometimes what was not.
+    async fn give_up(&mut self, op: &Op) -> Result<(), String> {
+        let Op::GiveUp(t, l, n, to) = op else { return Ok(()) };
+        let (group, to) = (self.world.group.clone(), to.map(|m| member(&format!("m{m}"))));
+        let one = Token::new(1).map_err(|error| error.to_string())?;
+        let (tenure, given) = match self.granted.len() {
+            0 => (self.tenure(*t), vec![(lease("l0"), one)]),
+            len => {
+                let (tenure, name, token) = self.granted[len - 1 - usize::from(*t) % len].clone();
+                let mut given = vec![(name, token)];
+                given.extend((0..*n).map(|_| (lease(&format!("l{l}")), token)));
+                (tenure, given)
+            }
+        };
+        let ours = self
+            .model
+            .release_leases(&group, &tenure, &given, to.as_ref(), Call::default());
+        let ours = ours.await;
+        self.revisions.extend(ours.iter().map(|given| given.revision));
+        let theirs = self
+            .world
+            .store
+            .release_leases(&group, &tenure, &given, to.as_ref(), Call::default());
+        same("release_leases", theirs.await, ours)
+    }
+
+    async fn target(&self, op: &Op) -> Result<(), String> {
+        let group = &self.world.group;
+        match op {
+            Op::Put(l, paused) => {
+                let (name, spec) = (
+                    lease(&format!("l{l}")),
+                    TargetSpec {
+                        paused: *paused,
+                        weight: 1 + u32::from(*l),
+                    },
+                );
+                both!(self, "put_target", |store| store.put_target(
+                    group,
+                    &name,
+                    spec,
+                    Call::default()
+                ))
+            }
+            Op::Remove(l) => {
+                let name = lease(&format!("l{l}"));
+                both!(self, "remove_target", |store| store.remove_target(
+                    group,
+                    &name,
+                    Call::default()
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn read_leases(&self, m: u8, k: u8) -> Result<(), String> {
+        let (store, model, group) = (&self.world.store, &self.model, &self.world.group);
+        let (member, name) = (member(&format!("m{m}")), lease(&format!("l{k}")));
+        let ours = model.lease_of(group, &name).await;
+        same("lease_of", store.lease_of(group, &name).await, ours)?;
+        let ours = model.target(group, &name).await;
+        same("target", store.target(group, &name).await, ours)?;
+        let page = PageRequest {
+            after: None,
+            limit: 1000,
+        };
+        let sorted = |page: Result<crate::store::Page<crate::lease::Lease>>| {
+            page.map(|mut page| {
+                page.items
+                    .sort_by(|a, b| (&a.lease, &a.tenure).cmp(&(&b.lease, &b.tenure)));
+                page.items
+            })
+        };
+        for holder in [None, Some(&member)] {
+            let ours = sorted(model.leases(group, holder, &page).await);
+            same("leases", sorted(store.leases(group, holder, &page).await), ours)?;
+        }
+        let tenure = self.tenure(u16::from(m));
+        let parts = |held: Result<crate::lease::HeldLeases>| {
+            held.map(|held| (held.revision, sorted(Ok(held.page)).unwrap_or_default()))
+        };
+        let ours = parts(model.held_leases(group, &tenure, &page).await);
+        same(
+            "held_leases",
+            parts(store.held_leases(group, &tenure, &page).await),
+            ours,
+        )
     }
 
     async fn claim(&self, op: &Op) -> Result<(), String> {

@@ -9,8 +9,9 @@ use async_trait::async_trait;
 
 use crate::error::{ErrorKind, Result};
 use crate::event::{Event, EventKind, EventQuery};
-use crate::id::{Group, Key, MemberId, RegistryName, TenureId};
-use crate::membership::{Beat, BeatReply, EndReason, Join, Joined, Labels};
+use crate::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
+use crate::lease::{AcquireOutcome, ReleaseOutcome, Token};
+use crate::membership::{Beat, BeatReply, EndReason, Join, Joined, Labels, Revision};
 use crate::registry::{ClaimMode, ClaimOutcome};
 use crate::store::{Call, PageRequest, Store, StoreOptions};
 use crate::sweep::{BATCH, SweepReport, SweepRequest, run_pass};
@@ -70,10 +71,31 @@ pub(super) fn keys(prefix: &str, count: usize) -> Vec<Key> {
     (0..count).map(|n| key(&format!("{prefix}{n:05}"))).collect()
 }
 
+/// A lease.
+#[must_use]
+pub(super) fn lease(name: &str) -> LeaseName {
+    LeaseName::new(name).expect("a case names its leases well")
+}
+
+/// Numbered leases.
+#[must_use]
+pub(super) fn leases(prefix: &str, count: usize) -> Vec<LeaseName> {
+    (0..count).map(|n| lease(&format!("{prefix}{n:05}"))).collect()
+}
+
 /// A member id.
 #[must_use]
 pub(super) fn member(name: &str) -> MemberId {
     MemberId::new(name).expect("a case names its members well")
+}
+
+/// The reply to a beat of one that holds nothing.
+#[must_use]
+pub(super) fn renewed(expires_in: Duration) -> BeatReply {
+    BeatReply::Renewed {
+        expires_in,
+        revision: Revision::NONE,
+    }
 }
 
 /// Asserts the kind of an error.
@@ -197,13 +219,7 @@ impl World {
 
     /// Beats for several.
     pub async fn beats(&self, tenures: &[TenureId]) -> Vec<BeatReply> {
-        let beats: Vec<_> = tenures
-            .iter()
-            .map(|tenure| Beat {
-                tenure: tenure.clone(),
-                ttl: None,
-            })
-            .collect();
+        let beats: Vec<_> = tenures.iter().cloned().map(Beat::of).collect();
         self.store.beat(&self.group, &beats).await.expect("beats").replies
     }
 
@@ -227,9 +243,11 @@ impl World {
 
     /// Claims keys, or not.
     pub async fn try_claim(&self, tenure: &TenureId, keys: &[Key], mode: ClaimMode) -> Result<Vec<ClaimOutcome>> {
-        self.store
+        let claimed = self
+            .store
             .claim(&self.group, &self.devices, tenure, keys, mode, Call::default())
-            .await
+            .await?;
+        Ok(claimed.outcomes)
     }
 
     /// The owner of a key, and whether it is alive.
@@ -243,6 +261,59 @@ impl World {
             assert_eq!(&claim.owner, claim.tenure.member());
             (claim.tenure, claim.alive)
         })
+    }
+
+    /// Asks for a lease.
+    pub async fn acquire(&self, tenure: &TenureId, name: &str) -> AcquireOutcome {
+        let asked = [lease(name)];
+        let acquired = self.store.acquire(&self.group, tenure, &asked, Call::default()).await;
+        acquired.expect("an answer").outcomes.remove(0)
+    }
+
+    /// Asks for a lease that is to be had.
+    pub async fn granted(&self, tenure: &TenureId, name: &str) -> Token {
+        match self.acquire(tenure, name).await {
+            AcquireOutcome::Granted { token, .. } => token,
+            other => panic!("{name} for {tenure}: {other:?}"),
+        }
+    }
+
+    /// Gives a lease up, for somebody or nobody.
+    pub async fn release(&self, tenure: &TenureId, name: &str, token: Token, to: Option<&str>) -> ReleaseOutcome {
+        let (given, to) = ([(lease(name), token)], to.map(member));
+        let done = self
+            .store
+            .release_leases(&self.group, tenure, &given, to.as_ref(), Call::default())
+            .await;
+        done.expect("an answer").outcomes.remove(0)
+    }
+
+    /// The holder of a lease, with its token, and whether it is alive.
+    pub async fn holder(&self, name: &str) -> Option<(TenureId, Token, bool)> {
+        let seen = self.store.lease_of(&self.group, &lease(name)).await.expect("a look-up");
+        seen.map(|seen| {
+            assert_eq!(&seen.holder, seen.tenure.member());
+            (seen.tenure, seen.token, seen.alive)
+        })
+    }
+
+    /// All leases of a holder, or of all, read in pages of `limit`; sorted.
+    pub async fn all_leases(&self, holder: Option<&str>, limit: u32) -> Vec<String> {
+        let holder = holder.map(member);
+        let (mut after, mut all) = (None, Vec::new());
+        loop {
+            let page = PageRequest { after, limit };
+            let page = self.store.leases(&self.group, holder.as_ref(), &page).await;
+            let page = page.expect("a page");
+            assert!(page.items.len() <= limit as usize, "{} in {limit}", page.items.len());
+            all.extend(page.items.into_iter().map(|lease| lease.lease.to_string()));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        all.sort();
+        all
     }
 
     /// All keys of an owner, or of all, read in pages of `limit`; sorted. Fails on a page above the limit.

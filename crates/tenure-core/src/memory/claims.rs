@@ -3,7 +3,8 @@
 use super::group::GroupModel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Key, RegistryName, TenureId};
-use crate::registry::{Claim, ClaimMode, ClaimOutcome};
+use crate::membership::Revision;
+use crate::registry::{Claim, ClaimMode, ClaimOutcome, Claimed};
 use crate::store::Call;
 use crate::time::StoreTime;
 
@@ -17,15 +18,23 @@ impl GroupModel {
         mode: ClaimMode,
         call: Call,
         now: StoreTime,
-    ) -> Result<Vec<ClaimOutcome>> {
+    ) -> Result<Claimed> {
         self.open(now, call)?;
         let outcomes = self.require_alive(tenure, now).map(|()| {
             keys.iter()
                 .map(|key| self.claim_one(registry, tenure, key, mode, now))
-                .collect()
+                .collect::<Vec<_>>()
         });
+        let gained = |outcome: &ClaimOutcome| matches!(outcome, ClaimOutcome::New | ClaimOutcome::Moved { .. });
+        if outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(gained)) {
+            let number = self.next_number(now);
+            self.revise(tenure, Revision(number));
+        }
         self.engage_brake(now);
-        outcomes
+        Ok(Claimed {
+            outcomes: outcomes?,
+            revision: self.revision_of(tenure),
+        })
     }
 
     fn claim_one(

@@ -6,11 +6,13 @@ use std::time::Duration;
 use crate::brake::Brake;
 use crate::error::{Error, Result};
 use crate::event::{Event, EventId, EventKind, EventPage, EventQuery};
-use crate::id::{Key, MemberId, RegistryName, TenureId, Term};
-use crate::membership::{EndReason, Labels};
+use crate::id::{Key, LeaseName, MemberId, RegistryName, TenureId, Term};
+use crate::lease::Token;
+use crate::membership::{EndReason, Labels, Revision};
 use crate::settling::{self, GapCause, end_of};
 use crate::store::{Call, StoreOptions};
 use crate::sweep::{BURST, Unsettled};
+use crate::target::TargetSpec;
 use crate::time::StoreTime;
 
 /// One member's current tenure.
@@ -19,12 +21,31 @@ pub(super) struct Live {
     pub(super) term: Term,
     pub(super) deadline: StoreTime,
     pub(super) ttl: Duration,
+    /// The number of what it holds.
+    pub(super) revision: Revision,
     pub(super) labels: Labels,
     /// Its entry in the lazy index: the earliest time at which it may have lapsed.
     pub(super) due: StoreTime,
 }
 
-/// What is held under a tenure.
+/// How a tenure ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) reason: EndReason,
+    /// Its last deadline, as it was when it ended.
+    pub(super) end: StoreTime,
+    /// When it ended.
+    pub(super) at: StoreTime,
+}
+
+impl Ended {
+    /// Whether its process may be at work without knowing that it is over.
+    pub(super) fn may_still_run(self) -> bool {
+        matches!(self.reason, EndReason::Superseded | EndReason::Expelled)
+    }
+}
+
+/// A claim held under a tenure.
 pub(super) type Holding = (RegistryName, Key);
 
 /// Ended tenures with holdings left, by when to look at them next.
@@ -45,13 +66,18 @@ pub struct GroupModel {
     pub(super) members: BTreeMap<MemberId, Live>,
     pub(super) due: BTreeSet<(StoreTime, MemberId)>,
     /// Why the ended ones ended, until they are forgotten.
-    pub(super) ended: HashMap<TenureId, EndReason>,
+    pub(super) ended: HashMap<TenureId, Ended>,
     pub(super) forget: BTreeSet<(StoreTime, TenureId)>,
     pub(super) held: HashMap<TenureId, BTreeSet<Holding>>,
+    pub(super) leased: HashMap<TenureId, BTreeSet<LeaseName>>,
     pub(super) releasing: WorkList,
     pub(super) releasing_lapsed: WorkList,
     pub(super) lapses: BTreeMap<MemberId, StoreTime>,
     pub(super) claims: BTreeMap<RegistryName, BTreeMap<Key, TenureId>>,
+    pub(super) leases: BTreeMap<LeaseName, (TenureId, Token)>,
+    /// Handed off, and waiting for this member until then.
+    pub(super) reserved: BTreeMap<LeaseName, (MemberId, StoreTime)>,
+    pub(super) targets: BTreeMap<LeaseName, TargetSpec>,
     events: VecDeque<Event>,
     pub(super) last_event: EventId,
 }
@@ -74,10 +100,14 @@ impl GroupModel {
             ended: HashMap::new(),
             forget: BTreeSet::new(),
             held: HashMap::new(),
+            leased: HashMap::new(),
             releasing: WorkList::default(),
             releasing_lapsed: WorkList::default(),
             lapses: BTreeMap::new(),
             claims: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+            targets: BTreeMap::new(),
             events: VecDeque::new(),
             last_event: EventId(now.micros()),
         }
@@ -167,7 +197,7 @@ impl GroupModel {
 
     /// The reason on record.
     pub(super) fn reason_of(&self, tenure: &TenureId) -> EndReason {
-        self.ended.get(tenure).copied().unwrap_or(EndReason::Unknown)
+        self.ended.get(tenure).map_or(EndReason::Unknown, |ended| ended.reason)
     }
 
     /// Ends a member's current tenure, for good.
@@ -175,12 +205,13 @@ impl GroupModel {
         let Some(live) = self.members.remove(tenure.member()) else {
             return;
         };
+        let end = self.end_time(&live, self.resumed_at, now);
         self.due.remove(&(live.due, tenure.member().clone()));
         let forget_at = now + self.options.max_ttl * 2;
-        self.ended.insert(tenure.clone(), reason);
+        self.ended.insert(tenure.clone(), Ended { reason, end, at: now });
         self.forget.insert((forget_at, tenure.clone()));
         let lapsed = reason == EndReason::Lapsed;
-        if self.held.contains_key(tenure) {
+        if self.holds_anything(tenure) {
             let list = if lapsed {
                 &mut self.releasing_lapsed
             } else {
@@ -301,8 +332,26 @@ impl GroupModel {
         held.remove(holding);
         if held.is_empty() {
             self.held.remove(tenure);
+        }
+        self.note_loss(tenure);
+    }
+
+    /// Whether there is something to release after the tenure.
+    pub(super) fn holds_anything(&self, tenure: &TenureId) -> bool {
+        self.held.contains_key(tenure) || self.leased.contains_key(tenure)
+    }
+
+    /// A tenure has lost something: an ended one that has nothing left leaves the work lists.
+    pub(super) fn note_loss(&mut self, tenure: &TenureId) {
+        if !self.holds_anything(tenure) {
             self.releasing.0.remove(tenure);
             self.releasing_lapsed.0.remove(tenure);
         }
+    }
+
+    /// The next number of the group's sequence: for a term, a token or a revision.
+    pub(super) fn next_number(&mut self, now: StoreTime) -> u64 {
+        self.seq = (self.seq + 1).max(now.micros());
+        self.seq
     }
 }

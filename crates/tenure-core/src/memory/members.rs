@@ -6,10 +6,13 @@ use super::group::{GroupModel, Live};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{MemberId, TenureId, Term};
-use crate::membership::{Beat, BeatReply, EndBy, EndReason, Holdings, Join, Joined, Member};
+use crate::membership::{Beat, BeatReply, EndBy, EndReason, Holdings, Join, Joined, Member, Revision};
 use crate::settling::GapCause;
 use crate::store::Call;
 use crate::time::StoreTime;
+
+/// How far the sequence may run ahead of the clock: each act takes a number, and a number lasts a microsecond.
+const AHEAD_MICROS: u64 = 1_000_000;
 
 impl GroupModel {
     /// Begins a tenure.
@@ -27,8 +30,7 @@ impl GroupModel {
             self.end_tenure(&before, EndReason::Superseded, now);
             superseded = Some(before);
         }
-        let term = Term::new((self.seq + 1).max(now.micros()))?;
-        self.seq = term.get();
+        let term = Term::new(self.next_number(now))?;
         let tenure = TenureId::new(join.member.clone(), term);
         let deadline = now + join.ttl;
         if alone {
@@ -39,6 +41,7 @@ impl GroupModel {
             term,
             deadline,
             ttl: join.ttl,
+            revision: Revision::NONE,
             labels: join.labels.clone(),
             due: deadline,
         };
@@ -90,8 +93,23 @@ impl GroupModel {
             live.due = live.deadline;
             self.due.insert((live.due, beat.tenure.member().clone()));
         }
+        let revision = live.revision;
         self.note_ttl(ttl);
-        BeatReply::Renewed { expires_in: ttl }
+        self.compare_revisions(beat.revision, revision, now);
+        BeatReply::Renewed {
+            expires_in: ttl,
+            revision,
+        }
+    }
+
+    /// A revision that the store does not know was given out by an end of the data that is lost, unless a gap has been
+    /// noticed since. One from the future was given out by nobody.
+    fn compare_revisions(&mut self, told: Revision, known: Revision, now: StoreTime) {
+        let possible = told.0 <= now.micros() + AHEAD_MICROS;
+        if told > known && told.0 > self.resumed_at.micros() && possible {
+            self.unsettle(now, GapCause::TailLoss, None);
+            self.seq = self.seq.max(told.0);
+        }
     }
 
     /// A term that the sequence has not reached, but this life of the store should know: its tail was lost.
@@ -138,6 +156,7 @@ impl GroupModel {
     pub(super) fn holdings(&self, tenure: &TenureId) -> Holdings {
         Holdings {
             claims: self.held.get(tenure).map_or(0, |held| held.len() as u64),
+            leases: self.leased.get(tenure).map_or(0, |leased| leased.len() as u64),
         }
     }
 }

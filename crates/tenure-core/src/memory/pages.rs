@@ -2,10 +2,12 @@
 
 use super::group::GroupModel;
 use crate::error::Result;
-use crate::id::{Key, MemberId, RegistryName, TenureId};
+use crate::id::{Key, LeaseName, MemberId, RegistryName, TenureId};
+use crate::lease::Lease;
 use crate::membership::Member;
 use crate::registry::Claim;
 use crate::store::{Page, PageRequest, bad_cursor};
+use crate::target::Target;
 use crate::time::StoreTime;
 
 impl GroupModel {
@@ -77,6 +79,92 @@ impl GroupModel {
             |(_, key, tenure)| Some(self.claim_view(key, tenure, now)),
         ))
     }
+}
+
+impl GroupModel {
+    /// Leases by name, or of one holder by tenure and name.
+    pub(super) fn leases_page(
+        &self,
+        holder: Option<&MemberId>,
+        page: &PageRequest,
+        now: StoreTime,
+    ) -> Result<Page<Lease>> {
+        let Some(holder) = holder else {
+            let after = lease_cursor(page)?;
+            let names = self
+                .leases
+                .keys()
+                .filter(|lease| after.as_ref().is_none_or(|after| *lease > after));
+            return Ok(cut(
+                names,
+                page.limit,
+                |lease| lease.to_string(),
+                |lease| self.lease_of(lease, now),
+            ));
+        };
+        let after = page
+            .after
+            .as_deref()
+            .map(|text| holder_cursor(text).ok_or_else(|| bad_cursor(text)))
+            .transpose()?;
+        let mut held: Vec<(String, &LeaseName)> = self
+            .leased
+            .iter()
+            .filter(|(tenure, _)| tenure.member() == holder)
+            .flat_map(|(tenure, leased)| leased.iter().map(move |lease| (tenure.to_string(), lease)))
+            .collect();
+        held.sort();
+        let held = held
+            .into_iter()
+            .filter(|(tenure, lease)| after.as_ref().is_none_or(|(t, l)| (tenure, *lease) > (t, l)));
+        Ok(cut(
+            held,
+            page.limit,
+            |(tenure, lease)| format!("{tenure}/{lease}"),
+            |(_, lease)| self.lease_of(lease, now),
+        ))
+    }
+
+    /// What one tenure holds, by name.
+    pub(super) fn held_page(&self, tenure: &TenureId, page: &PageRequest, now: StoreTime) -> Result<Page<Lease>> {
+        let after = lease_cursor(page)?;
+        let leased = self.leased.get(tenure).into_iter().flatten();
+        let leased = leased.filter(|lease| after.as_ref().is_none_or(|after| *lease > after));
+        Ok(cut(
+            leased,
+            page.limit,
+            |lease| lease.to_string(),
+            |lease| self.lease_of(lease, now),
+        ))
+    }
+
+    /// Targets by name.
+    pub(super) fn targets_page(&self, page: &PageRequest) -> Result<Page<Target>> {
+        let after = lease_cursor(page)?;
+        let names = self
+            .targets
+            .keys()
+            .filter(|target| after.as_ref().is_none_or(|after| *target > after));
+        Ok(cut(
+            names,
+            page.limit,
+            |target| target.to_string(),
+            |target| self.target(target),
+        ))
+    }
+}
+
+fn lease_cursor(page: &PageRequest) -> Result<Option<LeaseName>> {
+    page.after
+        .as_deref()
+        .map(|text| LeaseName::new(text).map_err(|_| bad_cursor(text)))
+        .transpose()
+}
+
+fn holder_cursor(text: &str) -> Option<(String, LeaseName)> {
+    let (tenure, lease) = text.split_once('/')?;
+    tenure.parse::<TenureId>().ok()?;
+    Some((tenure.to_owned(), LeaseName::new(lease).ok()?))
 }
 
 fn owner_cursor(text: &str) -> Option<(String, Key)> {

@@ -11,11 +11,13 @@ use super::group::GroupModel;
 use crate::clock::{Clock, Mono};
 use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::event::{EventId, EventLog, EventPage, EventQuery};
-use crate::id::{Group, Key, MemberId, RegistryName, TenureId};
-use crate::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, check_beats};
-use crate::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore, check_keys};
+use crate::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
+use crate::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token, check_leases};
+use crate::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, Revision, check_beats};
+use crate::registry::{Claim, ClaimMode, Claimed, RegistryStore, check_keys};
 use crate::store::{Call, Finding, Health, Page, PageRequest, Severity, Store, StoreOptions, check_limit};
 use crate::sweep::{BATCH, Doomed, EndedBatch, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps};
+use crate::target::{Target, TargetSpec, TargetStore};
 use crate::time::StoreTime;
 use crate::timing::check_ttl;
 
@@ -144,13 +146,18 @@ impl RegistryStore for MemoryStore {
         keys: &[Key],
         mode: ClaimMode,
         call: Call,
-    ) -> Result<Vec<ClaimOutcome>> {
+    ) -> Result<Claimed> {
         check_keys(keys)?;
-        let mut outcomes = Vec::with_capacity(keys.len());
+        let mut all = Claimed {
+            outcomes: Vec::with_capacity(keys.len()),
+            revision: Revision::NONE,
+        };
         for part in keys.chunks(BATCH as usize) {
-            outcomes.extend(self.step(group, |model, now| model.claim(registry, tenure, part, mode, call, now))?);
+            let claimed = self.step(group, |model, now| model.claim(registry, tenure, part, mode, call, now))?;
+            all.outcomes.extend(claimed.outcomes);
+            all.revision = claimed.revision;
         }
-        Ok(outcomes)
+        Ok(all)
     }
 
     async fn release_claim(
@@ -179,6 +186,85 @@ impl RegistryStore for MemoryStore {
     ) -> Result<Page<Claim>> {
         check_limit(page.limit)?;
         self.read(group, |model, now| model.claims_page(registry, owner, page, now))?
+    }
+}
+
+#[async_trait]
+impl LeaseStore for MemoryStore {
+    async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
+        check_leases(leases.len())?;
+        // Also without a lease: the tenure is looked at.
+        let mut parts = leases.chunks(BATCH as usize);
+        let first = parts.next().unwrap_or_default();
+        let mut all = self.step(group, |model, now| model.acquire(tenure, first, call, now))?;
+        for part in parts {
+            let acquired = self.step(group, |model, now| model.acquire(tenure, part, call, now))?;
+            let outcomes = std::mem::take(&mut all.outcomes);
+            all = acquired;
+            all.outcomes.splice(0..0, outcomes);
+        }
+        Ok(all)
+    }
+
+    async fn release_leases(
+        &self,
+        group: &Group,
+        tenure: &TenureId,
+        leases: &[(LeaseName, Token)],
+        to: Option<&MemberId>,
+        call: Call,
+    ) -> Result<GivenUp> {
+        check_leases(leases.len())?;
+        let mut parts = leases.chunks(BATCH as usize);
+        let first = parts.next().unwrap_or_default();
+        let mut all = self.step(group, |model, now| model.release_leases(tenure, first, to, call, now))?;
+        for part in parts {
+            let given = self.step(group, |model, now| model.release_leases(tenure, part, to, call, now))?;
+            let outcomes = std::mem::take(&mut all.outcomes);
+            all = given;
+            all.outcomes.splice(0..0, outcomes);
+        }
+        Ok(all)
+    }
+
+    async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
+        self.read(group, |model, now| model.lease_of(lease, now))
+    }
+
+    async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
+        check_limit(page.limit)?;
+        self.read(group, |model, now| model.leases_page(holder, page, now))?
+    }
+
+    async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
+        check_limit(page.limit)?;
+        self.read(group, |model, now| {
+            Ok(HeldLeases {
+                page: model.held_page(tenure, page, now)?,
+                revision: model.revision_of(tenure),
+            })
+        })?
+    }
+}
+
+#[async_trait]
+impl TargetStore for MemoryStore {
+    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
+        let spec = spec.check()?;
+        self.step(group, |model, now| model.put_target(target, spec, call, now))
+    }
+
+    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
+        self.step(group, |model, now| model.remove_target(target, call, now))
+    }
+
+    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
+        self.read(group, |model, _| model.target(target))
+    }
+
+    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
+        check_limit(page.limit)?;
+        self.read(group, |model, _| model.targets_page(page))?
     }
 }
 

@@ -81,6 +81,7 @@ impl GroupModel {
         }
         batch.more = self.due.first().is_some_and(|(at, _)| *at <= now);
         self.forget(limit, now);
+        self.forget_reservations(limit, now);
         self.engage_brake(now);
         Ok(batch)
     }
@@ -88,7 +89,7 @@ impl GroupModel {
     fn forget(&mut self, limit: u32, now: StoreTime) {
         let due = self.forget.iter().take_while(|(at, _)| *at <= now);
         let mut old: Vec<_> = due
-            .filter(|(_, tenure)| !self.held.contains_key(tenure))
+            .filter(|(_, tenure)| !self.holds_anything(tenure))
             .cloned()
             .collect();
         // Those that ended in one instant go in the order of their text, as every store keeps them.
@@ -125,16 +126,24 @@ impl GroupModel {
                 .collect();
             budget -= holdings.len();
             let removed = self.release_holdings(&tenure, &holdings);
+            let claims = self.evicted(&tenure, removed, &request.pass, now);
+            // Leases come last: those of a process that may still be running have to wait.
+            let room = (turn - holdings.len().min(turn)).min(budget);
+            let (leases, wait_until) = match self.held.contains_key(&tenure) {
+                true => (0, None),
+                false => self.release_leases_of(&tenure, room, &request.pass, now),
+            };
+            budget -= usize::try_from(leases).unwrap_or(budget);
             if let Some(at) = self
                 .releasing
                 .0
                 .get_mut(&tenure)
                 .or_else(|| self.releasing_lapsed.0.get_mut(&tenure))
             {
-                *at = now;
+                *at = wait_until.unwrap_or(now);
             }
-            if !removed.is_empty() {
-                batch.evicted.push(self.evicted(&tenure, removed, &request.pass, now));
+            if !claims.is_empty() || leases > 0 {
+                batch.evicted.push(Eviction { tenure, claims, leases });
             }
         }
         batch.more = !self.releasable(now, braked.is_some()).is_empty();
@@ -168,8 +177,18 @@ impl GroupModel {
         removed
     }
 
-    fn evicted(&mut self, tenure: &TenureId, removed: Vec<Holding>, pass: &str, now: StoreTime) -> Eviction {
+    /// Tells what was removed, unless nothing was. Answers how many, by registry.
+    fn evicted(
+        &mut self,
+        tenure: &TenureId,
+        removed: Vec<Holding>,
+        pass: &str,
+        now: StoreTime,
+    ) -> BTreeMap<String, u64> {
         let mut claims = BTreeMap::new();
+        if removed.is_empty() {
+            return claims;
+        }
         for (registry, _) in &removed {
             *claims.entry(registry.to_string()).or_default() += 1;
         }
@@ -187,10 +206,7 @@ impl GroupModel {
                 .collect();
             event.keys.sort();
         }
-        Eviction {
-            tenure: tenure.clone(),
-            claims,
-        }
+        claims
     }
 
     /// What a pass would do.

@@ -38,7 +38,7 @@ pub(crate) async fn one(
     let beaten = app.read(app.beats.beat(&group, beat)).await?;
     app.learn(beaten.as_of);
     match beaten.reply {
-        BeatReply::Renewed { expires_in } => json(
+        BeatReply::Renewed { expires_in, .. } => json(
             StatusCode::OK,
             &Renewed {
                 expires_in_ms: ms(expires_in),
@@ -94,7 +94,7 @@ fn write(beats: &[Beat], beaten: &Beaten) -> Vec<u8> {
         out.push(b'@');
         number(&mut out, beat.tenure.term().get());
         match reply {
-            BeatReply::Renewed { expires_in } => {
+            BeatReply::Renewed { expires_in, .. } => {
                 out.extend_from_slice(b"\",\"status\":\"renewed\",\"expires_in_ms\":");
                 number(&mut out, ms(*expires_in));
                 out.push(b'}');
@@ -151,11 +151,13 @@ mod tests {
         let replies = [
             BeatReply::Renewed {
                 expires_in: Duration::from_micros(30_000_900),
+                revision: tenure_core::membership::Revision::NONE,
             },
             BeatReply::Ended(EndReason::Superseded),
             BeatReply::Unknown,
             BeatReply::Renewed {
                 expires_in: Duration::ZERO,
+                revision: tenure_core::membership::Revision::NONE,
             },
         ];
         let tenures = ["a@1", "pod-7:a.b_c@1763676800000000", "x@9007199254740991", "y@10"];
@@ -165,6 +167,7 @@ mod tests {
                 .map(|t| Beat {
                     tenure: t.parse().unwrap(),
                     ttl: None,
+                    revision: tenure_core::membership::Revision::NONE,
                 })
                 .collect();
             let beaten = Beaten {

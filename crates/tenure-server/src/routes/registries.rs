@@ -46,7 +46,7 @@ pub(crate) async fn claim(
     let claimed = app
         .store
         .claim(&group, &registry, &request.tenure, keys, request.mode(), call);
-    let outcome = app.write(claimed).await?.pop();
+    let outcome = app.write(claimed).await?.outcomes.pop();
     let Some(outcome) = outcome else {
         return Err(Error::new(ErrorKind::Internal, "the store did not answer for the key").into());
     };
@@ -90,7 +90,7 @@ pub(crate) async fn claim_many(
     let claimed = app
         .store
         .claim(&group, &registry, &request.tenure, &request.keys, request.mode(), call);
-    let outcomes = app.write(claimed).await?;
+    let outcomes = app.write(claimed).await?.outcomes;
     if outcomes.len() != request.keys.len() {
         return Err(Error::new(
             ErrorKind::Internal,

@@ -86,10 +86,14 @@ async fn a_client_does_what_a_store_does() {
     let beat = Beat {
         tenure: joined.tenure.clone(),
         ttl: None,
+        revision: tenure_core::membership::Revision::NONE,
     };
     assert_eq!(
         store.beat(&group(), &[beat]).await.unwrap().replies,
-        [BeatReply::Renewed { expires_in: joined.ttl }]
+        [BeatReply::Renewed {
+            expires_in: joined.ttl,
+            revision: tenure_core::membership::Revision::NONE
+        }]
     );
     assert_eq!(store.groups().await.unwrap(), [group()]);
     assert_eq!(store.place(), daemon.base);
@@ -163,6 +167,7 @@ async fn a_beat_is_sent_again_and_a_join_is_not() {
     let beat = Beat {
         tenure: "a@1".parse().unwrap(),
         ttl: None,
+        revision: tenure_core::membership::Revision::NONE,
     };
     let store = client(&format!("http://{addr}"), QUICK);
     assert_eq!(

@@ -55,6 +55,7 @@ impl World {
         let beats = [Beat {
             tenure: tenure.clone(),
             ttl: None,
+            revision: tenure_core::membership::Revision::NONE,
         }];
         Ok(self.store.beat(&self.group, &beats).await?.replies[0])
     }
@@ -63,7 +64,7 @@ impl World {
         let devices = RegistryName::new("devices")?;
         let store = &self.store;
         let claimed = store.claim(&self.group, &devices, tenure, keys, ClaimMode::Take, Call::default());
-        Ok(claimed.await?.len())
+        Ok(claimed.await?.outcomes.len())
     }
 
     /// Runs SQL on the writer's connection, inside a step.
@@ -260,6 +261,7 @@ async fn a_beat_after_the_step_was_opened_saves_the_tenure() {
     let beats = [Beat {
         tenure: a.clone(),
         ttl: None,
+        revision: tenure_core::membership::Revision::NONE,
     }];
     let work = move |step: &mut crate::step::Step<'_>| {
         // Between the opening of this step and its judgement time passes, and a beat comes.

@@ -69,13 +69,14 @@ pub(crate) async fn claim(store: &SqliteStore, tenure: &TenureId, name: &str) ->
     let claimed = store
         .claim(&group(), &devices(), tenure, &keys, ClaimMode::Take, Call::default())
         .await;
-    claimed.map(|mut outcomes| outcomes.remove(0))
+    claimed.map(|mut claimed| claimed.outcomes.remove(0))
 }
 
 pub(crate) async fn beat(store: &SqliteStore, tenure: &TenureId) -> BeatReply {
     let beats = [Beat {
         tenure: tenure.clone(),
         ttl: None,
+        revision: tenure_core::membership::Revision::NONE,
     }];
     store.beat(&group(), &beats).await.expect("a beat").replies[0]
 }

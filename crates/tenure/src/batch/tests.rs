@@ -47,7 +47,18 @@ async fn world(members: usize, settings: BatchSettings) -> World {
 impl World {
     fn ask(&self, n: usize, ttl: Option<Duration>) -> JoinHandle<Result<Beated>> {
         let (batcher, group, tenure) = (self.batcher.clone(), self.group.clone(), self.tenures[n].clone());
-        tokio::spawn(async move { batcher.beat(&group, Beat { tenure, ttl }).await })
+        tokio::spawn(async move {
+            batcher
+                .beat(
+                    &group,
+                    Beat {
+                        tenure,
+                        ttl,
+                        revision: tenure_core::membership::Revision::NONE,
+                    },
+                )
+                .await
+        })
     }
 }
 

@@ -9,11 +9,13 @@
 
 mod anchor;
 mod event;
+mod lease;
 mod membership;
 mod registry;
 mod request;
 mod store;
 mod sweep;
+mod target;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use reqwest::Method;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
-use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore, check_keys};
+use tenure_core::membership::Revision;
+use tenure_core::registry::{Claim, ClaimMode, Claimed, RegistryStore, check_keys};
 use tenure_core::store::{Call, Page, PageRequest};
 
 use super::{HttpStore, check_page};
@@ -20,7 +21,7 @@ impl RegistryStore for HttpStore {
         keys: &[Key],
         mode: ClaimMode,
         call: Call,
-    ) -> Result<Vec<ClaimOutcome>> {
+    ) -> Result<Claimed> {
         check_keys(keys)?;
         let body = ClaimsRequest {
             tenure: tenure.clone(),
@@ -42,7 +43,9 @@ impl RegistryStore for HttpStore {
         let in_order = answer.results.len() == keys.len()
             && answer.results.iter().zip(keys).all(|(result, key)| result.key == *key);
         let outcomes: Option<Vec<_>> = answer.results.into_iter().map(ClaimResult::outcome).collect();
-        outcomes.filter(|_| in_order).ok_or_else(|| {
+        let revision = Revision::NONE;
+        let outcomes = outcomes.filter(|_| in_order);
+        outcomes.map(|outcomes| Claimed { outcomes, revision }).ok_or_else(|| {
             Error::new(
                 ErrorKind::Internal,
                 "the daemon's answers to a batch of claims are not those that were asked for",

@@ -312,6 +312,7 @@ fn send(shared: Arc<Shared>, step: Step) -> BoxFuture<'static, Answer> {
                 let beat = Beat {
                     tenure: shared.tenure(),
                     ttl: None,
+                    revision: tenure_core::membership::Revision::NONE,
                 };
                 Answer::Beat(in_time(
                     within(clock, bound, shared.context.batcher.beat(group, beat)).await,

@@ -178,8 +178,9 @@ async fn assert_all(shared: &Shared) -> Result<()> {
             }
             let (store, call) = (&shared.context.store, shared.call(PATIENCE));
             let claim = store.claim(&shared.group, &name, &tenure, &keys, ClaimMode::IfAbsent, call);
-            let outcomes = in_time(within(&*shared.context.clock, PATIENCE, claim).await, PATIENCE)
+            let claimed = in_time(within(&*shared.context.clock, PATIENCE, claim).await, PATIENCE)
                 .inspect_err(|error| shared.heed(error))?;
+            let outcomes = claimed.outcomes;
             if outcomes.len() != keys.len() {
                 return Err(Error::new(
                     ErrorKind::Internal,

@@ -99,6 +99,7 @@ impl World {
             let beat = Beat {
                 tenure: tenure.clone(),
                 ttl: None,
+                revision: tenure_core::membership::Revision::NONE,
             };
             self.memory.beat(in_group, &[beat]).await.unwrap();
             self.pass((TTL / 3).min(end.since(self.clock.mono()))).await;

@@ -8,11 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::event::{EventId, EventLog, EventPage, EventQuery};
-use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
+use tenure_core::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
+use tenure_core::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token};
 use tenure_core::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore};
-use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore};
+use tenure_core::registry::{Claim, ClaimMode, Claimed, RegistryStore};
 use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Store};
 use tenure_core::sweep::{Doomed, EndedBatch, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps};
+use tenure_core::target::{Target, TargetSpec, TargetStore};
 use tenure_core::{Clock, StoreTime};
 use tokio::sync::Notify;
 
@@ -25,6 +27,9 @@ pub(crate) enum Verb {
     Look,
     Claim,
     ReleaseClaim,
+    Acquire,
+    ReleaseLeases,
+    Targets,
     Events,
     Tick,
     EndLapsed,
@@ -253,7 +258,7 @@ impl RegistryStore for Faulty {
         keys: &[Key],
         mode: ClaimMode,
         call: Call,
-    ) -> Result<Vec<ClaimOutcome>> {
+    ) -> Result<Claimed> {
         let inner = self.inner();
         self.run(Verb::Claim, inner.claim(group, registry, tenure, keys, mode, call))
             .await
@@ -286,6 +291,63 @@ impl RegistryStore for Faulty {
     ) -> Result<Page<Claim>> {
         let inner = self.inner();
         self.run(Verb::Look, inner.claims(group, registry, owner, page)).await
+    }
+}
+
+#[async_trait]
+impl LeaseStore for Faulty {
+    async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
+        let inner = self.inner();
+        self.run(Verb::Acquire, inner.acquire(group, tenure, leases, call))
+            .await
+    }
+    async fn release_leases(
+        &self,
+        group: &Group,
+        tenure: &TenureId,
+        leases: &[(LeaseName, Token)],
+        to: Option<&MemberId>,
+        call: Call,
+    ) -> Result<GivenUp> {
+        let inner = self.inner();
+        self.run(
+            Verb::ReleaseLeases,
+            inner.release_leases(group, tenure, leases, to, call),
+        )
+        .await
+    }
+    async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
+        let inner = self.inner();
+        self.run(Verb::Look, inner.lease_of(group, lease)).await
+    }
+    async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
+        let inner = self.inner();
+        self.run(Verb::Look, inner.leases(group, holder, page)).await
+    }
+    async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
+        let inner = self.inner();
+        self.run(Verb::Look, inner.held_leases(group, tenure, page)).await
+    }
+}
+
+#[async_trait]
+impl TargetStore for Faulty {
+    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
+        let inner = self.inner();
+        self.run(Verb::Targets, inner.put_target(group, target, spec, call))
+            .await
+    }
+    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
+        let inner = self.inner();
+        self.run(Verb::Targets, inner.remove_target(group, target, call)).await
+    }
+    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
+        let inner = self.inner();
+        self.run(Verb::Look, inner.target(group, target)).await
+    }
+    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
+        let inner = self.inner();
+        self.run(Verb::Look, inner.targets(group, page)).await
     }
 }
 

@@ -253,6 +253,7 @@ impl From<BeatItem> for core::Beat {
         Self {
             tenure: item.tenure,
             ttl: item.ttl_ms.map(Duration::from_millis),
+            revision: tenure_core::membership::Revision::NONE,
         }
     }
 }
@@ -303,7 +304,7 @@ impl BeatResult {
     #[must_use]
     pub fn new(tenure: TenureId, reply: BeatReply) -> Self {
         let (status, expires_in_ms, reason) = match reply {
-            BeatReply::Renewed { expires_in } => (BeatStatus::Renewed, Some(ms(expires_in)), None),
+            BeatReply::Renewed { expires_in, .. } => (BeatStatus::Renewed, Some(ms(expires_in)), None),
             BeatReply::Ended(reason) => (BeatStatus::Ended, None, Some(reason)),
             BeatReply::Unknown => (BeatStatus::Unknown, None, None),
         };
@@ -322,6 +323,7 @@ impl BeatResult {
         match (self.status, self.reason) {
             (BeatStatus::Renewed, _) => BeatReply::Renewed {
                 expires_in: Duration::from_millis(self.expires_in_ms.unwrap_or(0)),
+                revision: tenure_core::membership::Revision::NONE,
             },
             (BeatStatus::Ended, Some(reason)) => BeatReply::Ended(reason),
             _ => BeatReply::Unknown,

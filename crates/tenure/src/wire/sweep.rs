@@ -182,6 +182,7 @@ impl From<SweepAnswer> for SweepReport {
                 .map(|e| core::Eviction {
                     tenure: e.tenure,
                     claims: e.claims,
+                    leases: 0,
                 })
                 .collect(),
             doomed: answer

@@ -82,6 +82,7 @@ fn a_beat_answer_means_the_same_on_both_sides() {
     for reply in [
         BeatReply::Renewed {
             expires_in: Duration::from_secs(3),
+            revision: tenure_core::membership::Revision::NONE,
         },
         BeatReply::Ended(EndReason::Lapsed),
         BeatReply::Unknown,

@@ -7,12 +7,14 @@ use async_trait::async_trait;
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::event::{EventId, EventLog, EventPage, EventQuery};
-use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
+use tenure_core::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
+use tenure_core::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token};
 use tenure_core::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore};
 use tenure_core::memory::MemoryStore;
-use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, RegistryStore};
+use tenure_core::registry::{Claim, ClaimMode, Claimed, RegistryStore};
 use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Store, StoreOptions};
 use tenure_core::sweep::{Doomed, EndedBatch, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps};
+use tenure_core::target::{Target, TargetSpec, TargetStore};
 use tenure_core::time::StoreTime;
 use tokio::sync::Semaphore;
 
@@ -107,7 +109,7 @@ impl RegistryStore for Faulty {
         keys: &[Key],
         mode: ClaimMode,
         call: Call,
-    ) -> Result<Vec<ClaimOutcome>> {
+    ) -> Result<Claimed> {
         self.act(self.inner.claim(group, registry, tenure, keys, mode, call))
             .await
     }
@@ -125,6 +127,49 @@ impl RegistryStore for Faulty {
         page: &PageRequest,
     ) -> Result<Page<Claim>> {
         self.act(self.inner.claims(group, registry, owner, page)).await
+    }
+}
+
+#[async_trait]
+impl LeaseStore for Faulty {
+    async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
+        self.act(self.inner.acquire(group, tenure, leases, call)).await
+    }
+    async fn release_leases(
+        &self,
+        group: &Group,
+        tenure: &TenureId,
+        leases: &[(LeaseName, Token)],
+        to: Option<&MemberId>,
+        call: Call,
+    ) -> Result<GivenUp> {
+        self.act(self.inner.release_leases(group, tenure, leases, to, call))
+            .await
+    }
+    async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
+        self.act(self.inner.lease_of(group, lease)).await
+    }
+    async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
+        self.act(self.inner.leases(group, holder, page)).await
+    }
+    async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
+        self.act(self.inner.held_leases(group, tenure, page)).await
+    }
+}
+
+#[async_trait]
+impl TargetStore for Faulty {
+    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
+        self.act(self.inner.put_target(group, target, spec, call)).await
+    }
+    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
+        self.act(self.inner.remove_target(group, target, call)).await
+    }
+    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
+        self.act(self.inner.target(group, target)).await
+    }
+    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
+        self.act(self.inner.targets(group, page)).await
     }
 }
 

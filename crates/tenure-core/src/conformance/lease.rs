@@ -1,0 +1,444 @@
+//! Cases about leases.
+
+use super::world::{Make, World, lease, leases, member, ms, refused, s};
+use crate::error::ErrorKind;
+use crate::event::EventKind;
+use crate::id::{LeaseName, TenureId};
+use crate::lease::{AcquireOutcome, RESERVATION, ReleaseOutcome, Token};
+use crate::membership::{Beat, BeatReply, EndBy, EndReason, Revision};
+use crate::store::{Call, PageRequest};
+
+/// R4.1: one holder at a time, and asking again costs nothing.
+pub async fn a_lease_has_one_holder(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
+    let token = world.granted(&a, "poll").await;
+    assert_eq!(world.acquire(&a, "poll").await, AcquireOutcome::Kept { token });
+    assert_eq!(
+        world.acquire(&b, "poll").await,
+        AcquireOutcome::Held {
+            by: a.clone(),
+            free_in: s(30)
+        }
+    );
+    assert_eq!(world.holder("poll").await, Some((a.clone(), token, true)));
+    assert_eq!(world.holder("other").await, None);
+    assert_eq!(world.release(&a, "poll", token, None).await, ReleaseOutcome::Released);
+    assert_eq!(world.holder("poll").await, None);
+    assert!(world.granted(&b, "poll").await > token);
+    for (name, held) in [("a", 0), ("b", 1)] {
+        let seen = world.store.member(&world.group, &member(name)).await;
+        let seen = seen.expect("a look-up").expect("a member");
+        assert_eq!((seen.holdings.leases, seen.holdings.claims), (held, 0), "{name}");
+    }
+}
+
+/// Invariant 8: across releases, holders and terms of members.
+pub async fn tokens_rise_for_ever(make: Make<'_>) {
+    let world = World::new(make).await;
+    let mut last = 0;
+    for round in 0..5 {
+        let tenure = world.join(&format!("m{round}"), s(30)).await;
+        assert!(tenure.term().get() > last, "terms and tokens come from one sequence");
+        last = tenure.term().get();
+        for name in ["x", "y"] {
+            let token = world.granted(&tenure, name).await;
+            assert!(token.get() > last, "{token} after {last}");
+            last = token.get();
+            world.release(&tenure, name, token, None).await;
+        }
+    }
+}
+
+/// Takeover does not wait for a sweep, and comes neither before nor after the end.
+pub async fn a_dead_holder_is_taken_over_at_its_end_without_a_sweep(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(4)).await, world.join("b", s(30)).await);
+    let old = world.granted(&a, "poll").await;
+    world.pass(s(4) - ms(1)).await;
+    assert_eq!(
+        world.acquire(&b, "poll").await,
+        AcquireOutcome::Held {
+            by: a.clone(),
+            free_in: ms(1)
+        }
+    );
+    world.pass(ms(1)).await;
+    assert_eq!(world.holder("poll").await, Some((a.clone(), old, false)));
+    match world.acquire(&b, "poll").await {
+        AcquireOutcome::Granted { token, from } => {
+            assert!(token > old);
+            assert_eq!(from, Some(a.clone()));
+        }
+        other => panic!("{other:?}"),
+    }
+    world.ended(&a, EndReason::Lapsed).await;
+    let taken = world.events_of(EventKind::LeaseTakenOver).await;
+    assert_eq!(taken.len(), 1);
+    assert_eq!(
+        (&taken[0].tenure, &taken[0].from, taken[0].reason.as_deref()),
+        (&Some(b.clone()), &Some(a), Some("lapsed"))
+    );
+    // The janitor comes late, and finds nothing that is the dead one's.
+    world.pass(s(1)).await;
+    assert_eq!(world.sweep("late").await.leases_total(), 0);
+    assert_eq!(world.holder("poll").await.map(|(tenure, ..)| tenure), Some(b));
+}
+
+/// Invariant 7: the process of a superseded or expelled tenure may still run.
+pub async fn the_lease_of_one_that_may_still_run_waits_for_its_last_deadline(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b, c) = (
+        world.join("a", s(6)).await,
+        world.join("b", s(6)).await,
+        world.join("c", s(60)).await,
+    );
+    world.granted(&a, "of-a").await;
+    world.granted(&b, "of-b").await;
+    world.pass(s(1)).await;
+    let again = world.join("a", s(60)).await;
+    let expelled = world.store.end(&world.group, &b, EndBy::Expel, Call::default()).await;
+    assert_eq!(expelled.expect("expelled"), EndReason::Expelled);
+    for asking in [&again, &c] {
+        for (name, by) in [("of-a", &a), ("of-b", &b)] {
+            let held = AcquireOutcome::Held {
+                by: by.clone(),
+                free_in: s(5),
+            };
+            assert_eq!(world.acquire(asking, name).await, held);
+        }
+    }
+    // Nor does the janitor free them before.
+    world.pass(ms(250)).await;
+    assert_eq!(world.sweep("early").await.leases_total(), 0);
+    assert_eq!(
+        world.tick().await.next_release.map(|at| at.since(a_start(&a) + s(6))),
+        Some(std::time::Duration::ZERO)
+    );
+    world.pass(ms(4_750)).await;
+    assert!(matches!(
+        world.acquire(&again, "of-a").await,
+        AcquireOutcome::Granted { from: Some(from), .. } if from == a
+    ));
+    assert_eq!(world.sweep("due").await.leases_total(), 1);
+    assert_eq!(world.holder("of-b").await, None);
+}
+
+fn a_start(tenure: &TenureId) -> crate::time::StoreTime {
+    crate::time::StoreTime::from_micros(tenure.term().get())
+}
+
+/// Only the holder's own leave frees it at once.
+pub async fn leaving_frees_leases_at_once(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
+    world.granted(&a, "poll").await;
+    let left = world.store.end(&world.group, &a, EndBy::Leave, Call::default()).await;
+    assert_eq!(left.expect("left"), EndReason::Left);
+    assert!(matches!(
+        world.acquire(&b, "poll").await,
+        AcquireOutcome::Granted { from: Some(from), .. } if from == a
+    ));
+}
+
+/// Invariant 2.
+pub async fn nothing_is_acquired_or_released_under_an_ended_tenure(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(4)).await;
+    let token = world.granted(&a, "poll").await;
+    world.pass(s(4)).await;
+    let call = Call::default();
+    refused(
+        world.store.acquire(&world.group, &a, &[lease("other")], call).await,
+        ErrorKind::Ended(EndReason::Lapsed),
+    );
+    let given = [(lease("poll"), token)];
+    refused(
+        world.store.release_leases(&world.group, &a, &given, None, call).await,
+        ErrorKind::Ended(EndReason::Lapsed),
+    );
+    assert_eq!(world.holder("poll").await, Some((a.clone(), token, false)));
+    let nobody: TenureId = "nobody@7".parse().expect("a tenure id");
+    refused(
+        world
+            .store
+            .acquire(&world.group, &nobody, &[lease("other")], call)
+            .await,
+        ErrorKind::Ended(EndReason::Unknown),
+    );
+    assert_eq!(world.holder("other").await, None);
+}
+
+/// Invariant 5, L1: compare-and-delete on tenure and token.
+pub async fn a_release_names_the_exact_tenure_and_token(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
+    let first = world.granted(&a, "poll").await;
+    world.release(&a, "poll", first, None).await;
+    let second = world.granted(&a, "poll").await;
+    let not_holder = ReleaseOutcome::NotHolder { by: a.clone() };
+    assert_eq!(world.release(&a, "poll", first, None).await, not_holder);
+    assert_eq!(world.release(&b, "poll", second, None).await, not_holder);
+    assert_eq!(world.holder("poll").await, Some((a.clone(), second, true)));
+    assert_eq!(world.release(&a, "poll", second, None).await, ReleaseOutcome::Released);
+    // Again, after a lost reply.
+    assert_eq!(world.release(&a, "poll", second, None).await, ReleaseOutcome::Released);
+    assert_eq!(world.events_of(EventKind::LeaseReleased).await.len(), 2);
+}
+
+/// A hand-off keeps the lease for its successor for a while, and grants it to nobody who does not ask.
+pub async fn a_handed_off_lease_waits_for_its_successor(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b, c) = (
+        world.join("a", s(30)).await,
+        world.join("b", s(30)).await,
+        world.join("c", s(30)).await,
+    );
+    let token = world.granted(&a, "poll").await;
+    assert_eq!(
+        world.release(&a, "poll", token, Some("b")).await,
+        ReleaseOutcome::Reserved
+    );
+    assert_eq!(world.holder("poll").await, None);
+    let reserved = AcquireOutcome::Reserved {
+        to: member("b"),
+        free_in: RESERVATION,
+    };
+    assert_eq!(world.acquire(&a, "poll").await, reserved);
+    assert_eq!(world.acquire(&c, "poll").await, reserved);
+    let token = world.granted(&b, "poll").await;
+    let released = world.events_of(EventKind::LeaseReleased).await;
+    assert_eq!(
+        (released[0].reason.as_deref(), &released[0].to),
+        (Some("handed_off"), &Some(member("b")))
+    );
+    // A successor that does not come loses its turn.
+    world.release(&b, "poll", token, Some("a")).await;
+    world.pass(RESERVATION - ms(1)).await;
+    assert!(matches!(
+        world.acquire(&c, "poll").await,
+        AcquireOutcome::Reserved { .. }
+    ));
+    world.pass(ms(1)).await;
+    let token = world.granted(&c, "poll").await;
+    // To nobody, to the dead and to oneself it is a plain release.
+    for to in ["nobody", "c"] {
+        assert_eq!(
+            world.release(&c, "poll", token, Some(to)).await,
+            ReleaseOutcome::Released
+        );
+    }
+    world.granted(&a, "poll").await;
+}
+
+/// The janitor releases what nobody has taken over, once, and says so by lease.
+pub async fn the_janitor_releases_leases_of_the_dead_once(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(4)).await, world.join("b", s(60)).await);
+    for name in leases("l-", 250) {
+        world.granted(&a, name.as_str()).await;
+    }
+    world.claim(&a, "dev-1").await;
+    world.granted(&b, "of-b").await;
+    world.pass(s(4)).await;
+    world.end_lapsed().await;
+    world.granted(&b, "l-00007").await;
+    world.pass(ms(250)).await;
+    let report = world.sweep("p").await;
+    assert_eq!((report.leases_total(), report.evicted_total()), (249, 1));
+    assert_eq!(world.sweep("q").await.leases_total(), 0);
+    let released = world.events_of(EventKind::LeaseReleased).await;
+    assert_eq!(released.len(), 249);
+    assert!(released.iter().all(|event| {
+        event.tenure.as_ref() == Some(&a)
+            && event.reason.as_deref() == Some("lapsed")
+            && event.token.is_some()
+            && event.pass.as_deref().is_some_and(|pass| pass.starts_with("p."))
+    }));
+    assert_eq!(world.all_leases(None, 1000).await, ["l-00007", "of-b"]);
+    assert_eq!(world.tick().await.releasing, 0);
+}
+
+/// Two sweepers, 1 second ahead or behind, add up to what was there (invariant 4).
+pub async fn many_leases_in_one_call(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(60)).await, world.join("b", s(60)).await);
+    world.granted(&b, "l-00003").await;
+    let names = leases("l-", 450);
+    let acquired = world.store.acquire(&world.group, &a, &names, Call::default()).await;
+    let acquired = acquired.expect("leases");
+    assert_eq!(acquired.outcomes.len(), 450);
+    let held: Vec<(LeaseName, Token)> = names
+        .iter()
+        .zip(&acquired.outcomes)
+        .filter_map(|(name, outcome)| Some((name.clone(), outcome.token()?)))
+        .collect();
+    assert_eq!(held.len(), 449);
+    let mut tokens: Vec<_> = held.iter().map(|(_, token)| *token).collect();
+    assert!(tokens.is_sorted());
+    tokens.dedup();
+    assert_eq!(tokens.len(), 449, "every grant has a token of its own");
+    let given = world
+        .store
+        .release_leases(&world.group, &a, &held, Some(&member("b")), Call::default())
+        .await
+        .expect("given up");
+    assert!(given.outcomes.iter().all(|o| *o == ReleaseOutcome::Reserved));
+    assert!(given.revision > acquired.revision);
+    assert!(world.all_leases(Some("a"), 100).await.is_empty());
+    let too_many: Vec<_> = leases("x", crate::lease::MAX_LEASES + 1);
+    refused(
+        world.store.acquire(&world.group, &a, &too_many, Call::default()).await,
+        ErrorKind::Invalid,
+    );
+}
+
+/// All, of one holder, and of exactly one tenure.
+pub async fn leases_are_listed_page_by_page(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(60)).await, world.join("b", s(60)).await);
+    for (n, name) in leases("l-", 25).iter().enumerate() {
+        world.granted(if n % 5 == 0 { &b } else { &a }, name.as_str()).await;
+    }
+    assert_eq!(world.all_leases(None, 7).await.len(), 25);
+    assert_eq!(world.all_leases(Some("a"), 3).await.len(), 20);
+    assert_eq!(
+        world.all_leases(Some("b"), 100).await,
+        ["l-00000", "l-00005", "l-00010", "l-00015", "l-00020"]
+    );
+    assert!(world.all_leases(Some("nobody"), 100).await.is_empty());
+    let (mut after, mut held) = (None, Vec::new());
+    loop {
+        let page = PageRequest { after, limit: 3 };
+        let part = world.store.held_leases(&world.group, &a, &page).await.expect("a page");
+        assert!(part.revision > Revision::NONE && part.page.items.len() <= 3);
+        held.extend(part.page.items);
+        after = part.page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(held.len(), 20);
+    assert!(
+        held.iter()
+            .all(|lease| lease.tenure == a && lease.alive && lease.expires_in == s(60))
+    );
+    let bad = PageRequest {
+        after: Some("no such/place/".to_owned()),
+        limit: 3,
+    };
+    refused(world.store.leases(&world.group, None, &bad).await, ErrorKind::Invalid);
+    refused(
+        world.store.held_leases(&world.group, &a, &bad).await,
+        ErrorKind::Invalid,
+    );
+}
+
+/// Invariant 8: a group that may have forgotten a holder gives out nothing, and says when to ask again.
+pub async fn an_unsettled_group_grants_nothing_new(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(6)).await, world.join("b", s(6)).await);
+    let kept = world.granted(&a, "of-a").await;
+    world.outage(s(20)).await;
+    assert_eq!(
+        world.acquire(&a, "free").await,
+        AcquireOutcome::Unsettled { retry_in: s(6) }
+    );
+    assert_eq!(world.acquire(&a, "of-a").await, AcquireOutcome::Kept { token: kept });
+    assert_eq!(
+        world.acquire(&b, "of-a").await,
+        AcquireOutcome::Held {
+            by: a.clone(),
+            free_in: s(6)
+        }
+    );
+    // Giving up is always possible.
+    assert_eq!(world.release(&a, "of-a", kept, None).await, ReleaseOutcome::Released);
+    world.pass(s(3)).await;
+    world.beats(&[a.clone(), b.clone()]).await;
+    assert_eq!(
+        world.acquire(&b, "of-a").await,
+        AcquireOutcome::Unsettled { retry_in: s(3) }
+    );
+    world.pass(s(3)).await;
+    assert!(world.granted(&b, "of-a").await > kept);
+}
+
+/// A grant or a claim that a failover lost is noticed with the next beat.
+pub async fn a_revision_that_the_store_does_not_know_marks_a_gap(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(30)).await;
+    let beat = |revision| {
+        [Beat {
+            revision,
+            ..Beat::of(a.clone())
+        }]
+    };
+    let reply = |revision| BeatReply::Renewed {
+        expires_in: s(30),
+        revision,
+    };
+    let send = async |revision| {
+        let beaten = world.store.beat(&world.group, &beat(revision)).await;
+        beaten.expect("beats").replies[0]
+    };
+    assert_eq!(send(Revision::NONE).await, reply(Revision::NONE));
+    let token = world.granted(&a, "poll").await;
+    let known = Revision(token.get());
+    assert_eq!(send(known).await, reply(known));
+    // The client has not heard of it yet: that is no loss.
+    assert_eq!(send(Revision::NONE).await, reply(known));
+    let keys = [super::world::key("dev-1")];
+    let claimed = world.store.claim(
+        &world.group,
+        &world.devices,
+        &a,
+        &keys,
+        crate::registry::ClaimMode::Take,
+        Call::default(),
+    );
+    let claimed = claimed.await.expect("a claim").revision;
+    assert!(claimed > known);
+    assert_eq!(send(claimed).await, reply(claimed));
+    assert!(world.tick().await.unsettled.is_none());
+    world.pass(ms(500)).await;
+    let now = world.store.now().await.expect("a time");
+    // From the future: given out by nobody.
+    assert_eq!(send(Revision(now.micros() + 5_000_000)).await, reply(claimed));
+    assert!(world.tick().await.unsettled.is_none());
+    let lost = Revision(now.micros() - 1_000);
+    assert_eq!(send(lost).await, reply(claimed));
+    let status = world.tick().await;
+    assert_eq!(
+        status.unsettled.map(|unsettled| unsettled.cause),
+        Some(crate::settling::GapCause::TailLoss)
+    );
+    assert!(matches!(
+        world.acquire(&a, "free").await,
+        AcquireOutcome::Unsettled { .. }
+    ));
+    // Noticed once: a client that goes on saying so does not keep the group unsettled for ever.
+    world.pass(s(1)).await;
+    assert_eq!(send(lost).await, reply(claimed));
+    assert_eq!(world.tick().await.unsettled, status.unsettled);
+}
+
+/// K10.
+pub async fn an_acquire_past_its_not_after_changes_nothing(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(30)).await;
+    let late = Call::not_after(world.store.now().await.expect("a time").minus(ms(1)));
+    let poll = [lease("poll")];
+    refused(
+        world.store.acquire(&world.group, &a, &poll, late).await,
+        ErrorKind::TooLate,
+    );
+    assert_eq!(world.holder("poll").await, None);
+    let token = world.granted(&a, "poll").await;
+    let given = [(lease("poll"), token)];
+    refused(
+        world.store.release_leases(&world.group, &a, &given, None, late).await,
+        ErrorKind::TooLate,
+    );
+    assert_eq!(world.holder("poll").await, Some((a, token, true)));
+}

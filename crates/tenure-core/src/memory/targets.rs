@@ -1,0 +1,53 @@
+//! Targets, on one group.
+
+use super::group::GroupModel;
+use crate::error::Result;
+use crate::event::EventKind;
+use crate::id::LeaseName;
+use crate::store::Call;
+use crate::target::{Target, TargetSpec};
+use crate::time::StoreTime;
+
+impl GroupModel {
+    /// Makes one, or replaces its specification.
+    pub(super) fn put_target(
+        &mut self,
+        target: &LeaseName,
+        spec: TargetSpec,
+        call: Call,
+        now: StoreTime,
+    ) -> Result<bool> {
+        self.open(now, call)?;
+        let before = self.targets.insert(target.clone(), spec);
+        match before {
+            None => self.tell_target(target, "added", now),
+            Some(before) if before != spec => self.tell_target(target, "changed", now),
+            Some(_) => {}
+        }
+        Ok(before.is_none())
+    }
+
+    /// Removes one.
+    pub(super) fn remove_target(&mut self, target: &LeaseName, call: Call, now: StoreTime) -> Result<bool> {
+        self.open(now, call)?;
+        let known = self.targets.remove(target).is_some();
+        if known {
+            self.tell_target(target, "removed", now);
+        }
+        Ok(known)
+    }
+
+    fn tell_target(&mut self, target: &LeaseName, what: &str, now: StoreTime) {
+        let event = self.emit(now, EventKind::TargetChanged);
+        event.lease = Some(target.clone());
+        event.reason = Some(what.to_owned());
+    }
+
+    /// Looks one up.
+    pub(super) fn target(&self, target: &LeaseName) -> Option<Target> {
+        self.targets.get(target).map(|spec| Target {
+            target: target.clone(),
+            spec: *spec,
+        })
+    }
+}

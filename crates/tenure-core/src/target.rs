@@ -1,0 +1,87 @@
+//! Targets: what a fleet places on its nodes, when the list of them is kept in the store.
+//!
+//! A target says only that it exists, whether it is paused, and how much it weighs. Who works on it is the lease of the
+//! same name.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::id::{Group, LeaseName};
+use crate::store::{Call, Page, PageRequest};
+
+/// The heaviest target.
+pub const MAX_WEIGHT: u32 = 1_000;
+
+/// How a target is to be treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetSpec {
+    /// Nobody is to work on it for now; whoever holds its lease gives it up.
+    pub paused: bool,
+    /// Its share of a node's load, 1 to 1,000. Only bounded load looks at it.
+    pub weight: u32,
+}
+
+impl Default for TargetSpec {
+    fn default() -> Self {
+        Self {
+            paused: false,
+            weight: 1,
+        }
+    }
+}
+
+impl TargetSpec {
+    /// Takes a specification within the limits.
+    ///
+    /// # Errors
+    /// `Invalid` for a weight outside 1..=1000.
+    pub fn check(self) -> Result<Self> {
+        if self.weight == 0 || self.weight > MAX_WEIGHT {
+            return Err(Error::invalid(format!(
+                "the weight {} is outside 1 to {MAX_WEIGHT}",
+                self.weight
+            )));
+        }
+        Ok(self)
+    }
+}
+
+/// A target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Its name, and that of its lease.
+    pub target: LeaseName,
+    /// How it is to be treated.
+    #[serde(flatten)]
+    pub spec: TargetSpec,
+}
+
+/// What there is to work on.
+#[async_trait]
+pub trait TargetStore: Send + Sync {
+    /// Makes a target, or replaces its specification. `true` when it is new. One event, when anything changed. O(1).
+    ///
+    /// # Errors
+    /// `Invalid` for a weight outside the limits, `TooLate`, `Unavailable`. Doing it again is safe.
+    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool>;
+
+    /// Removes a target; its lease stays with whoever holds it until they notice. `false` when there was none. One event.
+    /// O(1).
+    ///
+    /// # Errors
+    /// `TooLate`, `Unavailable`. Doing it again is safe.
+    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool>;
+
+    /// Looks a target up. O(1).
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>>;
+
+    /// Lists targets. One that is there throughout is listed at least once. O(page).
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
+    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>>;
+}
