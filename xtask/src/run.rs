@@ -1,6 +1,7 @@
 //! Running other programs.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -18,12 +19,14 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// Where a program is, among the places of `PATH` and of system daemons.
+/// Where a program is, among the places of `PATH`, of system daemons, and of Debian's versions of Postgres.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let sbin = ["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from);
+    let postgres = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     env::split_paths(&path)
         .chain(sbin)
+        .chain(postgres.filter_map(|version| Some(version.ok()?.path().join("bin"))))
         .map(|dir| dir.join(program))
         .find(|file| file.is_file())
 }

@@ -32,6 +32,7 @@ pub mod consul;
 pub mod etcd;
 pub mod http;
 pub mod port;
+pub mod postgres;
 pub mod program;
 pub mod proxy;
 pub mod resp;

@@ -1,6 +1,7 @@
 //! Finding a server's program, and skipping loudly without it.
 
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 
 /// The programs the tests and benchmarks know, and the Debian package of each.
@@ -11,6 +12,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("valkey-benchmark", "valkey-tools"),
     ("consul", "consul"),
     ("etcd", "etcd-server"),
+    ("postgres", "postgresql"),
 ];
 
 /// Whether a program is installed.
@@ -18,20 +20,21 @@ const PACKAGES: &[(&str, &str)] = &[
 pub enum Availability {
     /// Here it is.
     Found(PathBuf),
-    /// It is neither in `PATH` nor where system packages put their daemons.
+    /// It is neither in `PATH` nor where system packages put their servers.
     Missing {
         /// The program that was looked for.
         program: String,
     },
 }
 
-/// Looks for `program` in `PATH` and the `sbin` folders.
+/// Looks for `program` in `PATH`, in the `sbin` folders and where Debian keeps Postgres.
 #[must_use]
 pub fn have(program: &str) -> Availability {
     let path = env::var_os("PATH").unwrap_or_default();
     let sbin = ["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from);
     match env::split_paths(&path)
         .chain(sbin)
+        .chain(postgres_folders())
         .map(|dir| dir.join(program))
         .find(|file| file.is_file())
     {
@@ -40,6 +43,17 @@ pub fn have(program: &str) -> Availability {
             program: program.to_owned(),
         },
     }
+}
+
+/// Debian installs every version of Postgres into a folder of its own, none of which is in `PATH`. The newest first.
+fn postgres_folders() -> Vec<PathBuf> {
+    let Ok(versions) = fs::read_dir("/usr/lib/postgresql") else {
+        return Vec::new();
+    };
+    let mut versions: Vec<PathBuf> = versions.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    versions.sort_by_key(|path| std::cmp::Reverse(number(path)));
+    versions.iter().map(|version| version.join("bin")).collect()
 }
 
 impl Availability {

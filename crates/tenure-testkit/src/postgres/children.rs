@@ -1,0 +1,96 @@
+//! The server's children, one by one: each leads a session of its own, so no group reaches them.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::POLL;
+
+/// How long children may take to stand still, or to be gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The children of a process, by what the system says now.
+pub(super) fn of(parent: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| look(*pid).is_some_and(|(_, its_parent)| its_parent == parent))
+        .collect()
+}
+
+/// Signals each; one that is gone needs none.
+pub(super) fn signal(children: &[u32], signal: Signal) {
+    for pid in children
+        .iter()
+        .filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?))
+    {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Waits until none of them runs any more.
+pub(super) fn wait_gone(children: &[u32]) {
+    wait_for(children, |state| matches!(state, None | Some('Z' | 'X')));
+}
+
+fn wait_for(children: &[u32], is_so: impl Fn(Option<char>) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    let all = || children.iter().all(|pid| is_so(look(*pid).map(|(state, _)| state)));
+    while !all() && Instant::now() < deadline {
+        thread::sleep(POLL);
+    }
+}
+
+/// A process' state and parent: the two fields after its name, which may contain anything but ends with the last `)`.
+fn look(pid: u32) -> Option<(char, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// Children that stand still, and a shell that kills them should we die before we let them go: nobody else would.
+#[derive(Debug)]
+pub(super) struct Frozen {
+    children: Vec<u32>,
+    guard: Child,
+}
+
+impl Frozen {
+    /// Stops the children of a parent that is stopped already, and so makes no others.
+    pub(super) fn freeze(children: Vec<u32>) -> Result<Frozen> {
+        let numbers = children.iter().map(u32::to_string);
+        let guard = Command::new("sh")
+            .args([
+                "-c",
+                r#"trap "" HUP INT TERM; read -r _; kill -s KILL "$@""#,
+                "tenure-test-guard",
+            ])
+            .args(numbers)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Whoever kills us may kill our group with us.
+            .process_group(0)
+            .spawn()
+            .context("start the guard")?;
+        signal(&children, Signal::STOP);
+        wait_for(&children, |state| matches!(state, None | Some('T' | 't' | 'Z' | 'X')));
+        Ok(Frozen { children, guard })
+    }
+
+    /// Sends the guard away, and lets them run on if they are to.
+    pub(super) fn let_go(mut self, run: bool) {
+        // Before its pipe closes, or it would act.
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
+        if run {
+            signal(&self.children, Signal::CONT);
+        }
+    }
+}
