@@ -87,6 +87,7 @@ pub mod batch;
 pub mod client;
 pub mod connect;
 mod error_copy;
+pub mod fence;
 pub mod group;
 pub mod heart;
 #[cfg(feature = "http")]
@@ -106,6 +107,7 @@ pub mod wire;
 
 pub use client::{ClientSettings, Tenure};
 pub use connect::{OpenOptions, open_store};
+pub use fence::{Fence, Fenced};
 pub use group::GroupHandle;
 pub use membership::{JoinOptions, Membership, MembershipStatus, Phase};
 pub use registry::{LostClaim, Registry};
