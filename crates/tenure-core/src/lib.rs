@@ -15,6 +15,7 @@ pub mod clock;
 pub mod conformance;
 pub mod error;
 pub mod event;
+pub mod fleet;
 pub mod id;
 pub mod lease;
 pub mod membership;
