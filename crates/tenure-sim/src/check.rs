@@ -1,0 +1,241 @@
+//! The checkers: a second, independent account of what is true, kept beside the store and compared after every step.
+//!
+//! It is made from the requests and the events alone, with its own arithmetic for the end of a tenure. What the store's
+//! model and this account do not agree on is a violation; so is what no documented exception allows.
+
+mod claim;
+mod lease;
+mod member;
+mod outage;
+mod shadow;
+mod truth;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use tenure::{ErrorKind, EventId, EventKind, Key, RegistryName, StoreTime, TenureId};
+
+use crate::step::Step;
+
+pub use outage::Outages;
+pub use shadow::{Current, Ended, Shadow};
+pub use truth::compare;
+
+/// A rule that did not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The rule, as an invariant in a few words.
+    pub rule: &'static str,
+    /// What was seen.
+    pub seen: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.seen)
+    }
+}
+
+/// What a check came to.
+pub type Checked = Result<(), Violation>;
+
+/// A violation, when a condition does not hold.
+pub fn must(holds: bool, rule: &'static str, seen: impl FnOnce() -> String) -> Checked {
+    if holds {
+        Ok(())
+    } else {
+        Err(Violation { rule, seen: seen() })
+    }
+}
+
+/// A tenure that lapsed in a step, with what was known of it.
+#[derive(Debug, Clone)]
+pub struct Lapse {
+    /// Which, and how it stood.
+    pub current: Current,
+    /// When, by the store.
+    pub now: StoreTime,
+    /// The store's clock jumped forward by less than a gap, and without that it would not have lapsed yet.
+    pub jumped: bool,
+    /// A beat of it that the store confirmed was lost with a tail, and would have kept it alive until now.
+    pub tail_lost: bool,
+}
+
+/// What is true in the world, as far as the store's steps tell.
+#[derive(Debug, Default)]
+pub struct Checker {
+    /// The account of the data that the store has now.
+    pub shadow: Shadow,
+    /// The outages of the store's machine.
+    pub outages: Outages,
+    /// The highest number of a sequence that was ever given out, in any life of the store.
+    highest_term: u64,
+    highest_token: u64,
+    /// Every tenure that ever began.
+    begun: BTreeSet<TenureId>,
+    /// The newest confirmed beat that a loss took, by tenure.
+    lost_beats: BTreeMap<TenureId, StoreTime>,
+    /// Claims that a loss took, until they are claimed again.
+    lost_claims: BTreeMap<(RegistryName, Key), TenureId>,
+    /// Data of this life of the store was lost at its end, so that a tail loss may be noticed.
+    tail_was_lost: bool,
+    /// Terms may repeat their order after a wipe by a clock that had fallen back.
+    terms_may_fall: bool,
+    /// A broken rule under test makes the store end tenures nobody ended; another check is to notice.
+    pub unasked_ends: bool,
+    max_ttl: Duration,
+}
+
+impl Checker {
+    /// An account of a store that has never served.
+    #[must_use]
+    pub fn new(max_ttl: Duration) -> Self {
+        Self {
+            max_ttl,
+            ..Self::default()
+        }
+    }
+
+    /// Takes a step into account. Answers the tenures that lapsed in it.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn step(&mut self, step: &Step) -> Result<Vec<Lapse>, Violation> {
+        if step.op.mutates() {
+            let too_late = step
+                .reply
+                .as_ref()
+                .is_err_and(|error| error.kind() == ErrorKind::TooLate);
+            self.not_after(step, too_late)?;
+            if too_late {
+                must(
+                    step.events.is_empty(),
+                    "a call that comes too late changes nothing",
+                    || format!("{:?}", step.events),
+                )?;
+                return Ok(Vec::new());
+            }
+        } else {
+            must(step.events.is_empty(), "reads write nothing", || {
+                format!("{:?}", step.events)
+            })?;
+            self.read(step)?;
+            return Ok(Vec::new());
+        }
+        self.grace(step)?;
+        let mut lapses = Vec::new();
+        for event in &step.events {
+            let expected = EventId(self.shadow.last_event.0 + 1);
+            let first = self.shadow.last_event == EventId(0);
+            must(
+                first || event.id == expected,
+                "events are numbered without holes",
+                || format!("{} after {}", event.id, self.shadow.last_event),
+            )?;
+            self.shadow.last_event = event.id;
+            match event.kind {
+                EventKind::Joined => self.joined(step, event)?,
+                EventKind::Lapsed => lapses.push(self.lapsed(step, event)?),
+                EventKind::Left | EventKind::Superseded | EventKind::Expelled => self.ended(step, event)?,
+                EventKind::Evicted => self.evicted(step, event)?,
+                EventKind::LeaseGranted | EventKind::LeaseTakenOver => self.lease_granted(step, event)?,
+                EventKind::LeaseReleased => self.lease_released(step, event)?,
+                EventKind::SweepBraked => self.shadow.braked = true,
+                EventKind::SweepUnbraked => self.shadow.braked = false,
+                EventKind::GroupUnsettled => self.shadow.unsettled = true,
+                EventKind::GroupSettled => self.shadow.unsettled = false,
+                _ => {}
+            }
+        }
+        self.shadow.resume(step.resumed_at, step.jumped);
+        self.replied(step)?;
+        self.shadow.last_step = Some(step.now);
+        Ok(lapses)
+    }
+
+    /// A call that its caller has given up on does not take effect.
+    fn not_after(&self, step: &Step, too_late: bool) -> Checked {
+        let Some(limit) = step.op.not_after() else {
+            return Ok(());
+        };
+        must(
+            too_late || step.now <= limit,
+            "what was given up does not take effect later",
+            || format!("not after {limit}, carried out at {}: {:?}", step.now, step.op),
+        )
+    }
+
+    /// Everyone gets one full ttl after every silence, and nobody notices one that was not.
+    fn grace(&mut self, step: &Step) -> Checked {
+        let shortest = self.shadow.current.values().map(|current| current.ttl).min();
+        let longest_gap = tenure_core::settling::MAX_GAP.min(shortest.map_or(Duration::MAX, |ttl| ttl * 5 / 12));
+        must(
+            step.gap <= longest_gap,
+            "an unnoticed silence costs nobody a beat",
+            || format!("the gap is {:?} with a ttl of {shortest:?}", step.gap),
+        )?;
+        let silent = self.shadow.silent(step.now, step.gap);
+        if silent {
+            self.shadow.resume(step.now, step.jumped);
+            must(
+                step.resumed_at == step.now,
+                "everyone gets one full ttl after the store was silent",
+                || {
+                    let last = self.shadow.last_step;
+                    format!("last step {last:?}, gap {:?}, resumed at {}", step.gap, step.resumed_at)
+                },
+            )?;
+        }
+        let unchanged = step.resumed_at == self.shadow.resumed_at;
+        let noticed_loss = step.resumed_at == step.now && self.tail_was_lost;
+        must(unchanged || noticed_loss, "there is no grace without a reason", || {
+            format!("resumed at {}, before {}", step.resumed_at, self.shadow.resumed_at)
+        })
+    }
+
+    /// The reply agrees with the account.
+    fn replied(&mut self, step: &Step) -> Checked {
+        self.member_replies(step)?;
+        self.claim_replies(step)?;
+        self.lease_replies(step)
+    }
+
+    /// What was read is what is true now.
+    fn read(&self, step: &Step) -> Checked {
+        self.member_reads(step)?;
+        self.claim_reads(step)?;
+        self.lease_reads(step)
+    }
+
+    /// The newest steps were lost: this is how things stood before them. `wiped` when it is everything.
+    pub fn lost(&mut self, older: Shadow, wiped: bool, clock_fell: bool) {
+        let newer = std::mem::replace(&mut self.shadow, older);
+        for (member, current) in &newer.current {
+            let kept = self.shadow.current.get(member);
+            let kept = kept.filter(|kept| kept.tenure == current.tenure);
+            if kept.is_none_or(|kept| kept.renewed_at < current.renewed_at) {
+                self.lost_beats.insert(current.tenure.clone(), current.renewed_at);
+            }
+        }
+        for (key, tenure) in &newer.claims {
+            if self.shadow.claims.get(key) != Some(tenure) {
+                self.lost_claims.insert(key.clone(), tenure.clone());
+            }
+        }
+        self.tail_was_lost = !wiped;
+        self.terms_may_fall |= wiped && clock_fell;
+    }
+
+    /// Whether a claim was taken by a loss, and by nothing that Tenure did.
+    #[must_use]
+    pub fn was_lost(&self, key: &(RegistryName, Key)) -> bool {
+        self.lost_claims.contains_key(key)
+    }
+
+    /// The highest number that a sequence ever gave out.
+    #[must_use]
+    pub fn highest_number(&self) -> u64 {
+        self.highest_term.max(self.highest_token)
+    }
+}

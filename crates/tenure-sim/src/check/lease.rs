@@ -1,0 +1,131 @@
+//! Leases: tokens rise, a grant waits for the last deadline of whoever may still be at work, a release names its token.
+
+use tenure::{EndReason, Event, TenureId};
+use tenure_core::lease::{AcquireOutcome, ReleaseOutcome};
+
+use super::{Checked, Checker, Shadow, must};
+use crate::step::Step;
+use crate::wire::{Op, Reply};
+
+impl Checker {
+    pub(super) fn lease_granted(&mut self, step: &Step, event: &Event) -> Checked {
+        let (Some(tenure), Some(lease), Some(token)) = (&event.tenure, &event.lease, event.token) else {
+            return must(false, "a grant names tenure, lease and token", || format!("{event:?}"));
+        };
+        must(token.get() > self.highest_token, "tokens rise for ever", || {
+            format!("{lease}: {token} after {}", self.highest_token)
+        })?;
+        self.highest_token = token.get();
+        must(
+            !self.shadow.unsettled,
+            "nothing is granted inside a grace period",
+            || format!("{lease} to {tenure}"),
+        )?;
+        let before = self.shadow.leases.insert(lease.clone(), (tenure.clone(), token));
+        let Some((holder, _)) = before else {
+            return Ok(());
+        };
+        must(
+            self.is_over(&holder, step),
+            "a lease is granted only when its holder can no longer be at work",
+            || format!("{lease} to {tenure} from {holder}"),
+        )
+    }
+
+    /// Whether nobody can be at work under this tenure any more, by the store's clock.
+    fn is_over(&self, tenure: &TenureId, step: &Step) -> bool {
+        if self.shadow.current(tenure).is_some() {
+            return false;
+        }
+        match self.shadow.ended.get(tenure) {
+            Some(ended) if matches!(ended.reason, EndReason::Superseded | EndReason::Expelled) => {
+                let fell_back = step.now < ended.at;
+                fell_back || step.now >= ended.end
+            }
+            _ => true,
+        }
+    }
+
+    pub(super) fn lease_released(&mut self, step: &Step, event: &Event) -> Checked {
+        let (Some(tenure), Some(lease)) = (&event.tenure, &event.lease) else {
+            return must(false, "a release names tenure and lease", || format!("{event:?}"));
+        };
+        let before = self.shadow.leases.remove(lease);
+        let held = before.as_ref().map(|(holder, token)| (holder, Some(*token)));
+        must(
+            held == Some((tenure, event.token)),
+            "a release names the exact tenure and token",
+            || format!("{lease}: {:?} of {tenure}; held by {before:?}", event.token),
+        )?;
+        let by_sweep = matches!(step.op, Op::Release { .. });
+        must(
+            !by_sweep || self.is_over(tenure, step),
+            "the janitor frees a lease only when its holder can no longer be at work",
+            || format!("{lease} of {tenure}"),
+        )
+    }
+
+    pub(super) fn lease_replies(&mut self, step: &Step) -> Checked {
+        match (&step.op, &step.reply) {
+            (Op::Acquire { tenure, leases, .. }, Ok(Reply::Acquired(acquired))) => {
+                must(
+                    leases.len() == acquired.outcomes.len(),
+                    "each lease has its answer",
+                    || format!("{} for {}", acquired.outcomes.len(), leases.len()),
+                )?;
+                leases.iter().zip(&acquired.outcomes).try_for_each(|(lease, outcome)| {
+                    let held = self.shadow.leases.get(lease);
+                    let right = match outcome {
+                        AcquireOutcome::Granted { token, .. } | AcquireOutcome::Kept { token } => {
+                            held == Some(&(tenure.clone(), *token))
+                        }
+                        AcquireOutcome::Held { by, .. } => held.is_some_and(|(holder, _)| holder == by),
+                        _ => held.is_none_or(|(holder, _)| holder != tenure),
+                    };
+                    must(right, "an acquire tells who holds the lease", || {
+                        format!("{lease}: {outcome:?}, {held:?}")
+                    })
+                })
+            }
+            (Op::ReleaseLeases { tenure, leases, .. }, Ok(Reply::GivenUp(given_up))) => leases
+                .iter()
+                .zip(&given_up.outcomes)
+                .try_for_each(|((lease, token), outcome)| {
+                    let held = self.shadow.leases.get(lease);
+                    let right = match outcome {
+                        ReleaseOutcome::NotHolder { by } => held.is_some_and(|(holder, _)| holder == by),
+                        _ => held.is_none(),
+                    };
+                    must(right, "a release tells who holds the lease", || {
+                        format!("{lease} {token} of {tenure}: {outcome:?}, {held:?}")
+                    })
+                }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn lease_reads(&self, step: &Step) -> Checked {
+        let resumed_at = self.shadow.resumed_for_reading(step.now, step.gap);
+        let look = |lease: &tenure_core::lease::Lease| {
+            let held = self.shadow.leases.get(&lease.lease);
+            let alive = self.shadow.is_alive(&lease.tenure, resumed_at, step.now);
+            let right = held == Some(&(lease.tenure.clone(), lease.token)) && lease.alive == alive;
+            must(right, "reads never show a ghost", || {
+                format!("{lease:?}; held by {held:?}")
+            })
+        };
+        match &step.reply {
+            Ok(Reply::Lease(Some(lease))) => look(lease),
+            Ok(Reply::Leases(page)) => page.items.iter().try_for_each(look),
+            Ok(Reply::HeldLeases(held)) => held.page.items.iter().try_for_each(look),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How long until the last deadline of a tenure, for the checks on holders.
+#[must_use]
+pub fn last_deadline(shadow: &Shadow, tenure: &TenureId) -> Option<tenure::StoreTime> {
+    let current = shadow.current(tenure).map(|current| current.renewed_at + current.ttl);
+    current.or_else(|| shadow.ended.get(tenure).map(|ended| ended.end))
+}

@@ -1,0 +1,267 @@
+//! Members: terms rise, the dead stay dead, nobody ends too early or lives too long.
+
+use tenure::{EndReason, Event, EventKind, Member};
+use tenure_core::membership::{BeatReply, EndBy};
+
+use super::{Checked, Checker, Current, Ended, Lapse, Shadow, Violation, must};
+use crate::step::Step;
+use crate::wire::{Op, Reply};
+
+impl Checker {
+    pub(super) fn joined(&mut self, step: &Step, event: &Event) -> Checked {
+        let Some(tenure) = event.tenure.clone() else {
+            return unnamed(event);
+        };
+        let term = tenure.term().get();
+        must(
+            term > self.highest_term || (self.terms_may_fall && !self.begun.contains(&tenure)),
+            "terms rise for ever",
+            || format!("{tenure} after {}", self.highest_term),
+        )?;
+        self.highest_term = self.highest_term.max(term);
+        let Op::Join { join, .. } = &step.op else {
+            return must(false, "a tenure begins by a join", || format!("{:?}", step.op));
+        };
+        must(
+            join.member == *tenure.member(),
+            "a join makes the tenure of its member",
+            || tenure.to_string(),
+        )?;
+        self.begun.insert(tenure.clone());
+        let current = Current {
+            tenure: tenure.clone(),
+            ttl: join.ttl,
+            renewed_at: step.now,
+            renewed_in_world: step.at,
+            jumped: step.jumped,
+        };
+        let before = self.shadow.current.insert(tenure.member().clone(), current);
+        must(before.is_none(), "a member has one current tenure", || {
+            format!("{before:?}, {tenure}")
+        })
+    }
+
+    pub(super) fn lapsed(&mut self, step: &Step, event: &Event) -> Result<Lapse, Violation> {
+        let current = self.take_current(event)?;
+        let now = step.now;
+        let end = Shadow::end_of(&current, self.shadow.resumed_at, now);
+        must(now >= end, "nobody lapses before the end time", || {
+            format!("{} lapsed at {now}, its end is {end}", current.tenure)
+        })?;
+        self.outages.check(&current, now)?;
+        self.note_end(&current, EndReason::Lapsed, step);
+        let (began, before) = if self.shadow.resumed_at > current.renewed_at {
+            (self.shadow.resumed_at, self.shadow.jumped_at_resume)
+        } else {
+            (current.renewed_at, current.jumped)
+        };
+        let jumped = std::time::Duration::from_micros(step.jumped.saturating_sub(before));
+        let lost_beat = self.lost_beats.get(&current.tenure);
+        Ok(Lapse {
+            jumped: now.since(began).saturating_sub(jumped) < current.ttl,
+            tail_lost: lost_beat.is_some_and(|at| now < *at + current.ttl),
+            now,
+            current,
+        })
+    }
+
+    /// Left, superseded or expelled: somebody asked for it.
+    pub(super) fn ended(&mut self, step: &Step, event: &Event) -> Checked {
+        let current = self.take_current(event)?;
+        let tenure = &current.tenure;
+        let (reason, asked) = match (event.kind, &step.op) {
+            (EventKind::Left, Op::End { tenure: named, by, .. }) => {
+                (EndReason::Left, named == tenure && *by == EndBy::Leave)
+            }
+            (EventKind::Expelled, Op::End { tenure: named, by, .. }) => {
+                (EndReason::Expelled, named == tenure && *by == EndBy::Expel)
+            }
+            (EventKind::Superseded, Op::Join { join, .. }) => (EndReason::Superseded, join.member == *tenure.member()),
+            (EventKind::Left, _) => (EndReason::Left, self.unasked_ends),
+            _ => (EndReason::Unknown, false),
+        };
+        must(asked, "a tenure ends by what names it", || {
+            format!("{tenure}: {:?}", step.op)
+        })?;
+        let alive = self.unasked_ends || step.now < Shadow::end_of(&current, self.shadow.resumed_at, step.now);
+        must(
+            alive,
+            "what is past its end has lapsed and ends in no other way",
+            || format!("{tenure} {}", event.kind.as_str()),
+        )?;
+        self.note_end(&current, reason, step);
+        Ok(())
+    }
+
+    fn take_current(&mut self, event: &Event) -> Result<Current, Violation> {
+        let tenure = event
+            .tenure
+            .as_ref()
+            .filter(|tenure| self.shadow.current(tenure).is_some());
+        let current = tenure.and_then(|tenure| self.shadow.current.remove(tenure.member()));
+        current.ok_or_else(|| Violation {
+            rule: "a tenure ends once",
+            seen: format!("{} of {:?}, which is not current", event.kind.as_str(), event.tenure),
+        })
+    }
+
+    fn note_end(&mut self, current: &Current, reason: EndReason, step: &Step) {
+        let end = Shadow::end_of(current, self.shadow.resumed_at, step.now);
+        let ended = Ended {
+            reason,
+            end,
+            at: step.now,
+        };
+        self.shadow.ended.insert(current.tenure.clone(), ended);
+    }
+
+    pub(super) fn member_replies(&mut self, step: &Step) -> Checked {
+        match (&step.op, &step.reply) {
+            (Op::Beat { beats }, Ok(Reply::Beaten(beaten))) => {
+                must(beats.len() == beaten.replies.len(), "each beat has its answer", || {
+                    format!("{} for {}", beaten.replies.len(), beats.len())
+                })?;
+                let pairs = beats.iter().zip(&beaten.replies);
+                pairs
+                    .into_iter()
+                    .try_for_each(|(beat, reply)| self.beaten(step, &beat.tenure, *reply))
+            }
+            (Op::Join { .. }, Ok(Reply::Joined(joined))) => must(
+                self.shadow.current(&joined.tenure).is_some(),
+                "a join begins a tenure",
+                || joined.tenure.to_string(),
+            ),
+            (Op::End { tenure, .. }, Ok(Reply::Reason(reason))) => {
+                let alive = self.shadow.current(tenure).is_some();
+                must(
+                    !alive && *reason == self.reason_of(tenure, step),
+                    "an end is for good",
+                    || format!("{tenure}: {reason:?}"),
+                )
+            }
+            (_, Err(error)) => {
+                let tenure = acting(&step.op);
+                let (tenure::ErrorKind::Ended(reason), Some(tenure)) = (error.kind(), tenure) else {
+                    return Ok(());
+                };
+                let alive = self.shadow.current(tenure).is_some();
+                must(
+                    !alive && reason == self.reason_of(tenure, step),
+                    "only the ended are refused",
+                    || format!("{tenure}: {reason:?}"),
+                )
+            }
+            _ => self.acted(step),
+        }
+    }
+
+    fn beaten(&mut self, step: &Step, tenure: &tenure::TenureId, reply: BeatReply) -> Checked {
+        match reply {
+            BeatReply::Renewed { expires_in, .. } => {
+                let alive = self.shadow.is_alive(tenure, step.resumed_at, step.now);
+                must(alive, "an ended tenure never comes back", || {
+                    format!("{tenure} was renewed")
+                })?;
+                let (now, at, jumped) = (step.now, step.at, step.jumped);
+                if let Some(current) = self.shadow.current.get_mut(tenure.member()) {
+                    current.renewed_at = now;
+                    current.renewed_in_world = at;
+                    current.jumped = jumped;
+                    self.lost_beats.remove(tenure);
+                    let ttl = current.ttl;
+                    must(expires_in == ttl, "a beat gives one full ttl", || {
+                        format!("{expires_in:?}, {ttl:?}")
+                    })?;
+                }
+                Ok(())
+            }
+            BeatReply::Ended(reason) => {
+                let alive = self.shadow.current(tenure).is_some();
+                must(
+                    !alive && reason == self.reason_of(tenure, step),
+                    "an end has one reason",
+                    || format!("{tenure}: {reason:?}, {:?}", self.shadow.ended.get(tenure)),
+                )
+            }
+            BeatReply::Unknown => {
+                let known = self.shadow.current(tenure).is_some();
+                must(
+                    !known && self.reason_of(tenure, step) == EndReason::Unknown,
+                    "the known are known",
+                    || format!("{tenure} is unknown"),
+                )
+            }
+        }
+    }
+
+    /// An act was accepted: then its tenure is alive now.
+    fn acted(&self, step: &Step) -> Checked {
+        let Some(tenure) = acting(&step.op) else {
+            return Ok(());
+        };
+        let alive = self.shadow.is_alive(tenure, step.resumed_at, step.now);
+        must(alive, "an ended tenure never acts", || {
+            format!("{:?} at {}; {:?}", step.op, step.now, self.shadow.ended.get(tenure))
+        })
+    }
+
+    /// The reason that has to be on record; reasons are forgotten after 2 × max ttl, when nothing is held any more.
+    fn reason_of(&self, tenure: &tenure::TenureId, step: &Step) -> EndReason {
+        let Some(ended) = self.shadow.ended.get(tenure) else {
+            return EndReason::Unknown;
+        };
+        if step.now.since(ended.at) < self.max_ttl * 2 {
+            return ended.reason;
+        }
+        // Whether it is forgotten by now depends on when a sweep came by: whatever the store says is right.
+        match &step.reply {
+            Ok(Reply::Reason(reason)) => *reason,
+            Ok(Reply::Beaten(beaten)) => {
+                let unknown = beaten.replies.contains(&BeatReply::Unknown);
+                if unknown { EndReason::Unknown } else { ended.reason }
+            }
+            Err(error) => match error.kind() {
+                tenure::ErrorKind::Ended(reason) => reason,
+                _ => ended.reason,
+            },
+            Ok(_) => ended.reason,
+        }
+    }
+
+    pub(super) fn member_reads(&self, step: &Step) -> Checked {
+        match &step.reply {
+            Ok(Reply::Member(Some(member))) => self.seen(step, member),
+            Ok(Reply::Members(page)) => page.items.iter().try_for_each(|member| self.seen(step, member)),
+            Ok(Reply::Status(status)) => {
+                let members = self.shadow.current.len() as u64;
+                must(status.members == members, "everyone current is counted", || {
+                    format!("{}, not {members}", status.members)
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn seen(&self, step: &Step, member: &Member) -> Checked {
+        let resumed_at = self.shadow.resumed_for_reading(step.now, step.gap);
+        let alive = self.shadow.is_alive(&member.tenure, resumed_at, step.now);
+        must(member.alive == alive, "reads never show a ghost", || {
+            format!("{} reads alive: {}", member.tenure, member.alive)
+        })
+    }
+}
+
+/// The tenure that acts, when the call is an act that needs a living one.
+fn acting(op: &Op) -> Option<&tenure::TenureId> {
+    match op {
+        Op::Claim { tenure, .. }
+        | Op::ReleaseClaim { tenure, .. }
+        | Op::Acquire { tenure, .. }
+        | Op::ReleaseLeases { tenure, .. } => Some(tenure),
+        _ => None,
+    }
+}
+
+fn unnamed(event: &Event) -> Checked {
+    must(false, "an event names its tenure", || event.kind.as_str().to_owned())
+}

@@ -1,0 +1,115 @@
+//! `tenure-sim`: runs seeds, and prints the command and the end of the history of those that fail.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use tenure_sim::{Broken, Keep, Mix, Plan, run};
+
+/// Runs the library in a seeded world with faults, and checks every step.
+#[derive(Debug, Parser)]
+#[command(name = "tenure-sim")]
+struct Options {
+    /// One seed.
+    #[arg(long, conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// A range of seeds, `A..B` without B.
+    #[arg(long, default_value = "0..100")]
+    seeds: String,
+    /// How many faults a world has.
+    #[arg(long, default_value_t = Plan::of(0).steps)]
+    steps: u32,
+    /// How many machines.
+    #[arg(long, default_value_t = Plan::of(0).nodes)]
+    nodes: usize,
+    /// Families of faults: network, nodes, store, clocks, loss; with commas; or all, or none.
+    #[arg(long, default_value = "all")]
+    faults: Mix,
+    /// A rule to break on purpose.
+    #[arg(long, value_enum)]
+    broken: Option<Broken>,
+    /// Print the whole history.
+    #[arg(long)]
+    trace: bool,
+    /// How many lines of a failing history are printed.
+    #[arg(long, default_value_t = 60)]
+    tail: usize,
+    /// Go on after a failing seed.
+    #[arg(long)]
+    keep_going: bool,
+}
+
+fn main() -> Result<ExitCode> {
+    let options = Options::parse();
+    let (first, end) = match options.seed {
+        Some(seed) => (seed, seed + 1),
+        None => range(&options.seeds)?,
+    };
+    let (mut failed, mut events, mut digest) = (0u64, 0, 0u64);
+    for seed in first..end {
+        let plan = options.plan(seed);
+        let outcome = run(&plan)?;
+        events += outcome.events;
+        digest = digest.rotate_left(5) ^ outcome.digest;
+        if let Some(violation) = outcome.violation {
+            failed += 1;
+            options.report(&plan, &violation.to_string())?;
+            if !options.keep_going {
+                break;
+            }
+        }
+    }
+    say(&format!(
+        "{} seeds, {events} events, {failed} failed, digest {digest:016x}",
+        end - first
+    ));
+    Ok(ExitCode::from(u8::from(failed > 0)))
+}
+
+impl Options {
+    fn plan(&self, seed: u64) -> Plan {
+        Plan {
+            seed,
+            nodes: self.nodes.max(1),
+            steps: self.steps,
+            mix: self.faults.clone(),
+            broken: self.broken,
+            keep: if self.trace { Keep::Print } else { Keep::Digest },
+        }
+    }
+
+    /// The same history again, now kept as text: its end, and the command that makes it.
+    fn report(&self, plan: &Plan, violation: &str) -> Result<()> {
+        if !self.trace {
+            let again = run(&Plan {
+                keep: Keep::Tail(self.tail),
+                ..plan.clone()
+            })?;
+            for line in again.tail {
+                say(&line);
+            }
+        }
+        let broken = plan.broken.map_or_else(String::new, |broken| {
+            let name = clap::ValueEnum::to_possible_value(&broken);
+            format!(
+                " --broken {}",
+                name.map_or_else(String::new, |name| name.get_name().to_owned())
+            )
+        });
+        say(&format!(
+            "FAILED: {violation}\n  cargo run -p tenure-sim -- --seed {} --steps {} --nodes {} --faults {}{broken} --trace",
+            plan.seed, plan.steps, plan.nodes, plan.mix
+        ));
+        Ok(())
+    }
+}
+
+fn range(text: &str) -> Result<(u64, u64)> {
+    let (first, end) = text.split_once("..").context("a range of seeds is written A..B")?;
+    Ok((first.parse().context("A of A..B")?, end.parse().context("B of A..B")?))
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn say(text: &str) {
+    println!("{text}");
+}

@@ -1,0 +1,209 @@
+//! What runs in a node: an ordinary user of the library, who claims, releases, leaves, and joins again.
+//!
+//! It knows nothing of the world but its store, its clock and its runtime.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure::{
+    ClaimMode, Clock, EndReason, GroupHandle, JoinOptions, Membership, PageRequest, Registry, Result, SweepRequest,
+    Tenure, Verdict,
+};
+
+use crate::chance::Chance;
+
+/// The registry that everybody claims in.
+pub const REGISTRY: &str = "devices";
+/// How many keys there are to quarrel over.
+const KEYS: u64 = 12;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// What the world can see of a program: what a program itself may ask without I/O.
+#[derive(Debug, Default)]
+pub struct View {
+    membership: Mutex<Option<Arc<Membership>>>,
+    claims: Mutex<BTreeSet<String>>,
+    calm: AtomicBool,
+}
+
+impl View {
+    /// Its membership, while it has one.
+    #[must_use]
+    pub fn membership(&self) -> Option<Arc<Membership>> {
+        lock(&self.membership).clone()
+    }
+
+    /// The keys that it has claimed and neither released nor been told lost.
+    #[must_use]
+    pub fn claims(&self) -> BTreeSet<String> {
+        lock(&self.claims).clone()
+    }
+
+    /// From now on it only stays alive.
+    pub fn calm_down(&self) {
+        self.calm.store(true, Ordering::Relaxed);
+    }
+
+    fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    fn set_membership(&self, membership: Option<Arc<Membership>>) {
+        *lock(&self.membership) = membership;
+        // What it claims, it claims under this membership; another one begins with nothing.
+        lock(&self.claims).clear();
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How a program behaves.
+#[derive(Debug, Clone)]
+pub struct Habits {
+    /// The member it joins as.
+    pub name: String,
+    /// Its ttl.
+    pub ttl: Duration,
+}
+
+/// A program.
+pub struct Program {
+    tenure: Tenure,
+    clock: Arc<dyn Clock>,
+    habits: Habits,
+    view: Arc<View>,
+    chance: Chance,
+}
+
+impl Program {
+    /// A program that has not begun.
+    #[must_use]
+    pub fn new(tenure: Tenure, clock: Arc<dyn Clock>, habits: Habits, view: Arc<View>, chance: Chance) -> Self {
+        Self {
+            tenure,
+            clock,
+            habits,
+            view,
+            chance,
+        }
+    }
+
+    /// Runs until its process ends.
+    pub async fn run(mut self, group: String) {
+        let Ok(group) = self.tenure.group(&group) else { return };
+        loop {
+            let options = JoinOptions {
+                ttl: self.habits.ttl,
+                ..JoinOptions::named(&self.habits.name).unwrap_or_default()
+            };
+            match group.join(options).await {
+                Ok(membership) => {
+                    let membership = Arc::new(membership);
+                    self.view.set_membership(Some(Arc::clone(&membership)));
+                    let end = self.work(&group, &membership).await;
+                    self.view.set_membership(None);
+                    // Somebody starts it again after a while.
+                    let most = if self.view.is_calm() { 500 } else { 4_000 };
+                    self.rest(MS * if end.is_ok() { 200 } else { 50 }, MS * most).await;
+                }
+                Err(_) => self.rest(MS * 100, MS * 600).await,
+            }
+        }
+    }
+
+    /// Works under one membership until that ends.
+    async fn work(&mut self, group: &GroupHandle, membership: &Arc<Membership>) -> Result<EndReason> {
+        let registry = membership.registry(REGISTRY)?;
+        loop {
+            let wait = self.chance.duration(MS * 20, MS * 900);
+            let sleep = self.clock.sleep(wait);
+            tokio::select! {
+                biased;
+                end = membership.ended() => return end,
+                lost = registry.lost_claims() => {
+                    let mut claims = lock(&self.view.claims);
+                    for claim in lost {
+                        claims.remove(claim.key.as_str());
+                    }
+                    continue;
+                }
+                () = sleep => {}
+            }
+            if self.view.is_calm() {
+                continue;
+            }
+            if let Some(end) = self.act(group, membership, &registry).await {
+                return end;
+            }
+        }
+    }
+
+    /// One act. Errors are what a program has to live with. The end, when it decides to leave.
+    async fn act(
+        &mut self,
+        group: &GroupHandle,
+        membership: &Arc<Membership>,
+        registry: &Registry,
+    ) -> Option<Result<EndReason>> {
+        let key = format!("k{}", self.chance.below(KEYS));
+        let drawn = self.chance.below(100);
+        match drawn {
+            0..35 if membership.verdict() == Verdict::Held => {
+                if registry.claim(&key).await.is_ok() {
+                    lock(&self.view.claims).insert(key);
+                }
+            }
+            35..50 if membership.verdict() == Verdict::Held => {
+                let outcome = registry.claim_if_absent(&key).await;
+                if outcome.is_ok_and(|outcome| outcome.as_str() != "held") {
+                    lock(&self.view.claims).insert(key);
+                }
+            }
+            50..55 => self.claim_many(registry).await,
+            55..68 => {
+                lock(&self.view.claims).remove(&key);
+                drop(registry.release(&key).await);
+            }
+            68..82 => drop(registry.look_up(&key).await),
+            82..86 => drop(registry.claims(None, &PageRequest::default()).await),
+            86..90 => drop(group.members(&PageRequest::default()).await),
+            90..93 => drop(group.sweep(&SweepRequest::default()).await),
+            93..95 => self.expel(group).await,
+            95..97 => {
+                // A supervisor restarts it: it leaves, and what it claimed goes.
+                self.view.set_membership(None);
+                return Some(membership.leave().await);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    async fn claim_many(&mut self, registry: &Registry) {
+        let keys: Vec<String> = (0..3).map(|_| format!("k{}", self.chance.below(KEYS))).collect();
+        if let Ok(outcomes) = registry.claim_many(&keys, ClaimMode::IfAbsent).await {
+            let ours = keys.into_iter().zip(outcomes);
+            let ours = ours.filter(|(_, outcome)| outcome.as_str() != "held");
+            lock(&self.view.claims).extend(ours.map(|(key, _)| key));
+        }
+    }
+
+    /// An operator ends somebody, rarely.
+    async fn expel(&mut self, group: &GroupHandle) {
+        if let Ok(page) = group.members(&PageRequest::default()).await
+            && let Some(member) = self.chance.pick(&page.items)
+        {
+            drop(group.expel(&member.tenure).await);
+        }
+    }
+
+    async fn rest(&mut self, low: Duration, high: Duration) {
+        let wait = self.chance.duration(low, high.max(low));
+        self.clock.sleep(wait).await;
+    }
+}

@@ -1,0 +1,280 @@
+//! The store's machine: the reference store, with everything that can happen to it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tenure::{Clock, Error, Event, EventId, EventQuery, Group, GroupStatus, Outcome, Result, StoreOptions, StoreTime};
+use tenure_core::event::EventLog;
+use tenure_core::membership::MembershipStore;
+use tenure_core::memory::MemoryStore;
+use tenure_core::sweep::Sweep;
+
+use crate::broken::Broken;
+use crate::step::Step;
+use crate::store_clock::StoreMachineClock;
+use crate::time::At;
+use crate::wire::{Answer, Op, Reply, Request};
+
+/// Whether it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Serving {
+    /// It answers.
+    Up,
+    /// It takes requests and answers none until it goes on; then it carries out all of them.
+    Frozen,
+    /// It is not there.
+    Down,
+}
+
+/// The store's machine.
+#[derive(Debug)]
+pub struct Server {
+    pub(crate) clock: Arc<StoreMachineClock>,
+    options: StoreOptions,
+    group: Group,
+    memory: Arc<MemoryStore>,
+    serving: Serving,
+    broken: Option<Broken>,
+    /// What arrived while it was frozen.
+    stalled: VecDeque<Request>,
+    /// Those who wait for events, and until when.
+    listeners: Vec<(EventId, At, Request)>,
+    /// Every step since it was last empty: what a restart from an older copy is made from.
+    log: Vec<(StoreTime, Op)>,
+    last_event: EventId,
+    last_step: Option<StoreTime>,
+}
+
+impl Server {
+    /// A store that has never served.
+    #[must_use]
+    pub fn new(clock: Arc<StoreMachineClock>, options: StoreOptions, group: Group, broken: Option<Broken>) -> Self {
+        let memory = empty(&clock, &options);
+        Self {
+            clock,
+            options,
+            group,
+            memory,
+            serving: Serving::Up,
+            broken,
+            stalled: VecDeque::new(),
+            listeners: Vec::new(),
+            log: Vec::new(),
+            last_event: EventId(0),
+            last_step: None,
+        }
+    }
+
+    /// The store behind the network, for looking at it as nobody in the world can.
+    #[must_use]
+    pub fn truth(&self) -> &MemoryStore {
+        &self.memory
+    }
+
+    /// Its state now.
+    #[must_use]
+    pub fn status(&self) -> GroupStatus {
+        at_once(self.memory.status(&self.group)).expect("the reference store is never closed")
+    }
+
+    /// Whether it serves.
+    #[must_use]
+    pub fn serving(&self) -> Serving {
+        self.serving
+    }
+
+    /// It stops answering. What arrives waits.
+    pub fn freeze(&mut self) {
+        self.serving = Serving::Frozen;
+    }
+
+    /// It goes away, and with it everything that waited. The requests are to be reset.
+    pub fn stop(&mut self) -> Vec<Request> {
+        self.serving = Serving::Down;
+        let listening = std::mem::take(&mut self.listeners).into_iter();
+        self.stalled
+            .drain(..)
+            .chain(listening.map(|(_, _, request)| request))
+            .collect()
+    }
+
+    /// It serves again. What waited is to be carried out.
+    pub fn go_on(&mut self) -> VecDeque<Request> {
+        self.serving = Serving::Up;
+        std::mem::take(&mut self.stalled)
+    }
+
+    /// A request that arrives while it is frozen waits.
+    pub fn stall(&mut self, request: Request) {
+        self.stalled.push_back(request);
+    }
+
+    /// How many steps it remembers: a place to go back to.
+    #[must_use]
+    pub fn place(&self) -> usize {
+        self.log.len()
+    }
+
+    /// The newest steps are lost, as in a failover to a replica that lagged or a restart from an older copy.
+    pub fn roll_back(&mut self, to: usize) {
+        self.log.truncate(to);
+        self.memory = empty(&self.clock, &self.options);
+        let log = std::mem::take(&mut self.log);
+        for (at, op) in &log {
+            self.clock.pretend(Some(*at));
+            // What it answered the first time, it answers again: the model has no other input.
+            drop(at_once(self.apply(op)));
+        }
+        self.clock.pretend(None);
+        self.log = log;
+        self.after_a_loss();
+        if self.broken == Some(Broken::TurnBackClock)
+            && let Some((newest, _)) = self.log.last()
+        {
+            let ahead = self.clock.time().micros().saturating_sub(newest.micros());
+            self.clock.step(-i64::try_from(ahead).unwrap_or(0));
+        }
+    }
+
+    /// All data is lost.
+    pub fn wipe(&mut self) {
+        self.memory = empty(&self.clock, &self.options);
+        self.log.clear();
+        self.after_a_loss();
+    }
+
+    /// Whether its clock stays behind what it has lost: broken on purpose.
+    #[must_use]
+    pub fn broken_clock(&self) -> bool {
+        self.broken == Some(Broken::TurnBackClock)
+    }
+
+    fn after_a_loss(&mut self) {
+        self.last_event = self.status().last_event;
+        self.last_step = self.log.last().map(|(at, _)| *at);
+    }
+
+    /// Carries a request out, unless it is one that waits for events.
+    pub fn serve(&mut self, request: &Request, at: At) -> Step {
+        let gap = self.status().gap;
+        if let (Some(Broken::NoGrace), true, Some(last)) = (self.broken, request.op.mutates(), self.last_step) {
+            self.hide_the_silence(last, gap);
+        }
+        let mut op = request.op.clone();
+        if let (Some(Broken::ForgetNotAfter), Some(call)) = (self.broken, op.call_mut()) {
+            call.not_after = None;
+        }
+        if let (Some(broken), Op::Join { join, .. }) = (self.broken, &op) {
+            let look = at_once(self.memory.member(&self.group, &join.member));
+            broken.before_join(self, look.ok().flatten().map(|member| member.tenure));
+        }
+        let now = self.clock.time();
+        let mut reply = at_once(self.apply(&op));
+        if let Some(broken) = self.broken {
+            reply = broken.bend(self, &op, reply);
+        }
+        let late = reply
+            .as_ref()
+            .is_err_and(|error| error.kind() == tenure::ErrorKind::TooLate);
+        if op.mutates() && !late {
+            self.log.push((now, op));
+            self.last_step = Some(now);
+        }
+        let events = self.new_events();
+        Step {
+            number: request.number,
+            node: request.node,
+            sent_at: request.sent_at,
+            at,
+            now,
+            jumped: u64::try_from(self.clock.jumped().as_micros()).unwrap_or(u64::MAX),
+            op: request.op.clone(),
+            reply,
+            events,
+            resumed_at: self.status().resumed_at,
+            gap,
+        }
+    }
+
+    /// Somebody waits for events.
+    pub fn listen(&mut self, after: EventId, until: At, request: Request) {
+        self.listeners.push((after, until, request));
+    }
+
+    /// Those who have waited for what has happened by now, and those who have waited long enough.
+    pub fn heard(&mut self, now: At) -> Vec<Request> {
+        let newest = self.status().last_event;
+        let (over, waiting) = std::mem::take(&mut self.listeners)
+            .into_iter()
+            .partition(|(after, until, _)| *after < newest || *until <= now);
+        self.listeners = waiting;
+        let over: Vec<(EventId, At, Request)> = over;
+        over.into_iter().map(|(_, _, request)| request).collect()
+    }
+
+    /// When the first of those who wait has waited long enough.
+    #[must_use]
+    pub fn next_listener(&self) -> Option<At> {
+        self.listeners.iter().map(|(_, until, _)| *until).min()
+    }
+
+    /// An answer without a change: the store's time goes with it.
+    #[must_use]
+    pub fn answer(&self, reply: Result<Reply>) -> Answer {
+        (reply, self.clock.time())
+    }
+
+    /// Break on purpose: ticks for the time in which nobody served, so that the silence is never noticed.
+    fn hide_the_silence(&mut self, last: StoreTime, gap: Duration) {
+        let (now, mut at) = (self.clock.time(), last);
+        while now.since(at) > gap {
+            at = at + gap / 2;
+            self.clock.pretend(Some(at));
+            drop(at_once(self.apply(&Op::Tick)));
+            self.log.push((at, Op::Tick));
+        }
+        self.clock.pretend(None);
+    }
+
+    /// The events since the step before.
+    fn new_events(&mut self) -> Vec<Event> {
+        let newest = self.status().last_event;
+        if newest == self.last_event {
+            return Vec::new();
+        }
+        let query = EventQuery {
+            after: Some(self.last_event),
+            limit: 1_000,
+            kinds: Vec::new(),
+        };
+        self.last_event = newest;
+        at_once(self.memory.events(&self.group, &query)).map_or_else(|_| Vec::new(), |page| page.events)
+    }
+
+    pub(crate) async fn apply(&self, op: &Op) -> Result<Reply> {
+        crate::apply::apply(&*self.memory, &self.group, op).await
+    }
+}
+
+fn empty(clock: &Arc<StoreMachineClock>, options: &StoreOptions) -> Arc<MemoryStore> {
+    clock.make(|| MemoryStore::new(options.clone(), Arc::clone(clock) as Arc<dyn Clock>))
+}
+
+/// The reference store never waits.
+pub(crate) fn at_once<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
+    call.now_or_never()
+        .unwrap_or_else(|| Err(Error::unavailable("the store inside would wait", Outcome::Unchanged)))
+}
+
+/// Where the store is, for a line of history.
+impl std::fmt::Display for Serving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Up => "up",
+            Self::Frozen => "frozen",
+            Self::Down => "down",
+        })
+    }
+}

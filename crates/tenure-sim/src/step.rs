@@ -1,0 +1,93 @@
+//! What the store did, as the checkers see it.
+
+use tenure::{Event, Result, StoreTime, TenureId};
+
+use crate::time::At;
+use crate::wire::{Op, Reply};
+
+/// One request as the store carried it out.
+#[derive(Debug)]
+pub struct Step {
+    /// The number of the request.
+    pub number: u64,
+    /// Who sent it.
+    pub node: usize,
+    /// When it was sent.
+    pub sent_at: At,
+    /// When it was carried out.
+    pub at: At,
+    /// The same on the store's clock.
+    pub now: StoreTime,
+    /// How far the store's clock has jumped forward in all, in microseconds.
+    pub jumped: u64,
+    /// What was asked.
+    pub op: Op,
+    /// What it came to.
+    pub reply: Result<Reply>,
+    /// The events it wrote.
+    pub events: Vec<Event>,
+    /// When the store last resumed serving, as it says after this step.
+    pub resumed_at: StoreTime,
+    /// How long a silence is a gap, as the store said before this step.
+    pub gap: std::time::Duration,
+}
+
+impl Step {
+    /// What makes this step different from any other at its time, for the digest of a history.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<u64> {
+        let mut numbers = vec![
+            self.number,
+            self.node as u64,
+            self.now.micros(),
+            self.resumed_at.micros(),
+        ];
+        numbers.push(match &self.reply {
+            Ok(_) => 1,
+            Err(error) => 2 + u64::try_from(error.message().len()).unwrap_or(0),
+        });
+        for event in &self.events {
+            numbers.push(event.id.0);
+            numbers.push(event.kind as u64);
+            numbers.push(event.tenure.as_ref().map_or(0, |tenure| tenure.term().get()));
+            numbers.extend(event.counts.values());
+        }
+        if let Ok(Reply::Claimed(claimed)) = &self.reply {
+            numbers.extend(claimed.outcomes.iter().map(|outcome| outcome.as_str().len() as u64));
+        }
+        numbers
+    }
+
+    /// One line for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let reply = match &self.reply {
+            Ok(Reply::Status(status)) => format!(
+                "{} members, {} releasing, unsettled {:?}, brake {}",
+                status.members,
+                status.releasing,
+                status.unsettled.map(|grace| grace.cause),
+                status.brake.is_some()
+            ),
+            Ok(reply) => format!("{reply:?}"),
+            Err(error) => format!("refused: {:?}: {}", error.kind(), error.message()),
+        };
+        let mut line = format!(
+            "store   {} n{} #{} {:?} -> {reply}",
+            self.now, self.node, self.number, self.op
+        );
+        for event in &self.events {
+            let tenure = event.tenure.as_ref().map(TenureId::to_string).unwrap_or_default();
+            let reason = event.reason.as_deref().unwrap_or("");
+            let lease = event.lease.as_ref().map(|lease| format!(" {lease} {:?}", event.token));
+            line.push_str(&format!(
+                "\n             event {} {tenure} {reason} {:?} {:?}{}",
+                event.kind.as_str(),
+                event.counts,
+                event.keys,
+                lease.unwrap_or_default()
+            ));
+        }
+        line
+    }
+}

@@ -1,0 +1,94 @@
+//! World time: what an observer outside of all machines would read. No library code ever sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// An instant of the world, in nanoseconds since it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct At(pub u64);
+
+impl At {
+    /// How long after `earlier`; zero when before it.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for At {
+    type Output = Self;
+    fn add(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(by)))
+    }
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:>4}.{:06}", self.0 / 1_000_000_000, self.0 / 1_000 % 1_000_000)
+    }
+}
+
+/// A duration in whole nanoseconds.
+#[must_use]
+pub fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The clock on the wall of the world. All clones show the same time.
+#[derive(Debug, Clone, Default)]
+pub struct WorldClock(Arc<AtomicU64>);
+
+impl WorldClock {
+    /// Now.
+    #[must_use]
+    pub fn now(&self) -> At {
+        At(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Moves on; never back.
+    pub fn set(&self, now: At) {
+        self.0.fetch_max(now.0, Ordering::Relaxed);
+    }
+}
+
+/// How fast a machine's clock runs, in parts per million above (or below) the world's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Drift(pub i64);
+
+impl Drift {
+    /// What the clock shows after this much time of the world.
+    #[must_use]
+    pub fn local(self, world: u64) -> u64 {
+        let local = i128::from(world) * i128::from(1_000_000 + self.0) / 1_000_000;
+        u64::try_from(local).unwrap_or(0)
+    }
+
+    /// The least time of the world after which the clock shows at least this much.
+    #[must_use]
+    pub fn world(self, local: u64) -> u64 {
+        let rate = i128::from(1_000_000 + self.0).max(1);
+        let guess = u64::try_from(i128::from(local) * 1_000_000 / rate).unwrap_or(u64::MAX);
+        let mut world = guess.saturating_sub(1);
+        while self.local(world) < local {
+            world += 1;
+        }
+        world
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drifting_clock_reaches_a_time_at_the_first_instant_it_shows_it() {
+        for drift in [Drift(0), Drift(-20_000), Drift(20_000), Drift(137)] {
+            for local in [0, 1, 999, 1_000_000_007, 123_456_789_012] {
+                let world = drift.world(local);
+                assert!(drift.local(world) >= local, "{drift:?} {local}");
+                assert!(world == 0 || drift.local(world - 1) < local, "{drift:?} {local}");
+            }
+        }
+    }
+}
