@@ -1,0 +1,48 @@
+//! A sink in Postgres, as these tests see it.
+
+use std::time::Duration;
+
+use tenure::fence::POSTGRES;
+use tenure_testkit::postgres::Server;
+use tenure_testkit::wait::until_async;
+use tokio_postgres::{Client, Error, NoTls};
+
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// A server with the fence in it, unless there is none on this machine.
+pub(crate) async fn sink() -> Option<Server> {
+    let server = tokio::task::spawn_blocking(Server::start).await.unwrap()?;
+    connect(&server).await.batch_execute(POSTGRES).await.unwrap();
+    Some(server)
+}
+
+/// A session of its own. What waits for a lock longer than any of these tests should fails.
+pub(crate) async fn connect(server: &Server) -> Client {
+    let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("SET lock_timeout = '10s'").await.unwrap();
+    client
+}
+
+/// Comes with a token for the resource `r`.
+pub(crate) async fn fence(client: &Client, token: i64) -> Result<i64, Error> {
+    let row = client.query_one("SELECT tenure_fence('r', $1)", &[&token]).await?;
+    Ok(row.get(0))
+}
+
+/// What became of a write: `ok`, or the SQLSTATE it failed with.
+pub(crate) fn outcome<T>(result: Result<T, Error>) -> String {
+    match result {
+        Ok(_) => "ok".to_owned(),
+        Err(error) => error.code().unwrap_or_else(|| panic!("{error}")).code().to_owned(),
+    }
+}
+
+/// Waits until one session of this server waits for another's lock.
+pub(crate) async fn until_one_waits(watcher: &Client) {
+    until_async("a session waits for a lock", SOON, async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        watcher.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 1
+    })
+    .await;
+}

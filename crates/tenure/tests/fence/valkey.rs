@@ -1,0 +1,230 @@
+//! The script in Valkey and Redis.
+
+use std::process::{Command, Output};
+
+use tenure::fence::VALKEY;
+use tenure_testkit::resp::Reply;
+use tenure_testkit::valkey::{Flavour, Server};
+
+const MARK: &str = "{device-7}:fence";
+const DATA: &str = "{device-7}:state";
+
+fn ok() -> Reply {
+    Reply::Simple("OK".to_owned())
+}
+
+/// Comes with a token and a command, whose key is not among the arguments.
+fn fenced(server: &Server, token: &str, command: &[&str]) -> Reply {
+    let head = ["EVAL", VALKEY, "2", MARK, DATA, token];
+    server.cli(&[&head, command].concat()).unwrap()
+}
+
+fn get(server: &Server, key: &str) -> String {
+    server.cli(&["GET", key]).unwrap().text()
+}
+
+fn on_both(test: impl Fn(&Server)) {
+    for flavour in Flavour::ALL {
+        if let Some(server) = Server::start(flavour) {
+            test(&server);
+        }
+    }
+}
+
+#[test]
+fn a_token_equal_or_higher_is_admitted_and_a_lower_one_is_not() {
+    on_both(|server| {
+        // Neighbours up to the last number that is exact, and of different lengths.
+        for (token, is_admitted) in [
+            ("5", true),
+            ("5", true),
+            ("4", false),
+            ("10", true),
+            ("9", false),
+            ("1763676800000001", true),
+            ("1763676800000000", false),
+            ("1763676800000001", true),
+            ("9007199254740990", true),
+            ("9007199254740991", true),
+            ("9007199254740990", false),
+        ] {
+            let before = get(server, DATA);
+            let reply = fenced(server, token, &["SET", token]);
+            if is_admitted {
+                assert_eq!(reply, ok(), "{token}");
+                assert_eq!(
+                    (get(server, DATA), get(server, MARK)),
+                    (token.to_owned(), token.to_owned())
+                );
+            } else {
+                assert!(reply.text().starts_with("FENCED "), "{token}: {reply:?}");
+                assert_eq!(get(server, DATA), before);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_refusal_says_what_was_seen() {
+    on_both(|server| {
+        fenced(server, "43", &["SET", "x"]);
+        let refusal = Reply::Error("FENCED {device-7}:fence has seen the token 43, and 42 is older".to_owned());
+        assert_eq!(fenced(server, "42", &["SET", "x"]), refusal);
+    });
+}
+
+#[test]
+fn every_command_on_one_key_can_be_fenced_and_answers_for_itself() {
+    on_both(|server| {
+        assert_eq!(
+            fenced(server, "1", &["HSET", "level", "21", "at", "noon"]).int(),
+            Some(2)
+        );
+        assert_eq!(fenced(server, "1", &["HGET", "level"]).text(), "21");
+        assert_eq!(fenced(server, "1", &["HGETALL"]).items().len(), 4);
+        assert_eq!(fenced(server, "1", &["DEL"]).int(), Some(1));
+        assert_eq!(fenced(server, "1", &["RPUSH", "", "a b", "\r\n"]).int(), Some(3));
+        assert_eq!(fenced(server, "2", &["LRANGE", "0", "-1"]).texts(), ["", "a b", "\r\n"]);
+        // Reading is fenced like writing.
+        assert!(fenced(server, "1", &["LRANGE", "0", "-1"]).text().starts_with("FENCED"));
+    });
+}
+
+#[test]
+fn what_is_no_token_is_refused_and_changes_nothing() {
+    on_both(|server| {
+        for token in [
+            "",
+            "0",
+            "-1",
+            "+1",
+            "1.0",
+            "1e3",
+            "0x10",
+            " 5",
+            "5 ",
+            "007",
+            "nan",
+            "5\0",
+            "5\r\n",
+            "9007199254740992",
+            "9007199254740993",
+            "90071992547409910",
+            "१",
+        ] {
+            let reply = fenced(server, token, &["SET", "x"]);
+            assert!(
+                reply.text().starts_with("ERR fence: a token is"),
+                "{token:?}: {reply:?}"
+            );
+        }
+        assert_eq!(server.cli(&["DBSIZE"]).unwrap().int(), Some(0));
+    });
+}
+
+#[test]
+fn what_is_no_mark_is_an_error_and_never_an_admission() {
+    on_both(|server| {
+        for mark in ["", "soon", "1e3", "-1", "9007199254740992"] {
+            server.cli(&["SET", MARK, mark]).unwrap();
+            let reply = fenced(server, "5", &["SET", "x"]).text();
+            assert!(
+                reply.starts_with("ERR fence: what {device-7}:fence holds"),
+                "{mark:?}: {reply}"
+            );
+        }
+        server.cli(&["DEL", MARK]).unwrap();
+        server.cli(&["RPUSH", MARK, "x"]).unwrap();
+        assert!(fenced(server, "5", &["SET", "x"]).text().starts_with("WRONGTYPE"));
+        assert_eq!(server.cli(&["EXISTS", DATA]).unwrap().int(), Some(0));
+    });
+}
+
+#[test]
+fn a_call_without_its_keys_or_its_command_is_refused() {
+    on_both(|server| {
+        for call in [
+            &["1", MARK, "5", "SET", "x"][..],
+            &["2", MARK, MARK, "5", "SET", "x"],
+            &["3", MARK, DATA, "c", "5", "SET", "x"],
+            &["2", MARK, DATA, "5"],
+            &["2", MARK, DATA],
+            &["0"],
+        ] {
+            let reply = server.cli(&[&["EVAL", VALKEY], call].concat()).unwrap();
+            assert!(
+                reply.text().starts_with("ERR fence: give the keys"),
+                "{call:?}: {reply:?}"
+            );
+        }
+        assert_eq!(server.cli(&["DBSIZE"]).unwrap().int(), Some(0));
+    });
+}
+
+#[test]
+fn a_command_that_fails_leaves_the_fence_as_strict_as_one_that_succeeds() {
+    on_both(|server| {
+        fenced(server, "1", &["SET", "text"]);
+        assert!(matches!(fenced(server, "2", &["RPUSH", "x"]), Reply::Error(_)));
+        assert!(matches!(fenced(server, "2", &["NONSENSE"]), Reply::Error(_)));
+        assert!(fenced(server, "1", &["SET", "old"]).text().starts_with("FENCED"));
+        assert_eq!(get(server, DATA), "text");
+        // Full memory is refused before the mark rises, or after it: never between data and mark.
+        server.cli(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+        for token in ["2", "3"] {
+            assert!(fenced(server, token, &["SET", "y"]).text().contains("OOM"));
+        }
+        server.cli(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+        assert!(fenced(server, "1", &["SET", "old"]).text().starts_with("FENCED"));
+        assert_eq!(get(server, DATA), "text");
+    });
+}
+
+#[test]
+fn an_equal_token_writes_no_mark_and_a_mark_never_expires() {
+    on_both(|server| {
+        server.cli(&["SET", MARK, "1", "EX", "1000"]).unwrap();
+        fenced(server, "2", &["SET", "x"]);
+        assert_eq!(server.cli(&["TTL", MARK]).unwrap().int(), Some(-1));
+        let changes = || {
+            let info = server.cli(&["INFO", "persistence"]).unwrap().text();
+            let line = info
+                .lines()
+                .find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+            line.unwrap().parse::<u64>().unwrap()
+        };
+        let before = changes();
+        fenced(server, "2", &["SET", "x"]);
+        assert_eq!(changes() - before, 1);
+    });
+}
+
+/// The client that comes with the server, on this server.
+fn client(server: &Server, args: &[&str]) -> Option<Output> {
+    let name = match server.flavour() {
+        Flavour::Valkey => "valkey-cli",
+        Flavour::Redis => "redis-cli",
+    };
+    let program = tenure_testkit::have(name).or_skip()?;
+    let port = server.port().to_string();
+    Some(Command::new(program).args(["-p", &port]).args(args).output().unwrap())
+}
+
+#[test]
+fn the_servers_own_client_can_call_it() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/fence/valkey.lua");
+    on_both(|server| {
+        let call = |token| {
+            let call = ["--eval", file, MARK, DATA, ",", token, "HSET", "level", token];
+            let output = client(server, &call)?;
+            Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+        };
+        let Some(first) = call("42") else { return };
+        assert_eq!(first, "1");
+        assert!(call("41").unwrap().contains("FENCED"));
+        let sha = client(server, &["SCRIPT", "LOAD", VALKEY]).unwrap();
+        let sha = String::from_utf8(sha.stdout).unwrap();
+        let by_name = ["EVALSHA", sha.trim(), "2", MARK, DATA, "43", "HGET", "level"];
+        assert_eq!(server.cli(&by_name).unwrap().text(), "42");
+    });
+}
