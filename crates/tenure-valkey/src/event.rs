@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure_core::error::Result;
 use tenure_core::event::{Event, EventId, EventKind, EventLog, EventPage, EventQuery};
-use tenure_core::id::Group;
+use tenure_core::id::{Group, LeaseName, MemberId};
+use tenure_core::lease::Token;
 use tenure_core::store::check_limit;
 use tenure_core::time::StoreTime;
 
@@ -141,6 +142,10 @@ impl Entry {
         Ok((number_of(&self.id)?, EventKind::parse(kind).ok()))
     }
 
+    fn parsed<T>(&self, field: &str, parse: impl FnOnce(&str) -> Result<T>) -> Result<Option<T>> {
+        self.fields.get(field).map(|text| parse(text)).transpose()
+    }
+
     fn event(mut self, id: EventId, kind: EventKind) -> Result<Event> {
         let at = self
             .fields
@@ -148,12 +153,15 @@ impl Entry {
             .and_then(|at| at.parse().ok())
             .ok_or_else(|| foreign("an event without a time"))?;
         let mut event = Event::new(id, StoreTime::from_micros(at), kind);
-        event.tenure = self
-            .fields
-            .get("tenure")
-            .map(|tenure| tenure.parse().map_err(foreign))
-            .transpose()?;
+        event.tenure = self.parsed("tenure", |text| text.parse().map_err(foreign))?;
         event.reason = self.fields.remove("reason");
+        event.lease = self.parsed("lease", |text| LeaseName::new(text).map_err(foreign))?;
+        event.token = self.parsed("token", |text| {
+            let number = text.parse().map_err(foreign)?;
+            Token::new(number).map_err(foreign)
+        })?;
+        event.from = self.parsed("from", |text| text.parse().map_err(foreign))?;
+        event.to = self.parsed("to", |text| MemberId::new(text).map_err(foreign))?;
         event.pass = self.fields.remove("pass");
         for count in self.fields.get("counts").map_or("", String::as_str).split_whitespace() {
             let (name, number) = count

@@ -1,39 +1,262 @@
-//! Leases.
+//! Leases: who holds a target, and with which fencing token.
+
+use std::collections::HashSet;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::error::{Error, Result};
 use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
-use tenure_core::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token};
-use tenure_core::store::{Call, Page, PageRequest};
+use tenure_core::lease::{
+    AcquireOutcome, Acquired, GivenUp, HeldLeases, Lease, LeaseStore, ReleaseOutcome, Token, check_leases,
+};
+use tenure_core::membership::Revision;
+use tenure_core::store::{Call, Page, PageRequest, check_limit};
+use tenure_core::sweep::BATCH;
 
+use crate::registry::{read_outcomes, read_refusal};
+use crate::reply::{Malformed, Read, Reader, parse};
 use crate::store::ValkeyStore;
-
-fn not_yet<T>() -> Result<T> {
-    Err(Error::new(ErrorKind::Unsupported, "this store keeps no leases yet"))
-}
+use crate::view::{Life, Packed, foreign};
 
 #[async_trait]
 impl LeaseStore for ValkeyStore {
-    async fn acquire(&self, _: &Group, _: &TenureId, _: &[LeaseName], _: Call) -> Result<Acquired> {
-        not_yet()
+    async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
+        check_leases(leases.len())?;
+        let mut parts = leases.chunks(BATCH as usize);
+        // Also without any lease the tenure is checked.
+        let mut acquired = self
+            .acquire_part(group, tenure, parts.next().unwrap_or_default(), call)
+            .await?;
+        for part in parts {
+            let more = self.acquire_part(group, tenure, part, call).await?;
+            let mut outcomes = acquired.outcomes;
+            outcomes.extend(more.outcomes);
+            acquired = Acquired { outcomes, ..more };
+        }
+        Ok(acquired)
     }
+
     async fn release_leases(
         &self,
-        _: &Group,
-        _: &TenureId,
-        _: &[(LeaseName, Token)],
-        _: Option<&MemberId>,
-        _: Call,
+        group: &Group,
+        tenure: &TenureId,
+        leases: &[(LeaseName, Token)],
+        to: Option<&MemberId>,
+        call: Call,
     ) -> Result<GivenUp> {
-        not_yet()
+        check_leases(leases.len())?;
+        let mut parts = leases.chunks(BATCH as usize);
+        let mut given_up = self
+            .release_part(group, tenure, parts.next().unwrap_or_default(), to, call)
+            .await?;
+        for part in parts {
+            let more = self.release_part(group, tenure, part, to, call).await?;
+            let mut outcomes = given_up.outcomes;
+            outcomes.extend(more.outcomes);
+            given_up = GivenUp { outcomes, ..more };
+        }
+        Ok(given_up)
     }
-    async fn lease_of(&self, _: &Group, _: &LeaseName) -> Result<Option<Lease>> {
-        not_yet()
+
+    async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
+        Ok(self.leases_by_name(group, &[lease.to_string()]).await?.pop())
     }
-    async fn leases(&self, _: &Group, _: Option<&MemberId>, _: &PageRequest) -> Result<Page<Lease>> {
-        not_yet()
+
+    async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
+        check_limit(page.limit)?;
+        let Some(holder) = holder else {
+            let (names, next) = self.page_of_names(group, ("HSCAN", "leases"), page).await?;
+            let items = self.leases_by_name(group, &names).await?;
+            return Ok(Page { items, next });
+        };
+        let (held, next) = self.page_of_holdings(group, holder, "leased", &Some, page).await?;
+        let names: Vec<String> = held.iter().map(|(_, lease)| lease.clone()).collect();
+        // What somebody else has taken over meanwhile is not this tenure's any more.
+        let held: HashSet<(String, String)> = held.into_iter().collect();
+        let mut items = self.leases_by_name(group, &names).await?;
+        items.retain(|lease| held.contains(&(lease.tenure.to_string(), lease.lease.to_string())));
+        Ok(Page { items, next })
     }
-    async fn held_leases(&self, _: &Group, _: &TenureId, _: &PageRequest) -> Result<HeldLeases> {
-        not_yet()
+
+    async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
+        check_limit(page.limit)?;
+        // Before the listing: when something changes in between, the number is an older one, and shows it.
+        let (_, rows) = self.members_of(group, [tenure.member().as_str()]).await?;
+        let current = rows.first().map(|row| Packed::read(&row.packed)).transpose()?;
+        let revision = current
+            .filter(|current| current.term == tenure.term())
+            .map_or(Revision::NONE, |current| current.revision);
+        let set = format!("leased:{tenure}");
+        let (names, next) = self.page_of_names(group, ("SSCAN", &set), page).await?;
+        let mut items = self.leases_by_name(group, &names).await?;
+        items.retain(|lease| lease.tenure == *tenure);
+        Ok(HeldLeases {
+            page: Page { items, next },
+            revision,
+        })
+    }
+}
+
+impl ValkeyStore {
+    async fn acquire_part(&self, group: &Group, tenure: &TenureId, part: &[LeaseName], call: Call) -> Result<Acquired> {
+        let invocation = self
+            .punctual(group, call)
+            .arg(tenure.member().as_str())
+            .number(tenure.term().get())
+            .args(part.iter().map(LeaseName::as_str));
+        let answer = self
+            .connection
+            .call(&self.scripts.acquire, invocation, |reader, now| {
+                Ok(match read_refusal(reader)? {
+                    Some(reason) => Err(reason),
+                    None => Ok(Acquired {
+                        outcomes: read_outcomes(reader, part.len(), read_acquired)?,
+                        revision: Revision(reader.number()?),
+                        expires_in: Duration::from_micros(reader.number()?),
+                        as_of: now,
+                    }),
+                })
+            })
+            .await?;
+        answer.map_err(|reason| Error::ended(tenure, reason))
+    }
+
+    async fn release_part(
+        &self,
+        group: &Group,
+        tenure: &TenureId,
+        part: &[(LeaseName, Token)],
+        to: Option<&MemberId>,
+        call: Call,
+    ) -> Result<GivenUp> {
+        let invocation = self
+            .punctual(group, call)
+            .arg(tenure.member().as_str())
+            .number(tenure.term().get())
+            .arg(to.map_or("", MemberId::as_str))
+            .args(
+                part.iter()
+                    .flat_map(|(lease, token)| [lease.to_string(), token.to_string()]),
+            );
+        let answer = self
+            .connection
+            .call(&self.scripts.release_leases, invocation, |reader, now| {
+                Ok(match read_refusal(reader)? {
+                    Some(reason) => Err(reason),
+                    None => Ok(GivenUp {
+                        outcomes: read_outcomes(reader, part.len(), read_released)?,
+                        revision: Revision(reader.number()?),
+                        as_of: now,
+                    }),
+                })
+            })
+            .await?;
+        answer.map_err(|reason| Error::ended(tenure, reason))
+    }
+
+    /// Leases by name, those that are held, in the order asked.
+    async fn leases_by_name(&self, group: &Group, names: &[String]) -> Result<Vec<Lease>> {
+        let (life, rows) = self
+            .connection
+            .call(
+                &self.scripts.leases_by_name,
+                Self::reading(group).args(names),
+                |reader, now| Ok((Life::read(reader, now)?, read_leases(reader)?)),
+            )
+            .await?;
+        rows.into_iter().map(|row| row.lease(&life)).collect()
+    }
+}
+
+/// A lease as the reading script gives it.
+struct LeaseRow {
+    lease: String,
+    holder: String,
+    current: Vec<u8>,
+    ended: String,
+}
+
+impl LeaseRow {
+    fn lease(self, life: &Life) -> Result<Lease> {
+        let (tenure, token) = self
+            .holder
+            .split_once(' ')
+            .ok_or_else(|| foreign("a lease without a token"))?;
+        let tenure: TenureId = tenure.parse().map_err(foreign)?;
+        let current = match self.current.is_empty() {
+            true => None,
+            false => Some(Packed::read(&self.current)?),
+        };
+        Ok(Lease {
+            lease: LeaseName::new(&self.lease).map_err(foreign)?,
+            holder: tenure.member().clone(),
+            token: Token::new(token.parse().map_err(foreign)?).map_err(foreign)?,
+            alive: life.is_alive(&tenure, current.as_ref()),
+            expires_in: life.free_in(&tenure, current.as_ref(), &self.ended),
+            tenure,
+        })
+    }
+}
+
+fn read_leases(reader: &mut Reader) -> Read<Vec<LeaseRow>> {
+    let mut rows = reader.array()?;
+    let mut found = Vec::with_capacity(rows.left());
+    while rows.left() > 0 {
+        let mut row = rows.array()?;
+        found.push(LeaseRow {
+            lease: row.text()?,
+            holder: row.text()?,
+            current: row.maybe_bytes()?.unwrap_or_default(),
+            ended: row.text()?,
+        });
+    }
+    Ok(found)
+}
+
+fn read_token(text: &str) -> Read<Token> {
+    let number = parse("a token", text)?;
+    Token::new(number).map_err(|_| Malformed(format!("the token {number}")))
+}
+
+/// What asking for one came to, as `acquire.lua` says it.
+fn read_acquired(text: &str) -> Read<AcquireOutcome> {
+    let wrong = || Malformed("no outcome of asking for a lease".to_owned());
+    let kind = text.get(..1).ok_or_else(wrong)?;
+    let (number, name) = text[1..].split_once(' ').unwrap_or((&text[1..], ""));
+    let wait = || Ok::<_, Malformed>(Duration::from_micros(parse("a time", number)?));
+    Ok(match (kind, name) {
+        ("g", "") => AcquireOutcome::Granted {
+            token: read_token(number)?,
+            from: None,
+        },
+        ("g", from) => AcquireOutcome::Granted {
+            token: read_token(number)?,
+            from: Some(parse("a tenure", from)?),
+        },
+        ("k", "") => AcquireOutcome::Kept {
+            token: read_token(number)?,
+        },
+        ("h", by) => AcquireOutcome::Held {
+            by: parse("a tenure", by)?,
+            free_in: wait()?,
+        },
+        ("r", to) => AcquireOutcome::Reserved {
+            to: MemberId::new(to).map_err(|_| wrong())?,
+            free_in: wait()?,
+        },
+        ("u", "") => AcquireOutcome::Unsettled { retry_in: wait()? },
+        _ => return Err(wrong()),
+    })
+}
+
+/// What giving one up came to, as `release_leases.lua` says it.
+fn read_released(text: &str) -> Read<ReleaseOutcome> {
+    match (text.get(..1), text.get(1..)) {
+        (Some("f"), Some("")) => Ok(ReleaseOutcome::Released),
+        (Some("r"), Some("")) => Ok(ReleaseOutcome::Reserved),
+        (Some("n"), Some(by)) => Ok(ReleaseOutcome::NotHolder {
+            by: parse("a tenure", by)?,
+        }),
+        _ => Err(Malformed("no outcome of giving a lease up".to_owned())),
     }
 }

@@ -8,7 +8,7 @@ use redis::Value;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, MemberId, TenureId, Term};
 use tenure_core::membership::{
-    Beat, BeatReply, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, check_beats,
+    Beat, BeatReply, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, Revision, check_beats,
 };
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::time::{StoreTime, micros};
@@ -98,7 +98,7 @@ impl MembershipStore for ValkeyStore {
 
     async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
         check_limit(page.limit)?;
-        let (names, next) = self.page_of_names(group, "members", page).await?;
+        let (names, next) = self.page_of_names(group, ("HSCAN", "members"), page).await?;
         let (life, rows) = self.members_of(group, names).await?;
         Ok(Page {
             items: rows.into_iter().map(|row| life.member(row)).collect::<Result<_>>()?,
@@ -119,16 +119,21 @@ impl ValkeyStore {
                 .collect(),
             false => Vec::new(),
         };
+        let told: Vec<u8> = match part.iter().any(|beat| !beat.revision.is_none()) {
+            true => part.iter().flat_map(|beat| double(beat.revision.0)).collect(),
+            false => Vec::new(),
+        };
         let invocation = self
             .changing(group, Lateness::Harmless)
             .number(part.len() as u64)
             .arg(if repeated { "1" } else { "0" })
             .arg(terms)
             .arg(ttls)
+            .arg(told)
             .args(part.iter().map(|beat| beat.tenure.member().as_str()));
         self.connection
             .call(&self.scripts.beat, invocation, |reader, now| {
-                Ok((read_replies(reader, part.len())?, now))
+                Ok((read_replies(reader, part)?, now))
             })
             .await
     }
@@ -164,40 +169,62 @@ pub(crate) fn read_reason(reader: &mut Reader) -> Read<EndReason> {
     })
 }
 
-/// The replies to beats: one ttl that all were renewed for, or for each the ttl a tenure was renewed for, 0 for an unknown one, or minus the number of its reason.
-fn read_replies(reader: &mut Reader, expected: usize) -> Read<Vec<BeatReply>> {
-    let mut replies = match reader.value()? {
-        Value::Int(ttl) => {
-            let ttl = u64::try_from(ttl).map_err(|_| Malformed(format!("the ttl {ttl}")))?;
-            return Ok(vec![
-                BeatReply::Renewed {
-                    expires_in: Duration::from_micros(ttl),
-                    revision: tenure_core::membership::Revision::NONE
-                };
-                expected
-            ]);
-        }
-        each => Reader::new(each)?,
+/// The replies to beats: one ttl that all were renewed for, or for each the ttl a tenure was renewed for, 0 for an unknown
+/// one, or minus the number of its reason; then 0 when every revision is what was told, or each one.
+fn read_replies(reader: &mut Reader, part: &[Beat]) -> Read<Vec<BeatReply>> {
+    let (ttls, revisions) = (reader.value()?, reader.value()?);
+    let mut revisions = each(revisions, part.len())?;
+    let revision = |beat: &Beat| match &mut revisions {
+        Each::One(_) => Ok(beat.revision),
+        Each::Own(own) => own.number().map(Revision),
     };
-    if replies.left() != expected {
-        return Err(Malformed(format!("{} replies to {expected} beats", replies.left())));
+    match each(ttls, part.len())? {
+        Each::One(ttl) => {
+            let expires_in = renewed_for(ttl)?;
+            let revisions = part.iter().map(revision);
+            revisions
+                .map(|revision| revision.map(|revision| BeatReply::Renewed { expires_in, revision }))
+                .collect()
+        }
+        Each::Own(mut own) => {
+            let told = part.iter().map(revision);
+            told.map(|revision| read_reply(own.integer()?, revision?)).collect()
+        }
     }
-    let mut read = Vec::with_capacity(expected);
-    while replies.left() > 0 {
-        read.push(match replies.integer()? {
-            0 => BeatReply::Unknown,
-            -1 => BeatReply::Ended(EndReason::Lapsed),
-            -2 => BeatReply::Ended(EndReason::Left),
-            -3 => BeatReply::Ended(EndReason::Superseded),
-            -4 => BeatReply::Ended(EndReason::Expelled),
-            ttl => match u64::try_from(ttl) {
-                Ok(ttl) => BeatReply::Renewed {
-                    expires_in: Duration::from_micros(ttl),
-                    revision: tenure_core::membership::Revision::NONE,
-                },
-                Err(_) => return Err(Malformed(format!("the reply {ttl} to a beat"))),
-            },
-        });
+}
+
+/// One number for all, or each its own.
+enum Each {
+    One(i64),
+    Own(Reader),
+}
+
+fn each(value: Value, expected: usize) -> Read<Each> {
+    if let Value::Int(one) = value {
+        return Ok(Each::One(one));
     }
-    Ok(read)
+    let own = Reader::new(value)?;
+    match own.left() == expected {
+        true => Ok(Each::Own(own)),
+        false => Err(Malformed(format!("{} replies to {expected} beats", own.left()))),
+    }
+}
+
+fn renewed_for(ttl: i64) -> Read<Duration> {
+    let ttl = u64::try_from(ttl).map_err(|_| Malformed(format!("the ttl {ttl}")))?;
+    Ok(Duration::from_micros(ttl))
+}
+
+fn read_reply(reply: i64, revision: Revision) -> Read<BeatReply> {
+    Ok(match reply {
+        0 => BeatReply::Unknown,
+        -1 => BeatReply::Ended(EndReason::Lapsed),
+        -2 => BeatReply::Ended(EndReason::Left),
+        -3 => BeatReply::Ended(EndReason::Superseded),
+        -4 => BeatReply::Ended(EndReason::Expelled),
+        ttl => BeatReply::Renewed {
+            expires_in: renewed_for(ttl)?,
+            revision,
+        },
+    })
 }

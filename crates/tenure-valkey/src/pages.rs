@@ -18,15 +18,17 @@
 //! made up can at worst list names twice or from the middle.
 
 use tenure_core::error::Result;
-use tenure_core::id::{Group, MemberId, RegistryName, TenureId, check_name};
-use tenure_core::registry::Claim;
-use tenure_core::store::{Page, PageRequest, bad_cursor};
+use tenure_core::id::{Group, MemberId, TenureId, check_name};
+use tenure_core::store::{PageRequest, bad_cursor};
 
 use crate::reply::Malformed;
 use crate::store::ValkeyStore;
 
 /// The most names a place may carry, so that a made-up one cannot cost much.
 const CARRIED: usize = 10_000;
+
+/// What is held, each with its tenure as text, and where to read on.
+pub(crate) type Holdings = (Vec<(String, String)>, Option<String>);
 
 /// Where to read on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,11 +160,11 @@ fn cut(
 }
 
 impl ValkeyStore {
-    /// A page of the names in one of the group's hashes.
+    /// A page of the names in one of the group's hashes (`HSCAN`) or sets (`SSCAN`).
     pub(crate) async fn page_of_names(
         &self,
         group: &Group,
-        suffix: &str,
+        (command, suffix): (&str, &str),
         page: &PageRequest,
     ) -> Result<(Vec<String>, Option<String>)> {
         let place = match &page.after {
@@ -171,28 +173,28 @@ impl ValkeyStore {
         };
         let whole = |name: String| Some(name);
         let (names, next) = self
-            .step(group, ("HSCAN", suffix), place, page.limit as usize, &whole)
+            .step(group, (command, suffix), place, page.limit as usize, &whole)
             .await?;
         Ok((names, next.map(|place| place.show())))
     }
 
-    /// A page of one owner's claims: tenure by tenure, each one's holdings in pages. The place is `<tenure>/<place>`.
-    pub(crate) async fn claims_of_owner(
+    /// A page of what one member holds: tenure by tenure, each one's set in pages. The place is `<tenure>/<place>`.
+    /// `set` is the kind of set, `held` or `leased`; `pick` takes what is wanted of it.
+    pub(crate) async fn page_of_holdings(
         &self,
         group: &Group,
-        registry: &RegistryName,
         owner: &MemberId,
+        set: &str,
+        pick: &(dyn Fn(String) -> Option<String> + Sync),
         page: &PageRequest,
-    ) -> Result<Page<Claim>> {
+    ) -> Result<Holdings> {
         let from = page
             .after
             .as_deref()
             .map(|text| owner_place(text, owner).ok_or_else(|| bad_cursor(text)))
             .transpose()?;
         let tenures = self.tenures_of(group, owner).await?;
-        let mut found = Page::default();
-        let prefix = format!("c/{registry}/");
-        let key = |holding: String| holding.strip_prefix(&prefix).map(str::to_owned);
+        let (mut left, mut held) = (page.limit as usize, Vec::new());
         for tenure in tenures {
             let mut place = match &from {
                 Some((at, _)) if tenure < *at => continue,
@@ -200,30 +202,24 @@ impl ValkeyStore {
                 _ => Place::beginning(),
             };
             loop {
-                let left = page.limit as usize - found.items.len();
+                let on = |place: &Place| Some(format!("{tenure}/{}", place.show()));
                 if left == 0 {
-                    found.next = Some(format!("{tenure}/{}", place.show()));
-                    return Ok(found);
+                    return Ok((held, on(&place)));
                 }
-                let (keys, next) = self
-                    .step(group, ("SSCAN", &format!("held:{tenure}")), place, left, &key)
+                let (names, next) = self
+                    .step(group, ("SSCAN", &format!("{set}:{tenure}")), place, left, pick)
                     .await?;
-                let claims = self.claims_by_key(group, registry, &keys).await?;
-                found
-                    .items
-                    .extend(claims.into_iter().filter(|claim| claim.tenure.to_string() == tenure));
+                left -= names.len();
+                held.extend(names.into_iter().map(|name| (tenure.clone(), name)));
                 match next {
                     // Within the bounds of a page, but not for ever: the rest of a big set is another page.
-                    Some(next) if matches!(next, Place::Cursor { .. }) => {
-                        found.next = Some(format!("{tenure}/{}", next.show()));
-                        return Ok(found);
-                    }
+                    Some(next) if matches!(next, Place::Cursor { .. }) => return Ok((held, on(&next))),
                     Some(next) => place = next,
                     None => break,
                 }
             }
         }
-        Ok(found)
+        Ok((held, None))
     }
 
     /// The tenures of a member that may hold something, in the order of their text.

@@ -1,5 +1,7 @@
 //! Registries: which member owns which key.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
@@ -24,14 +26,16 @@ impl RegistryStore for ValkeyStore {
         call: Call,
     ) -> Result<Claimed> {
         check_keys(keys)?;
-        let mut outcomes = Vec::with_capacity(keys.len());
-        for part in keys.chunks(BATCH as usize) {
-            outcomes.extend(self.claim_part(group, registry, tenure, part, mode, call).await?);
-        }
-        Ok(Claimed {
-            outcomes,
+        let mut claimed = Claimed {
+            outcomes: Vec::with_capacity(keys.len()),
             revision: Revision::NONE,
-        })
+        };
+        for part in keys.chunks(BATCH as usize) {
+            let done = self.claim_part(group, registry, tenure, part, mode, call).await?;
+            claimed.outcomes.extend(done.outcomes);
+            claimed.revision = done.revision;
+        }
+        Ok(claimed)
     }
 
     async fn release_claim(
@@ -77,9 +81,10 @@ impl RegistryStore for ValkeyStore {
     ) -> Result<Page<Claim>> {
         check_limit(page.limit)?;
         if let Some(owner) = owner {
-            return self.claims_of_owner(group, registry, owner, page).await;
+            return self.claims_of(group, registry, owner, page).await;
         }
-        let (names, next) = self.page_of_names(group, &format!("claims:{registry}"), page).await?;
+        let claims = format!("claims:{registry}");
+        let (names, next) = self.page_of_names(group, ("HSCAN", &claims), page).await?;
         Ok(Page {
             items: self.claims_by_key(group, registry, &names).await?,
             next,
@@ -96,7 +101,7 @@ impl ValkeyStore {
         part: &[Key],
         mode: ClaimMode,
         call: Call,
-    ) -> Result<Vec<ClaimOutcome>> {
+    ) -> Result<Claimed> {
         let invocation = self
             .punctual_on(group, registry, call)
             .arg(tenure.member().as_str())
@@ -109,11 +114,33 @@ impl ValkeyStore {
             .call(&self.scripts.claim, invocation, |reader, _| {
                 match read_refusal(reader)? {
                     Some(reason) => Ok(Err(reason)),
-                    None => read_outcomes(reader, part.len()).map(Ok),
+                    None => Ok(Ok(Claimed {
+                        outcomes: read_outcomes(reader, part.len(), read_outcome)?,
+                        revision: Revision(reader.number()?),
+                    })),
                 }
             })
             .await?;
         answer.map_err(|reason| Error::ended(tenure, reason))
+    }
+
+    /// A page of one owner's claims.
+    async fn claims_of(
+        &self,
+        group: &Group,
+        registry: &RegistryName,
+        owner: &MemberId,
+        page: &PageRequest,
+    ) -> Result<Page<Claim>> {
+        let prefix = format!("c/{registry}/");
+        let key = |holding: String| holding.strip_prefix(&prefix).map(str::to_owned);
+        let (held, next) = self.page_of_holdings(group, owner, "held", &key, page).await?;
+        let keys: Vec<String> = held.iter().map(|(_, key)| key.clone()).collect();
+        // What has moved to someone else meanwhile is not this tenure's any more.
+        let held: HashSet<(String, String)> = held.into_iter().collect();
+        let mut items = self.claims_by_key(group, registry, &keys).await?;
+        items.retain(|claim| held.contains(&(claim.tenure.to_string(), claim.key.to_string())));
+        Ok(Page { items, next })
     }
 
     /// Claims by key, those that are there, in the order asked.
@@ -168,7 +195,7 @@ fn read_claims(reader: &mut Reader) -> Read<Vec<ClaimRow>> {
 }
 
 /// `''`, or the reason why a tenure may not act.
-fn read_refusal(reader: &mut Reader) -> Read<Option<EndReason>> {
+pub(crate) fn read_refusal(reader: &mut Reader) -> Read<Option<EndReason>> {
     let name = reader.text()?;
     if name.is_empty() {
         return Ok(None);
@@ -181,12 +208,13 @@ fn read_refusal(reader: &mut Reader) -> Read<Option<EndReason>> {
     })
 }
 
-fn read_outcomes(reader: &mut Reader, expected: usize) -> Read<Vec<ClaimOutcome>> {
+/// The outcomes of as many requests.
+pub(crate) fn read_outcomes<T>(reader: &mut Reader, expected: usize, read: fn(&str) -> Read<T>) -> Read<Vec<T>> {
     let outcomes = reader.array()?.texts()?;
     if outcomes.len() != expected {
-        return Err(Malformed(format!("{} outcomes of {expected} claims", outcomes.len())));
+        return Err(Malformed(format!("{} outcomes of {expected} requests", outcomes.len())));
     }
-    outcomes.iter().map(|text| read_outcome(text)).collect()
+    outcomes.iter().map(|text| read(text)).collect()
 }
 
 fn read_outcome(text: &str) -> Read<ClaimOutcome> {

@@ -7,7 +7,7 @@ use tenure_core::brake::Brake;
 use tenure_core::error::Result;
 use tenure_core::event::EventId;
 use tenure_core::id::{Group, MemberId, TenureId};
-use tenure_core::membership::{EndReason, Holdings};
+use tenure_core::membership::EndReason;
 use tenure_core::settling::{GapCause, gap};
 use tenure_core::store::{Call, StoreOptions};
 use tenure_core::sweep::{
@@ -19,7 +19,7 @@ use crate::membership::read_reason;
 use crate::reply::{Malformed, Read, Reader, parse};
 use crate::script::Lateness;
 use crate::store::ValkeyStore;
-use crate::view::{Life, MemberRow, Packed, foreign, shortest};
+use crate::view::{Life, MemberRow, Packed, foreign, read_holdings, shortest};
 
 #[async_trait]
 impl SweepSteps for ValkeyStore {
@@ -109,14 +109,10 @@ impl ValkeyStore {
                 if now >= life.end(&packed) {
                     let member = MemberId::new(&row.name).map_err(foreign)?;
                     let tenure = TenureId::new(member, packed.term);
-                    let holdings = Holdings {
-                        claims: row.holds,
-                        leases: 0,
-                    };
                     doomed.push(Doomed {
                         tenure,
                         reason: EndReason::Lapsed,
-                        holdings,
+                        holdings: row.holdings,
                         braked: false,
                     });
                 }
@@ -165,10 +161,7 @@ fn read_unreleased(reader: &mut Reader, braked: bool) -> Read<Vec<Doomed>> {
         found.push(Doomed {
             tenure,
             reason,
-            holdings: Holdings {
-                claims: row.number()?,
-                leases: 0,
-            },
+            holdings: read_holdings(&mut row)?,
             braked,
         });
     }
@@ -190,15 +183,12 @@ fn read_released(reader: &mut Reader) -> Read<ReleasedBatch> {
     let (mut rows, mut evicted) = (reader.array()?, Vec::new());
     while rows.left() > 0 {
         let mut row = rows.array()?;
-        let (tenure, mut claims) = (parse("a tenure", &row.text()?)?, BTreeMap::new());
+        let tenure = parse("a tenure", &row.text()?)?;
+        let (leases, mut claims) = (row.number()?, BTreeMap::new());
         while row.left() > 0 {
             claims.insert(row.text()?, row.number()?);
         }
-        evicted.push(Eviction {
-            tenure,
-            claims,
-            leases: 0,
-        });
+        evicted.push(Eviction { tenure, claims, leases });
     }
     Ok(ReleasedBatch { evicted, more, braked })
 }

@@ -1,29 +1,113 @@
-//! Targets.
+//! Targets: what a fleet places on its nodes.
 
 use async_trait::async_trait;
-use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::error::Result;
 use tenure_core::id::{Group, LeaseName};
-use tenure_core::store::{Call, Page, PageRequest};
+use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::target::{Target, TargetSpec, TargetStore};
 
+use crate::reply::{Read, Reader};
 use crate::store::ValkeyStore;
-
-fn not_yet<T>() -> Result<T> {
-    Err(Error::new(ErrorKind::Unsupported, "this store keeps no targets yet"))
-}
+use crate::view::foreign;
 
 #[async_trait]
 impl TargetStore for ValkeyStore {
-    async fn put_target(&self, _: &Group, _: &LeaseName, _: TargetSpec, _: Call) -> Result<bool> {
-        not_yet()
+    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
+        let spec = spec.check()?;
+        self.announce(group).await?;
+        let invocation = self.punctual(group, call).arg(target.as_str()).arg(show(spec));
+        self.connection
+            .call(&self.scripts.put_target, invocation, |reader, _| {
+                Ok(reader.number()? != 0)
+            })
+            .await
     }
-    async fn remove_target(&self, _: &Group, _: &LeaseName, _: Call) -> Result<bool> {
-        not_yet()
+
+    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
+        let invocation = self.punctual(group, call).arg(target.as_str());
+        self.connection
+            .call(&self.scripts.remove_target, invocation, |reader, _| {
+                Ok(reader.number()? != 0)
+            })
+            .await
     }
-    async fn target(&self, _: &Group, _: &LeaseName) -> Result<Option<Target>> {
-        not_yet()
+
+    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
+        Ok(self.targets_by_name(group, &[target.to_string()]).await?.pop())
     }
-    async fn targets(&self, _: &Group, _: &PageRequest) -> Result<Page<Target>> {
-        not_yet()
+
+    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
+        check_limit(page.limit)?;
+        let (names, next) = self.page_of_names(group, ("HSCAN", "targets"), page).await?;
+        let items = self.targets_by_name(group, &names).await?;
+        Ok(Page { items, next })
+    }
+}
+
+impl ValkeyStore {
+    /// Targets by name, those that are there, in the order asked.
+    async fn targets_by_name(&self, group: &Group, names: &[String]) -> Result<Vec<Target>> {
+        let rows = self
+            .connection
+            .call(
+                &self.scripts.targets_by_name,
+                Self::reading(group).args(names),
+                |reader, _| read_targets(reader),
+            )
+            .await?;
+        rows.into_iter()
+            .map(|(target, spec)| {
+                let target = LeaseName::new(&target).map_err(foreign)?;
+                let spec = read(&spec).ok_or_else(|| foreign("a target whose specification is none"))?;
+                Ok(Target { target, spec })
+            })
+            .collect()
+    }
+}
+
+/// As stored: whether it is paused, and its weight.
+fn show(spec: TargetSpec) -> String {
+    format!("{} {}", u8::from(spec.paused), spec.weight)
+}
+
+fn read(text: &str) -> Option<TargetSpec> {
+    let (paused, weight) = text.split_once(' ')?;
+    let paused = match paused {
+        "0" => false,
+        "1" => true,
+        _ => return None,
+    };
+    let weight = weight.parse().ok()?;
+    TargetSpec { paused, weight }.check().ok()
+}
+
+fn read_targets(reader: &mut Reader) -> Read<Vec<(String, String)>> {
+    let mut rows = reader.array()?;
+    let mut found = Vec::with_capacity(rows.left());
+    while rows.left() > 0 {
+        let mut row = rows.array()?;
+        found.push((row.text()?, row.text()?));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_specification_comes_back_as_it_was_and_nonsense_does_not() {
+        for spec in [
+            TargetSpec::default(),
+            TargetSpec {
+                paused: true,
+                weight: 1000,
+            },
+        ] {
+            assert_eq!(read(&show(spec)), Some(spec));
+        }
+        for nonsense in ["", "0", "2 1", "0 0", "0 1001", "0 x", "paused 1"] {
+            assert_eq!(read(nonsense), None, "{nonsense}");
+        }
     }
 }

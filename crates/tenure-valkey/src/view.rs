@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{MemberId, TenureId, Term};
-use tenure_core::membership::{Holdings, Labels, Member};
+use tenure_core::membership::{EndReason, Holdings, Labels, Member, Revision};
 use tenure_core::settling::{end_of, gap, observe};
 use tenure_core::time::StoreTime;
 
@@ -58,6 +58,28 @@ impl Life {
         current.is_some_and(|packed| packed.term == tenure.term() && self.now < self.end(packed))
     }
 
+    /// How long until somebody else can have what a tenure holds, given its member's current one and the record of its
+    /// end. The process of one that was superseded or expelled may still be at work until its last deadline.
+    pub(crate) fn free_in(&self, tenure: &TenureId, current: Option<&Packed>, record: &str) -> Duration {
+        if let Some(packed) = current.filter(|packed| packed.term == tenure.term()) {
+            return self.end(packed).since(self.now);
+        }
+        let mut parts = record.split(' ');
+        let reason = parts.next().and_then(EndReason::parse);
+        let mut time = || {
+            parts
+                .next()
+                .and_then(|part| part.parse().ok())
+                .map(StoreTime::from_micros)
+        };
+        match (reason, time(), time()) {
+            (Some(EndReason::Superseded | EndReason::Expelled), Some(last), Some(at)) => {
+                end_of(last, last.since(at), self.resumed_at, self.now).since(self.now)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
     /// A member as a reader sees it.
     pub(crate) fn member(&self, row: MemberRow) -> Result<Member> {
         let packed = Packed::read(&row.packed)?;
@@ -75,10 +97,7 @@ impl Life {
             expires_in: end.since(self.now),
             last_beat_at: packed.deadline.minus(packed.ttl),
             labels,
-            holdings: Holdings {
-                claims: row.holds,
-                leases: 0,
-            },
+            holdings: row.holdings,
         })
     }
 }
@@ -94,7 +113,7 @@ pub(crate) struct MemberRow {
     pub(crate) name: String,
     pub(crate) packed: Vec<u8>,
     labels: Option<String>,
-    pub(crate) holds: u64,
+    pub(crate) holdings: Holdings,
 }
 
 impl MemberRow {
@@ -109,14 +128,22 @@ impl MemberRow {
                 name,
                 packed,
                 labels: row.maybe_text()?,
-                holds: row.number()?,
+                holdings: read_holdings(&mut row)?,
             });
         }
         Ok(found)
     }
 }
 
-/// The packed value of a member: term, deadline, ttl and lease revision, four little-endian doubles.
+/// How much a tenure holds: claims, leases.
+pub(crate) fn read_holdings(reader: &mut Reader) -> Read<Holdings> {
+    Ok(Holdings {
+        claims: reader.number()?,
+        leases: reader.number()?,
+    })
+}
+
+/// The packed value of a member: term, deadline, ttl and revision, four little-endian doubles.
 ///
 /// Doubles are Lua's own numbers: packing them costs the script a third of what text costs, and whole numbers below
 /// 2^53 come through unchanged.
@@ -125,6 +152,7 @@ pub(crate) struct Packed {
     pub(crate) term: Term,
     deadline: StoreTime,
     ttl: Duration,
+    pub(crate) revision: Revision,
 }
 
 impl Packed {
@@ -141,6 +169,7 @@ impl Packed {
             term: Term::new(at(0)?).map_err(foreign)?,
             deadline: StoreTime::from_micros(at(1)?),
             ttl: Duration::from_micros(at(2)?),
+            revision: Revision(at(3)?),
         })
     }
 }

@@ -1,12 +1,13 @@
 -- ARGV 8..: how many; '1' when a member comes more than once; their terms as doubles; their new ttls as doubles (0 for
--- none), or ''; their names. Answers for each: the ttl it was renewed for, 0 when unknown, or minus the reason's number.
-local count, terms, ttls = tonumber(ARGV[8]), ARGV[10], ARGV[11]
+-- none), or ''; the revisions they were told as doubles, or '' for none; their names. Answers for each the ttl it was
+-- renewed for, 0 when unknown, or minus the reason's number; and for each its revision.
+local count, terms, ttls, told = tonumber(ARGV[8]), ARGV[10], ARGV[11], ARGV[12]
 local known = ARGV[9] == '1' and {} or nil
 local REASON = { lapsed = -1, left = -2, superseded = -3, expelled = -4 }
 
 local names = {}
 for i = 1, count do
-  names[i] = ARGV[11 + i]
+  names[i] = ARGV[12 + i]
 end
 local packed = count > 0 and redis.call('HMGET', MEMBERS, unpack(names)) or {}
 
@@ -22,7 +23,18 @@ local function unknown(term)
   return 0
 end
 
-local replies, renewed, n = {}, {}, 0
+-- A revision that the store does not know was given out by an end of the data that is lost, unless a gap has been noticed
+-- since. One from the future was given out by nobody.
+local AHEAD = 1000000
+local function compare(wanted, known)
+  if wanted > known and wanted > group.resumed and wanted <= now + AHEAD then
+    group.max_ttl = max_ttl
+    unsettle(TAIL_LOSS)
+    group.seq = math.max(group.seq, wanted)
+  end
+end
+
+local replies, revisions, renewed, n = {}, {}, {}, 0
 for i = 1, count do
   local name, row = names[i], packed[i]
   if known and known[name] ~= nil then
@@ -30,6 +42,7 @@ for i = 1, count do
   end
   local wanted = struct.unpack('<d', terms, 8 * i - 7)
   local term, deadline, ttl, revision
+  revisions[i] = 0
   if row then
     term, deadline, ttl, revision = struct.unpack('<dddd', row)
   end
@@ -67,9 +80,12 @@ for i = 1, count do
       row = struct.pack('<dddd', wanted, now + ttl, ttl, revision)
       renewed[n + 1], renewed[n + 2] = name, row
       n = n + 2
-      replies[i] = ttl
+      replies[i], revisions[i] = ttl, revision
       if known then
         known[name] = row
+      end
+      if told ~= '' then
+        compare(struct.unpack('<d', told, 8 * i - 7), revision)
       end
     end
   end
@@ -81,4 +97,4 @@ if n > 0 then
 end
 engage_brake()
 commit()
-return { NONCE, now, 'ok', replies }
+return { NONCE, now, 'ok', replies, revisions }

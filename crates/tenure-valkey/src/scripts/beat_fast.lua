@@ -1,9 +1,10 @@
 -- The common case of a batch of beats, tried before everything else: the store served all the time, everybody is the
--- member's current tenure and alive, nobody changes a ttl, and no lapse is old enough to be dropped. Then nothing but
--- deadlines changes. Whatever does not fit is left, untouched, to the whole step that follows.
--- It answers the one ttl that all were renewed for, or one for each.
+-- member's current tenure and alive, nobody changes a ttl or was told more than the store knows, and no lapse is old
+-- enough to be dropped. Then nothing but deadlines changes. Whatever does not fit is left, untouched, to the whole step
+-- that follows. It answers the one ttl that all were renewed for, or one for each; and 0 when everybody's revision is what
+-- they were told, or one for each.
 do
-  local count, names_from = tonumber(ARGV[8]), 12
+  local count, names_from = tonumber(ARGV[8]), 13
   local now = clock()
   local struct_unpack, struct_pack = struct.unpack, struct.pack
   local state = redis.call('HGET', KEYS[1], 'state')
@@ -21,7 +22,8 @@ do
   if common then
     local terms = { struct_unpack('<' .. string.rep('d', count), ARGV[10]) }
     local rows = redis.call('HMGET', KEYS[3], unpack(ARGV, names_from, names_from + count - 1))
-    local renewed, one_ttl, ttls = {}, nil, nil
+    local told = ARGV[12] ~= '' and { struct_unpack('<' .. string.rep('d', count), ARGV[12]) }
+    local renewed, one_ttl, ttls, revisions, news = {}, nil, nil, {}, false
     for i = 1, count do
       local row = rows[i]
       if not row then
@@ -34,6 +36,15 @@ do
         common = false
         break
       end
+      local known = told and told[i] or 0
+      if revision ~= known then
+        if known > revision then
+          common = false
+          break
+        end
+        news = true
+      end
+      revisions[i] = revision
       renewed[2 * i - 1] = ARGV[names_from - 1 + i]
       renewed[2 * i] = struct_pack('<dddd', term, now + ttl, ttl, revision)
       if ttls then
@@ -52,7 +63,7 @@ do
       redis.call('HSET', KEYS[1], 'state', struct_pack(STATE, born, now, resumed, min_ttl, max_ttl, unsettled, cause, grants,
         brake_since, brake_until))
       redis.call('HSET', KEYS[3], unpack(renewed))
-      return { ARGV[1], now, 'ok', ttls or one_ttl }
+      return { ARGV[1], now, 'ok', ttls or one_ttl, news and revisions or 0 }
     end
   end
 end

@@ -1,10 +1,11 @@
 -- KEYS 12: the claims of the registry. ARGV 8..: member, term, registry, '1' for if-absent, keys.
--- Answers '' and for each key 'n', 'k', 'm<owner before>' or 'h<owner>'; or the reason why the tenure may not act.
+-- Answers '', for each key 'n', 'k', 'm<owner before>' or 'h<owner>', and the tenure's revision; or the reason why the
+-- tenure may not act.
 local CLAIMS = KEYS[12]
 local member, term, registry, if_absent = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11] == '1'
 local tenure = member .. '@' .. text(term)
 
-local reason = refusal(member, term)
+local reason, m = refusal(member, term)
 if reason then
   engage_brake()
   commit()
@@ -37,7 +38,7 @@ local function is_alive(other)
   return alive[other]
 end
 
-local outcomes = {}
+local outcomes, gained = {}, false
 for i, key in ipairs(keys) do
   local current = owner[key]
   local holding = 'c/' .. registry .. '/' .. key
@@ -55,9 +56,13 @@ for i, key in ipairs(keys) do
     end
     plan('HSET', CLAIMS, key, tenure)
     plan('SADD', held_key(tenure), holding)
-    owner[key] = tenure
+    owner[key], gained = tenure, true
   end
+end
+if gained then
+  m.revision = next_number()
+  plan('HSET', MEMBERS, member, pack_member(m))
 end
 engage_brake()
 commit()
-return { NONCE, now, 'ok', '', outcomes }
+return { NONCE, now, 'ok', '', outcomes, m.revision }

@@ -1,9 +1,9 @@
 -- ARGV 8..: member, term, 'left' or 'expelled'. Answers the reason on record, or 'unknown'.
 local member, term = ARGV[8], tonumber(ARGV[9])
-local reason = refusal(member, term)
+local reason, m = refusal(member, term)
 if not reason then
   reason = ARGV[10]
-  finish(member, load_member(member), reason)
+  finish(member, m, reason)
 end
 engage_brake()
 commit()

@@ -29,6 +29,12 @@ if #old > 0 then
   plan_whole('HDEL', ENDED, unpack(old))
   plan_whole('ZREM', FORGET, unpack(old))
 end
+-- Reservations whose time is over.
+local over = redis.call('ZRANGEBYSCORE', RESERVATIONS, '-inf', NOW, 'LIMIT', 0, limit)
+if #over > 0 then
+  plan_whole('HDEL', RESERVED, unpack(over))
+  plan_whole('ZREM', RESERVATIONS, unpack(over))
+end
 engage_brake()
 commit()
 return { NONCE, now, 'ok', more and 1 or 0, ended }

@@ -15,10 +15,7 @@ if current then
   end
 end
 
-group.seq = math.max(group.seq + 1, now)
-if group.seq > 9007199254740991 then
-  return redis.error_reply('ERR user_script: no term is left below 2^53')
-end
+next_number()
 if alone then
   group.min_ttl, group.max_ttl = 0, 0
 end

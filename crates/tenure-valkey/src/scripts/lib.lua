@@ -26,8 +26,12 @@ local NOW = text(now)
 
 -- Keys that are made from data share the group's tag.
 local PREFIX = string.sub(META, 1, -5)
+local LEASES, RESERVED, RESERVATIONS = PREFIX .. 'leases', PREFIX .. 'reserved', PREFIX .. 'reservations'
 local function held_key(tenure)
   return PREFIX .. 'held:' .. tenure
+end
+local function leased_key(tenure)
+  return PREFIX .. 'leased:' .. tenure
 end
 local function unreleased_key(member)
   return PREFIX .. 'unreleased:' .. member
@@ -69,6 +73,15 @@ local stored = redis.call('HMGET', META, 'state', 'seq', 'events')
 local group = { seq = tonumber(stored[2] or 0), events = tonumber(stored[3] or 0), cause = 0 }
 group.born, group.tick, group.resumed, group.min_ttl, group.max_ttl, group.unsettled_until, group.cause, group.grants,
   group.brake_since, group.brake_until = struct.unpack(STATE, stored[1] or string.rep('\0', 80))
+
+-- The next number of the group's sequence: for a term, a token or a revision.
+local function next_number()
+  group.seq = math.max(group.seq + 1, now)
+  if group.seq > 9007199254740991 then
+    error({ err = 'ERR user_script: no number is left below 2^53' })
+  end
+  return group.seq
+end
 
 -- How many members there are, with those planned to come and go.
 local present
@@ -168,6 +181,10 @@ local function reason_of(tenure)
   return record and string.match(record, '^%S+')
 end
 
+local function holds_anything(tenure)
+  return redis.call('SCARD', held_key(tenure)) > 0 or redis.call('SCARD', leased_key(tenure)) > 0
+end
+
 -- Ends a member's current tenure for good.
 local function finish(member, m, reason)
   local tenure = member .. '@' .. text(m.term)
@@ -178,7 +195,7 @@ local function finish(member, m, reason)
   plan('ZREM', DUE, member)
   ended_now[tenure] = reason .. ' ' .. text(end_of(m)) .. ' ' .. NOW
   plan('HSET', ENDED, tenure, ended_now[tenure])
-  if redis.call('SCARD', held_key(tenure)) > 0 then
+  if holds_anything(tenure) then
     plan('ZADD', reason == 'lapsed' and LAPSED or RELEASING, text(now + BURST), tenure)
     plan('SADD', unreleased_key(member), tenure)
   else
@@ -192,12 +209,28 @@ local function finish(member, m, reason)
   return tenure
 end
 
--- Whether a tenure may act: nil, or the reason why not. One past its end is ended, whatever else comes of the step.
+-- How long until somebody else can have what a tenure holds, if it is not heard of again. Given its member's entry when
+-- it is current. The process of one that was superseded or expelled may still be at work until its last deadline.
+local function free_in(tenure, m)
+  if m then
+    return math.max(0, end_of(m) - now)
+  end
+  local record = ended_now[tenure] or redis.call('HGET', ENDED, tenure)
+  local reason, last, at = string.match(record or '', '^(%S+) (%d+) (%d+)$')
+  if reason ~= 'superseded' and reason ~= 'expelled' then
+    return 0
+  end
+  last, at = tonumber(last), tonumber(at)
+  return math.max(0, end_of({ deadline = last, ttl = math.max(0, last - at) }) - now)
+end
+
+-- Whether a tenure may act: nil and its member's entry, or the reason why not. One past its end is ended, whatever else
+-- comes of the step.
 local function refusal(member, term)
   local m = load_member(member)
   if m and m.term == term then
     if now < end_of(m) then
-      return nil
+      return nil, m
     end
     finish(member, m, 'lapsed')
     return 'lapsed'
@@ -283,7 +316,7 @@ end
 
 -- A tenure that holds nothing any more leaves the work lists; from then on its record may be forgotten.
 local function settle_emptied(tenure)
-  if redis.call('SCARD', held_key(tenure)) > 0 then
+  if holds_anything(tenure) then
     return
   end
   local record = redis.call('HGET', ENDED, tenure)
@@ -302,6 +335,7 @@ local function commit()
   end
   for _, tenure in ipairs(emptied) do
     touch('SREM', held_key(tenure))
+    touch('SREM', leased_key(tenure))
     touch('SREM', unreleased_key(member_of(tenure)))
   end
   if #emptied > 0 then

@@ -17,13 +17,12 @@ local function life()
   return { tick, resumed, min_ttl }
 end
 
--- How much a tenure holds.
-local function holds(member, packed)
-  local term = struct.unpack('<d', packed)
-  return redis.call('SCARD', PREFIX .. 'held:' .. member .. '@' .. text(term))
+-- How much a tenure holds: claims and leases.
+local function holds(tenure)
+  return redis.call('SCARD', PREFIX .. 'held:' .. tenure), redis.call('SCARD', PREFIX .. 'leased:' .. tenure)
 end
 
--- Members by name: name, packed value, labels, and how much it holds. Those that are gone are left out.
+-- Members by name: name, packed value, labels, and how many claims and leases it holds. Those that are gone are left out.
 local function members_of(names)
   local found = {}
   if #names == 0 then
@@ -33,7 +32,8 @@ local function members_of(names)
   local labels = redis.call('HMGET', PREFIX .. 'labels', unpack(names))
   for i, name in ipairs(names) do
     if packed[i] then
-      found[#found + 1] = { name, packed[i], labels[i], holds(name, packed[i]) }
+      local tenure = name .. '@' .. text((struct.unpack('<d', packed[i])))
+      found[#found + 1] = { name, packed[i], labels[i], holds(tenure) }
     end
   end
   return found

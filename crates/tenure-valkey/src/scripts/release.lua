@@ -1,6 +1,6 @@
 -- ARGV 8..: at most how many holdings, the pass, '1' to lift the brake, '1' to list keys in the events.
 -- Answers whether more may be releasable, the brake (since, until, lapsed, present) or {}, and for each tenure with
--- anything removed: the tenure, and each registry with its count.
+-- anything removed: the tenure, how many leases, and each registry with its count.
 local limit, pass, with_keys = tonumber(ARGV[8]), ARGV[9], ARGV[11] == '1'
 
 lift_brake(ARGV[10] == '1')
@@ -34,23 +34,31 @@ table.sort(visits, function(a, b)
   return byte_less(a.tenure, b.tenure)
 end)
 
--- Some of what a tenure holds: all of it when that is not too much.
-local function some_of(tenure, count)
-  local key = held_key(tenure)
+-- Some of a set, and whether there is more: all of it when that is not too much.
+local function some_of(key, count)
   if redis.call('SCARD', key) <= count then
-    return redis.call('SMEMBERS', key)
+    return redis.call('SMEMBERS', key), false
   end
-  return redis.call('SRANDMEMBER', key, count)
+  return count > 0 and redis.call('SRANDMEMBER', key, count) or {}, true
 end
 
--- The holdings by registry: { registry = { keys } }.
+-- The holdings by registry: { registry = { keys } }. Neighbours are mostly of one registry, so its name is cut out once.
+local sub = string.sub
 local function by_registry(holdings)
-  local sorted = {}
-  for _, holding in ipairs(holdings) do
-    local registry, key = string.match(holding, '^c/([^/]+)/([^/]+)$')
-    if registry then
-      sorted[registry] = sorted[registry] or {}
-      table.insert(sorted[registry], key)
+  local sorted, keys, head, length = {}, nil, nil, 0
+  for i = 1, #holdings do
+    local holding = holdings[i]
+    if not head or sub(holding, 1, length) ~= head then
+      length = sub(holding, 1, 2) == 'c/' and string.find(holding, '/', 3, true) or 0
+      head = length > 0 and sub(holding, 1, length)
+      if head then
+        local registry = sub(holding, 3, length - 1)
+        keys = sorted[registry] or {}
+        sorted[registry] = keys
+      end
+    end
+    if head then
+      keys[#keys + 1] = sub(holding, length + 1)
     end
   end
   return sorted
@@ -61,10 +69,13 @@ local function evict(tenure, holdings)
   local counts, removed = {}, {}
   for registry, keys in pairs(by_registry(holdings)) do
     local claims, mine = PREFIX .. 'claims:' .. registry, {}
-    for i, owner in ipairs(redis.call('HMGET', claims, unpack(keys))) do
-      if owner == tenure then
+    local owners = redis.call('HMGET', claims, unpack(keys))
+    for i = 1, #keys do
+      if owners[i] == tenure then
         mine[#mine + 1] = keys[i]
-        removed[#removed + 1] = registry .. '/' .. keys[i]
+        if with_keys then
+          removed[#removed + 1] = registry .. '/' .. keys[i]
+        end
       end
     end
     if #mine > 0 then
@@ -75,7 +86,61 @@ local function evict(tenure, holdings)
   return counts, removed
 end
 
--- All it may for one that waits alone, and never less than a quarter: a huge tenure blocks nobody.
+-- Removes claims of a tenure; tells it in one event. Answers each registry with its count.
+local function evict_some(tenure, holdings)
+  local counts, removed = evict(tenure, holdings)
+  if #holdings > 0 then
+    plan_whole('SREM', held_key(tenure), unpack(holdings))
+  end
+  if #counts == 0 then
+    return counts
+  end
+  local shown = {}
+  for i, count in ipairs(counts) do
+    shown[i] = count[1] .. '=' .. text(count[2])
+  end
+  local about = { 'reason', reason_of(tenure) or 'unknown', 'pass', pass, 'counts', table.concat(shown, ' ') }
+  if with_keys then
+    about[7], about[8] = 'keys', table.concat(removed, ' ')
+  end
+  event('evicted', tenure, unpack(about))
+  return counts
+end
+
+-- Removes leases of a tenure, one event each; unless its process may still be at work. Answers how many it looked at, how
+-- many it removed, and when to come again if that is later than now.
+local function free_some(tenure, room)
+  local key = leased_key(tenure)
+  if redis.call('SCARD', key) == 0 then
+    return 0, 0
+  end
+  local wait = free_in(tenure)
+  if wait > 0 then
+    return 0, 0, now + wait
+  end
+  local leases, removed = some_of(key, room), 0
+  if #leases == 0 then
+    return 0, 0
+  end
+  -- In order for those who read the events, where that is cheap.
+  if #leases <= 16 then
+    table.sort(leases, byte_less)
+  end
+  plan_whole('SREM', key, unpack(leases))
+  local reason = reason_of(tenure) or 'unknown'
+  for i, value in ipairs(redis.call('HMGET', LEASES, unpack(leases))) do
+    local holder, token = string.match(value or '', '^(%S+) (%d+)$')
+    if holder == tenure then
+      plan('HDEL', LEASES, leases[i])
+      removed = removed + 1
+      event('lease_released', tenure, 'lease', leases[i], 'token', token, 'reason', reason, 'pass', pass)
+    end
+  end
+  return #leases, removed
+end
+
+-- All it may for one that waits alone, and never less than a quarter: a huge tenure blocks nobody. Claims go first:
+-- leases may have to wait.
 local waiting = math.min(math.max(#visits, 1), 4)
 local turn, budget, evictions = math.max(1, math.floor(limit / waiting)), limit, {}
 for _, visit in ipairs(visits) do
@@ -83,26 +148,21 @@ for _, visit in ipairs(visits) do
     break
   end
   local tenure = visit.tenure
-  local holdings = some_of(tenure, math.min(turn, budget))
+  local holdings, more = some_of(held_key(tenure), math.min(turn, budget))
   budget = budget - #holdings
-  local counts, removed = evict(tenure, holdings)
-  if #holdings > 0 then
-    plan_whole('SREM', held_key(tenure), unpack(holdings))
+  local counts, looked, freed, come_again = evict_some(tenure, holdings), 0, 0, nil
+  if not more then
+    looked, freed, come_again = free_some(tenure, math.min(turn - #holdings, budget))
+    budget = budget - looked
   end
-  plan_whole('ZADD', visit.list, 'XX', NOW, tenure)
+  plan_whole('ZADD', visit.list, 'XX', text(come_again or now), tenure)
   lose(tenure)
-  if #removed > 0 then
-    local eviction, shown = { tenure }, {}
+  if #counts > 0 or freed > 0 then
+    local eviction = { tenure, freed }
     for _, count in ipairs(counts) do
       eviction[#eviction + 1], eviction[#eviction + 2] = count[1], count[2]
-      shown[#shown + 1] = count[1] .. '=' .. text(count[2])
     end
     evictions[#evictions + 1] = eviction
-    local fields = { 'reason', reason_of(tenure) or 'unknown', 'pass', pass, 'counts', table.concat(shown, ' ') }
-    if with_keys then
-      fields[7], fields[8] = 'keys', table.concat(removed, ' ')
-    end
-    event('evicted', tenure, unpack(fields))
   end
 end
 commit()

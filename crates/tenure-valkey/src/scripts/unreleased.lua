@@ -1,11 +1,10 @@
--- ARGV 3..5: which list, from which rank, how many. Ended tenures that hold something: tenure, reason, how much; and
--- what tells whether the brake is engaged: until when, the lapses, the members.
+-- ARGV 3..5: which list, from which rank, how many. Ended tenures that hold something: tenure, reason, how many claims
+-- and leases; and what tells whether the brake is engaged: until when, the lapses, the members.
 local from, count = tonumber(ARGV[4]), tonumber(ARGV[5])
 local found = {}
 for _, tenure in ipairs(redis.call('ZRANGE', PREFIX .. ARGV[3], from, from + count - 1)) do
   local record = redis.call('HGET', PREFIX .. 'ended', tenure)
-  found[#found + 1] = { tenure, record and string.match(record, '^%S+') or 'unknown',
-    redis.call('SCARD', PREFIX .. 'held:' .. tenure) }
+  found[#found + 1] = { tenure, record and string.match(record, '^%S+') or 'unknown', holds(tenure) }
 end
 local state = redis.call('HGET', META, 'state')
 local brake_until = state and select(10, struct.unpack(STATE, state))

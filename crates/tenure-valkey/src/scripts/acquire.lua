@@ -1,0 +1,98 @@
+-- ARGV 8..: member, term, leases. Answers '', for each lease 'g<token>' or 'g<token> <holder before>', 'k<token>',
+-- 'h<free in> <holder>', 'r<free in> <successor>' or 'u<retry in>', the tenure's revision and how long it lasts; or the
+-- reason why the tenure may not act.
+local member, term = ARGV[8], tonumber(ARGV[9])
+local tenure = member .. '@' .. text(term)
+
+local reason, m = refusal(member, term)
+if reason then
+  engage_brake()
+  commit()
+  return { NONCE, now, 'ok', reason }
+end
+
+local leases, held, reserved = {}, {}, {}
+for i = 10, #ARGV do
+  leases[#leases + 1] = ARGV[i]
+end
+if #leases > 0 then
+  local holders = redis.call('HMGET', LEASES, unpack(leases))
+  local waiting = redis.call('HMGET', RESERVED, unpack(leases))
+  for i, lease in ipairs(leases) do
+    held[lease], reserved[lease] = holders[i], waiting[i]
+  end
+end
+
+-- How long until what another tenure holds is free, by tenure; false when it can be had. One past its end is ended.
+local waits = {}
+local function wait_for(holder)
+  if waits[holder] == nil then
+    local name = member_of(holder)
+    local current = not ended_now[holder] and load_member(name)
+    if current and name .. '@' .. text(current.term) == holder then
+      if now >= end_of(current) then
+        finish(name, current, 'lapsed')
+        current = nil
+      end
+    else
+      current = nil
+    end
+    local wait = free_in(holder, current)
+    waits[holder] = (current or wait > 0) and wait
+  end
+  return waits[holder]
+end
+
+local function grant(lease, from)
+  local token = text(next_number())
+  if from then
+    plan('SREM', leased_key(from), lease)
+    lose(from)
+  end
+  if reserved[lease] then
+    plan('HDEL', RESERVED, lease)
+    plan('ZREM', RESERVATIONS, lease)
+    reserved[lease] = nil
+  end
+  held[lease] = tenure .. ' ' .. token
+  plan('HSET', LEASES, lease, held[lease])
+  plan('SADD', leased_key(tenure), lease)
+  m.revision = group.seq
+  if from then
+    event('lease_taken_over', tenure, 'lease', lease, 'token', token, 'from', from, 'reason', reason_of(from) or 'unknown')
+    return 'g' .. token .. ' ' .. from
+  end
+  event('lease_granted', tenure, 'lease', lease, 'token', token)
+  return 'g' .. token
+end
+
+local revision = m.revision
+local function outcome_of(lease)
+  local holder, token = string.match(held[lease] or '', '^(%S+) (%d+)$')
+  if holder == tenure then
+    return 'k' .. token
+  end
+  local wait = holder and wait_for(holder)
+  if wait then
+    return 'h' .. text(wait) .. ' ' .. holder
+  end
+  local till, heir = string.match(reserved[lease] or '', '^(%d+) (%S+)$')
+  if till and now < tonumber(till) and heir ~= member then
+    return 'r' .. text(tonumber(till) - now) .. ' ' .. heir
+  end
+  if now < group.unsettled_until then
+    return 'u' .. text(group.unsettled_until - now)
+  end
+  return grant(lease, holder)
+end
+
+local outcomes = {}
+for i, lease in ipairs(leases) do
+  outcomes[i] = outcome_of(lease)
+end
+if m.revision ~= revision then
+  plan('HSET', MEMBERS, member, pack_member(m))
+end
+engage_brake()
+commit()
+return { NONCE, now, 'ok', '', outcomes, m.revision, free_in(tenure, m) }
