@@ -11,9 +11,11 @@
 //!   a dead holder, and one whose reservation nobody came for.
 //! - **Handing off.** A node hands a lease to a node that is preferred over it only when the membership has been stable for
 //!   [`Settings::stability`] and it has held the lease for [`Settings::min_hold`]; a node that comes and goes costs one move
-//!   when it goes, and one back when it has stayed. A lease is never handed to a node that is dead or draining. Since all
-//!   agree on the order, a lease that is handed off only ever climbs in it: even nodes that see different members cannot
-//!   pass it round in a circle.
+//!   when it goes, and one back when it has stayed. A lease is never handed to a node that is dead or draining, and a node
+//!   that has nothing yet gets one lease first, to see whether it comes for it. Since all agree on the order, a lease
+//!   that is handed off only ever climbs in it: even nodes that see different members cannot pass it round in a circle.
+//!   (With bounded load the order depends on what is seen, and only [`Settings::min_hold`] bounds the moves of nodes that
+//!   see different things for ever.)
 //! - **Draining.** A draining node asks for nothing and hands over everything at once, without minding stability.
 //! - **Giving up.** The lease of a target that is paused or gone is released at once.
 //!

@@ -17,6 +17,7 @@ pub fn plan(view: &View<'_>, settings: &Settings) -> Plan {
         settings,
         homes: homes(view, settings, &placement),
         placement: &placement,
+        tried: tried(view),
         plan: Plan::default(),
     };
     for (lease, since) in view.held {
@@ -80,11 +81,36 @@ fn at_work<'a>(view: &View<'a>, lease: &LeaseName) -> Option<&'a MemberId> {
     }
 }
 
+/// The nodes that are known to come for leases, since they have some, or that something is on its way to.
+fn tried<'a>(view: &View<'a>) -> BTreeMap<&'a MemberId, Trial> {
+    let mut tried = BTreeMap::new();
+    for seen in view.leases.values() {
+        match seen {
+            Seen::Held { by, open_at: None } => {
+                tried.insert(by, Trial::Passed);
+            }
+            Seen::Reserved { to, until } if *until > view.now => {
+                tried.entry(to).or_insert(Trial::Running);
+            }
+            _ => {}
+        }
+    }
+    tried
+}
+
+/// Whether a node comes for what is handed to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trial {
+    Running,
+    Passed,
+}
+
 struct Planner<'a> {
     view: &'a View<'a>,
     settings: &'a Settings,
     placement: &'a Placement,
     homes: BTreeMap<&'a LeaseName, MemberId>,
+    tried: BTreeMap<&'a MemberId, Trial>,
     plan: Plan,
 }
 
@@ -113,10 +139,20 @@ impl Planner<'_> {
         let at = stable_at.max(since + self.settings.min_hold);
         if at > self.view.now {
             self.look_at(at);
-        } else if self.plan.hand_off.len() < self.settings.max_handoffs {
-            self.plan.hand_off.push((lease.clone(), to));
-        } else {
+        } else if self.plan.hand_off.len() >= self.settings.max_handoffs {
             self.look_at(self.view.now);
+        } else if self.may_have(&to) {
+            self.plan.hand_off.push((lease.clone(), to));
+        }
+    }
+
+    /// A node that has nothing yet gets one lease at first: it may be a member that does not run the fleet, and what is
+    /// handed to it lies idle until the reservation ends. What becomes of that one will be seen.
+    fn may_have(&self, to: &MemberId) -> bool {
+        match self.tried.get(to) {
+            Some(Trial::Passed) => true,
+            Some(Trial::Running) => false,
+            None => self.plan.hand_off.iter().all(|(_, other)| other != to),
         }
     }
 

@@ -216,17 +216,68 @@ fn this_node_counts_even_when_the_list_leaves_it_out() {
     assert_eq!(desk.plan(at(100_000)), acquires());
 }
 
-#[test]
-fn only_so_many_are_handed_off_at_a_time() {
+/// This node holds a thousand, and each of the others something else.
+fn full_desk() -> Desk {
     let mut desk = Desk::of_rank(0);
     desk.targets = (0..1_000)
         .map(|n| (lease(&format!("t-{n}")), TargetSpec::default()))
         .collect();
     desk.held = desk.targets.keys().map(|lease| (lease.clone(), at(0))).collect();
+    for name in ["a", "b", "c"] {
+        let held = Seen::Held {
+            by: member(name),
+            open_at: None,
+        };
+        desk.leases.insert(lease(&format!("held-by-{name}")), held);
+    }
+    desk
+}
+
+#[test]
+fn only_so_many_are_handed_off_at_a_time() {
+    let mut desk = full_desk();
     let plan = desk.plan(at(900_000));
     assert_eq!((plan.hand_off.len(), plan.look_again), (200, Some(at(900_000))));
     desk.draining = true;
     assert_eq!(desk.plan(at(900_000)).hand_off.len(), 1_000);
+}
+
+#[test]
+fn a_node_that_has_nothing_yet_gets_one_lease_at_first() {
+    let mut desk = full_desk();
+    let new = desk.name(1);
+    desk.leases.remove(&lease(&format!("held-by-{new}")));
+    let to_new = |desk: &Desk| {
+        let plan = desk.plan(at(900_000));
+        plan.hand_off.iter().filter(|(_, to)| *to == new).count()
+    };
+    assert_eq!(to_new(&desk), 1);
+    let reserved = |until| Seen::Reserved {
+        to: new.clone(),
+        until: at(until),
+    };
+    desk.leases.insert(lease("on-its-way"), reserved(900_001));
+    assert_eq!(to_new(&desk), 0);
+    desk.leases.insert(lease("on-its-way"), reserved(900_000));
+    assert_eq!(
+        to_new(&desk),
+        1,
+        "it did not come; the caller should not see it as alive for a while"
+    );
+}
+
+#[test]
+fn it_looks_again_at_the_earliest_of_all_reasons() {
+    let mut desk = Desk::of_rank(0);
+    for (name, open_at) in [("u", 700_000), ("t", 600_000), ("v", 800_000)] {
+        desk.targets.insert(lease(name), TargetSpec::default());
+        let held = Seen::Held {
+            by: member("x"),
+            open_at: Some(at(open_at)),
+        };
+        desk.leases.insert(lease(name), held);
+    }
+    assert_eq!(desk.plan(at(500_000)), looks_again(600_000));
 }
 
 #[test]
