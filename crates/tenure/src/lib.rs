@@ -92,6 +92,7 @@ pub mod group;
 pub mod heart;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod lease;
 pub mod loops;
 pub mod member_id;
 pub mod membership;
@@ -109,13 +110,15 @@ pub use client::{ClientSettings, Tenure};
 pub use connect::{OpenOptions, open_store};
 pub use fence::{Fence, Fenced};
 pub use group::GroupHandle;
+pub use lease::{Acquire, LeaseGuard, Leases};
 pub use membership::{JoinOptions, Membership, MembershipStatus, Phase};
 pub use registry::{LostClaim, Registry};
 
 pub use tenure_core::clock::{Clock, Mono, SystemClock};
 pub use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 pub use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
-pub use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId, Term};
+pub use tenure_core::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId, Term};
+pub use tenure_core::lease::{Lease, ReleaseOutcome, Token};
 pub use tenure_core::membership::{EndReason, Labels, Member};
 pub use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome};
 pub use tenure_core::store::{Page, PageRequest, Store, StoreOptions};

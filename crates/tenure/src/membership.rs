@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Context;
 use crate::error_copy::copy_of;
+use crate::lease::Leases;
 use crate::member_id;
 use crate::registry::Registry;
 use beating::Beating;
@@ -199,6 +200,7 @@ impl Membership {
             tell.send_replace(Some(end));
         });
         runtime.spawn(crate::registry::keep_asserted(Arc::clone(&shared)));
+        runtime.spawn(crate::lease::keep_leases(Arc::clone(&shared)));
         Self { shared, left }
     }
 
@@ -273,6 +275,12 @@ impl Membership {
     /// `Invalid`, naming the first character that a name cannot have.
     pub fn registry(&self, name: &str) -> Result<Registry> {
         Ok(Registry::open(&self.shared, RegistryName::new(name)?))
+    }
+
+    /// The leases of this membership.
+    #[must_use]
+    pub fn leases(&self) -> Leases {
+        Leases::open(&self.shared)
     }
 
     /// Leaves: from this call on the verdict is `Lost`, then the tenure is ended at the store. Answers the reason on

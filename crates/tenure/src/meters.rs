@@ -30,6 +30,11 @@ pub const BRAKE: &str = "tenure_brake_engaged";
 pub const BEATS: &str = "tenure_beats_total";
 /// From the end time of a tenure to its lapse being written, in seconds. Label: group.
 pub const DETECTION_LAG: &str = "tenure_detection_lag_seconds";
+/// Leases that this process holds. Label: group.
+pub const LEASES_HELD: &str = "tenure_leases_held";
+/// What became of leases in this process. Labels: group, transition (`acquired`, `taken_over`, `released`, `handed_off`,
+/// `lost`).
+pub const LEASE_TRANSITIONS: &str = "tenure_lease_transitions_total";
 
 /// The most series of [`EVICTED`]; owners above it are counted under `other`.
 pub const MAX_EVICTED_SERIES: usize = 1_000;
@@ -66,6 +71,16 @@ pub(crate) fn group(group: &Group, members: u64, unsettled: bool, braked: bool) 
 
 pub(crate) fn detection_lag(group: &Group, lag: Duration) {
     metrics::histogram!(DETECTION_LAG, "group" => group.to_string()).record(lag.as_secs_f64());
+}
+
+/// Counts what became of a lease. The guards of [`crate::lease`] do it themselves.
+pub fn lease_transition(group: &Group, transition: &'static str) {
+    metrics::counter!(LEASE_TRANSITIONS, "group" => group.to_string(), "transition" => transition).increment(1);
+}
+
+/// Counts leases that this process holds up or down. The guards of [`crate::lease`] do it themselves.
+pub fn leases_held(group: &Group, more: f64) {
+    metrics::gauge!(LEASES_HELD, "group" => group.to_string()).increment(more);
 }
 
 /// Counts evicted entries, with a bound on the number of series.

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{MembershipStatus, Phase};
 use crate::client::Context;
+use crate::lease::{Act, Book};
 use crate::registry::Remembered;
 use crate::store_clock::StoreClock;
 
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(super) stop: CancellationToken,
     pub(super) store_clock: StoreClock,
     pub(crate) registries: Mutex<BTreeMap<RegistryName, Arc<Remembered>>>,
+    /// What we believe to hold. Its lock is only ever taken after that of `state`.
+    pub(crate) leases: Book,
 }
 
 struct State {
@@ -71,6 +74,7 @@ impl Shared {
         };
         let shared = Self {
             progress_at: AtomicU64::new(nanos(context.clock.mono())),
+            leases: Book::new(group.clone()),
             context,
             group,
             join,
@@ -105,7 +109,17 @@ impl Shared {
         self.state().trust.verdict(self.now())
     }
 
-    pub(super) fn valid_until(&self) -> Mono {
+    /// The verdict about one tenure of ours: any but the present one is lost.
+    pub(crate) fn verdict_of(&self, tenure: &TenureId) -> Verdict {
+        let state = self.state();
+        if state.tenure == *tenure {
+            state.trust.verdict(self.now())
+        } else {
+            Verdict::Lost
+        }
+    }
+
+    pub(crate) fn valid_until(&self) -> Mono {
         self.state().trust.valid_until()
     }
 
@@ -127,6 +141,29 @@ impl Shared {
             None => Ok(state.tenure.clone()),
             Some(reason) => Err(Error::ended(&state.tenure, reason)),
         }
+    }
+
+    /// Does something while this is certain to be the present tenure. Answers whether it is.
+    pub(crate) fn enter(&self, tenure: &TenureId, entry: impl FnOnce(&Book)) -> bool {
+        let state = self.state();
+        let present = state.tenure == *tenure && state.ended.is_none();
+        if present {
+            entry(&self.leases);
+        }
+        present
+    }
+
+    /// An act on holdings under the present tenure begins, which is given up after `patience`.
+    pub(crate) fn act(&self, holdings: usize, patience: Duration) -> Act<'_> {
+        self.leases.act(holdings, self.now() + patience)
+    }
+
+    pub(crate) fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<MembershipStatus> {
+        self.status.subscribe()
     }
 
     /// The limits of a call that is given up after `patience`.
@@ -153,12 +190,14 @@ impl Shared {
         state.trust.end();
         state.ended.get_or_insert(reason);
         state.lost.cancel();
+        self.leases.lose_all(reason.as_str());
     }
 
     /// A new tenure begins.
     pub(super) fn begin(&self, joined: &Joined, sent_at: Mono) {
         let mut state = self.state();
         state.lost.cancel();
+        self.leases.begin();
         *state = State {
             tenure: joined.tenure.clone(),
             trust: Trust::begin(sent_at, self.timing),
@@ -175,6 +214,7 @@ impl Shared {
             let verdict = state.trust.verdict(self.now());
             if verdict == Verdict::Lost {
                 state.lost.cancel();
+                self.leases.lose_all("unconfirmed");
             } else if state.lost.is_cancelled() {
                 // Confirmed after all, before anyone could take over: whoever asks from now on gets a fresh token.
                 state.lost = CancellationToken::new();

@@ -1,0 +1,170 @@
+//! Asking for leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::clock::{Mono, jitter, within};
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::id::{LeaseName, TenureId};
+use tenure_core::lease::{AcquireOutcome, Acquired};
+use tenure_core::membership::EndReason;
+use tenure_core::verdict::Verdict;
+
+use super::book::{Book, Entry, Grant};
+use super::guard::LeaseGuard;
+use super::{Acquire, PART, journal, short_answer};
+use crate::loops::FLOOR;
+use crate::membership::{Shared, in_time};
+use crate::registry::PATIENCE;
+
+/// Asks for leases, each answered by itself.
+pub(super) async fn acquire(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<Acquire>> {
+    let mut answers = Vec::with_capacity(leases.len());
+    for part in leases.chunks(PART) {
+        answers.extend(acquire_part(shared, part).await?);
+    }
+    Ok(answers)
+}
+
+async fn acquire_part(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<Acquire>> {
+    let deadline = shared.now() + PATIENCE;
+    let tenure = shared.acting_tenure()?;
+    if shared.verdict_of(&tenure) == Verdict::Lost {
+        return Err(Error::unavailable(
+            "the tenure was not confirmed for a whole ttl; no lease is asked for before it is",
+            Outcome::Unchanged,
+        ));
+    }
+    let asking = Asking::begin(shared, leases, deadline).await;
+    let acquired = ask(shared, &tenure, &asking.wanted, deadline).await?;
+    let mut granted = take(shared, &tenure, &asking, acquired)?.into_iter();
+    let busy = || Acquire::Held {
+        by: tenure.clone(),
+        free_in: shared.pace(),
+    };
+    let mut wanted = asking.wanted.iter().peekable();
+    Ok(leases
+        .iter()
+        .map(|lease| match wanted.next_if(|next| *next == lease) {
+            Some(_) => granted.next().unwrap_or_else(busy),
+            None => busy(),
+        })
+        .collect())
+}
+
+/// The leases that are being asked for, so that nobody else here asks for them or takes them for forgotten.
+struct Asking<'a> {
+    book: &'a Book,
+    /// In the order given, without those that this process has or is asking for already.
+    wanted: Vec<LeaseName>,
+}
+
+impl<'a> Asking<'a> {
+    /// Waits a while for those that are being given up just now.
+    async fn begin(shared: &'a Shared, leases: &[LeaseName], deadline: Mono) -> Self {
+        let (book, clock) = (&shared.leases, &*shared.context.clock);
+        let mut changes = book.changes();
+        let settled = async { while book.is_giving_up(leases) && changes.changed().await.is_ok() {} };
+        let patience = deadline.since(shared.now()) / 2;
+        if book.is_giving_up(leases) {
+            within(clock, patience, settled).await;
+        }
+        let mut state = book.state();
+        let wanted: Vec<LeaseName> = leases
+            .iter()
+            .filter(|lease| !state.entries.contains_key(*lease) && state.asking.insert((*lease).clone()))
+            .cloned()
+            .collect();
+        drop(state);
+        Self { book, wanted }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut state = self.book.state();
+        for lease in &self.wanted {
+            state.asking.remove(lease);
+        }
+    }
+}
+
+/// Asks the store until it answers or the time is over: asking again for what was granted unheard tells its token.
+async fn ask(shared: &Shared, tenure: &TenureId, wanted: &[LeaseName], deadline: Mono) -> Result<Acquired> {
+    let clock = &*shared.context.clock;
+    let attempt = (shared.timing().request_timeout * 2).min(PATIENCE);
+    let mut act = shared.act(wanted.len(), attempt);
+    let mut unheard = false;
+    loop {
+        let bound = attempt.min(deadline.since(shared.now()));
+        act.again(shared.now() + bound);
+        let call = shared.call(bound);
+        let store = &shared.context.store;
+        let asked = store.acquire(&shared.group, tenure, wanted, call);
+        let error = match in_time(within(clock, bound, asked).await, bound) {
+            Ok(acquired) if acquired.outcomes.len() == wanted.len() => {
+                act.answered(acquired.revision);
+                return Ok(acquired);
+            }
+            Ok(_) => return Err(short_answer()),
+            Err(error) => error,
+        };
+        shared.heed(&error);
+        unheard |= error.outcome() == Outcome::Unknown;
+        let pause = jitter(clock, attempt / 8, 50).max(FLOOR);
+        let may_try = unheard && error.is_unavailable() || error.kind() == ErrorKind::TooLate;
+        if !may_try || deadline.since(shared.now()) < pause + Duration::from_millis(1) {
+            act.failed(&error, unheard);
+            return Err(error);
+        }
+        clock.sleep(pause).await;
+    }
+}
+
+/// Enters what was granted into the book.
+fn take(shared: &Arc<Shared>, tenure: &TenureId, asking: &Asking<'_>, acquired: Acquired) -> Result<Vec<Acquire>> {
+    let outcomes = asking.wanted.iter().zip(acquired.outcomes);
+    outcomes
+        .map(|(lease, outcome)| {
+            Ok(match outcome {
+                AcquireOutcome::Granted { token, from } => {
+                    let grant = Grant::new(lease.clone(), token, tenure.clone());
+                    Acquire::Granted(enter(shared, grant, from.as_ref())?)
+                }
+                AcquireOutcome::Kept { token } => {
+                    let grant = Grant::new(lease.clone(), token, tenure.clone());
+                    Acquire::Granted(enter(shared, grant, None)?)
+                }
+                AcquireOutcome::Held { by, free_in } => Acquire::Held { by, free_in },
+                AcquireOutcome::Reserved { to, free_in } => Acquire::Reserved { to, free_in },
+                AcquireOutcome::Unsettled { retry_in } => Acquire::Unsettled { retry_in },
+            })
+        })
+        .collect()
+}
+
+fn enter(shared: &Arc<Shared>, grant: Arc<Grant>, from: Option<&TenureId>) -> Result<LeaseGuard> {
+    let entered = shared.enter(&grant.tenure, |book| {
+        let entry = Entry {
+            grant: Arc::clone(&grant),
+            giving_up: None,
+        };
+        book.state().entries.insert(grant.lease.clone(), entry);
+    });
+    if !entered {
+        // It goes to the janitor with everything else of that tenure.
+        return Err(Error::ended(&grant.tenure, EndReason::Unknown));
+    }
+    journal::acquired(&shared.group, &grant, from, shared.timing().ttl);
+    Ok(LeaseGuard::new(shared, grant))
+}
+
+impl Book {
+    fn is_giving_up(&self, leases: &[LeaseName]) -> bool {
+        let state = self.state();
+        leases
+            .iter()
+            .filter_map(|lease| state.entries.get(lease))
+            .any(|entry| entry.giving_up.is_some())
+    }
+}

@@ -1,0 +1,200 @@
+//! What this process believes to hold under its present tenure: its grants, the number the store last told for all its
+//! holdings, and whether there is doubt about them.
+//!
+//! A grant stays in the book from its answer until the store has confirmed that it was given up (or was found not to
+//! have it), so that one process never asks for a lease that it may still be working under or giving up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tenure_core::clock::Mono;
+use tenure_core::error::Result;
+use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
+use tenure_core::lease::{ReleaseOutcome, Token};
+use tenure_core::membership::Revision;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::journal;
+
+/// One grant of a lease.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) lease: LeaseName,
+    pub(crate) token: Token,
+    pub(crate) tenure: TenureId,
+    /// Cancelled once it is lost or given up; never undone.
+    pub(crate) lost: CancellationToken,
+}
+
+impl Grant {
+    pub(super) fn new(lease: LeaseName, token: Token, tenure: TenureId) -> Arc<Self> {
+        Arc::new(Self {
+            lease,
+            token,
+            tenure,
+            lost: CancellationToken::new(),
+        })
+    }
+}
+
+/// Where to send what giving a lease up came to, when somebody waits for it.
+pub(super) type Answer = oneshot::Sender<Result<ReleaseOutcome>>;
+
+/// A grant that is on its way back to the store.
+#[derive(Debug, Default)]
+pub(super) struct GivingUp {
+    /// For whom it is kept.
+    pub(super) to: Option<MemberId>,
+    pub(super) answer: Option<Answer>,
+    /// An attempt whose outcome is unknown may have done it.
+    pub(super) tried: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) grant: Arc<Grant>,
+    /// `None` while a guard is there.
+    pub(super) giving_up: Option<GivingUp>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Book {
+    group: Group,
+    pub(super) state: Mutex<State>,
+    /// There is something to give up or to read back.
+    pub(super) work: Notify,
+    /// Something changed that a verdict, or who waits for a lease, depends on.
+    changes: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Which tenure of this membership all this is about, counted.
+    pub(super) epoch: u64,
+    /// The highest number we were told for what the tenure holds.
+    pub(super) told: Revision,
+    /// Acts under way that may change that number.
+    pub(super) flying: u32,
+    /// Nothing that we believe to hold can be relied on before it was read back.
+    pub(super) doubted: bool,
+    /// How often a doubt arose.
+    pub(super) doubts: u64,
+    /// What the store has for us is to be read, not before this.
+    pub(super) read_at: Option<Mono>,
+    /// It is being read.
+    pub(super) reading: bool,
+    /// Asked for, and not answered yet.
+    pub(super) asking: BTreeSet<LeaseName>,
+    pub(super) entries: BTreeMap<LeaseName, Entry>,
+}
+
+impl Book {
+    pub(crate) fn new(group: Group) -> Self {
+        Self {
+            group,
+            state: Mutex::default(),
+            work: Notify::new(),
+            changes: watch::Sender::new(()),
+        }
+    }
+
+    /// Whether everything is to be doubted until it was read back.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.state().doubted
+    }
+
+    /// Wakes with every change.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    pub(super) fn changed(&self) {
+        self.changes.send_replace(());
+    }
+
+    /// How many grants there are whose guard may act.
+    pub(crate) fn held(&self) -> usize {
+        let state = self.state();
+        state
+            .entries
+            .values()
+            .filter(|entry| !entry.grant.lost.is_cancelled())
+            .count()
+    }
+
+    /// A new tenure begins: everything of the one before is lost for ever.
+    pub(crate) fn begin(&self) {
+        self.lose_all("joined_again");
+        let mut state = self.state();
+        let (epoch, asking) = (state.epoch + 1, std::mem::take(&mut state.asking));
+        *state = State {
+            epoch,
+            asking,
+            ..State::default()
+        };
+        drop(state);
+        self.changed();
+    }
+
+    /// The tenure is lost: so is every grant.
+    pub(crate) fn lose_all(&self, reason: &str) {
+        let lost: Vec<Arc<Grant>> = {
+            let state = self.state();
+            state.entries.values().map(|entry| Arc::clone(&entry.grant)).collect()
+        };
+        for grant in &lost {
+            self.lose(grant, reason);
+        }
+    }
+
+    /// A grant is lost. Told once.
+    pub(super) fn lose(&self, grant: &Grant, reason: &str) {
+        let first = {
+            let _state = self.state();
+            let first = !grant.lost.is_cancelled();
+            grant.lost.cancel();
+            first
+        };
+        if first {
+            journal::lost(&self.group, grant, reason);
+            self.changed();
+        }
+    }
+
+    /// Gives a grant back to the store, in the background: first it is lost here. `anyway` asks the store also when it
+    /// was found not to have it for us.
+    pub(super) fn give_up(&self, grant: &Arc<Grant>, giving_up: GivingUp, anyway: bool) {
+        {
+            let mut state = self.state();
+            if !grant.lost.is_cancelled() {
+                grant.lost.cancel();
+                journal::no_longer_held(&self.group);
+            }
+            match state.entries.get_mut(&grant.lease) {
+                Some(entry) if Arc::ptr_eq(&entry.grant, grant) && entry.giving_up.is_none() => {
+                    entry.giving_up = Some(giving_up);
+                }
+                None if anyway => {
+                    let entry = Entry {
+                        grant: Arc::clone(grant),
+                        giving_up: Some(giving_up),
+                    };
+                    state.entries.insert(grant.lease.clone(), entry);
+                }
+                _ => return,
+            }
+        }
+        self.changed();
+        self.work.notify_one();
+    }
+
+    pub(super) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,171 @@
+//! Giving leases up: here first, then at the store.
+
+use std::sync::Arc;
+
+use tenure_core::clock::within;
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::id::{LeaseName, MemberId, TenureId};
+use tenure_core::lease::{ReleaseOutcome, Token};
+use tenure_core::membership::EndReason;
+use tokio::sync::oneshot;
+
+use super::book::{Book, GivingUp, Grant};
+use super::guard::LeaseGuard;
+use super::{PART, journal, short_answer};
+use crate::membership::{Shared, in_time};
+use crate::registry::PATIENCE;
+
+/// Gives leases up, and waits for what it came to.
+pub(super) async fn give_up(
+    shared: &Arc<Shared>,
+    guards: Vec<LeaseGuard>,
+    to: Option<&MemberId>,
+) -> Result<Vec<ReleaseOutcome>> {
+    let mut answers = Vec::with_capacity(guards.len());
+    for guard in &guards {
+        let (answer, answered) = oneshot::channel();
+        let giving_up = GivingUp {
+            to: to.cloned(),
+            answer: Some(answer),
+            tried: false,
+        };
+        if shared.tenure() == *guard.tenure() {
+            shared.leases.give_up(guard.grant(), giving_up, true);
+        }
+        answers.push(answered);
+    }
+    let over = || Err(Error::ended(shared.tenure(), EndReason::Left));
+    let waiting = async {
+        let mut outcomes = Vec::with_capacity(answers.len());
+        for (answered, guard) in answers.into_iter().zip(&guards) {
+            // Its sender is only dropped when the tenure is no longer the present one.
+            let ended = || Err(Error::ended(guard.tenure(), EndReason::Unknown));
+            outcomes.push(answered.await.unwrap_or_else(|_| ended())?);
+        }
+        Ok(outcomes)
+    };
+    let bound = PATIENCE * 2;
+    tokio::select! {
+        biased;
+        done = within(&*shared.context.clock, bound, waiting) => in_time(done, bound),
+        () = shared.stopped() => over(),
+    }
+}
+
+/// Sends one round of what is to be given up. Answers whether there is more.
+pub(super) async fn round(shared: &Shared) -> Result<bool> {
+    let (book, clock) = (&shared.leases, &*shared.context.clock);
+    let tenure = shared.acting_tenure()?;
+    let Some((to, grants)) = book.to_give_up(PART) else {
+        return Ok(false);
+    };
+    let leases: Vec<(LeaseName, Token)> = grants.iter().map(|grant| (grant.lease.clone(), grant.token)).collect();
+    let act = shared.act(leases.len(), PATIENCE);
+    let call = shared.call(PATIENCE);
+    let store = &shared.context.store;
+    let release = store.release_leases(&shared.group, &tenure, &leases, to.as_ref(), call);
+    let given = in_time(within(clock, PATIENCE, release).await, PATIENCE);
+    match given {
+        Ok(given) if given.outcomes.len() == grants.len() => {
+            for (grant, outcome) in grants.iter().zip(given.outcomes) {
+                book.given_up(grant, &tenure, outcome);
+            }
+            act.answered(given.revision);
+            book.changed();
+            Ok(true)
+        }
+        Ok(_) => Err(short_answer()),
+        Err(error) => {
+            shared.heed(&error);
+            if error.outcome() == Outcome::Unknown || leases.len() > 1 {
+                book.tried(&grants);
+            }
+            if matches!(
+                error.kind(),
+                ErrorKind::Unsupported | ErrorKind::Invalid | ErrorKind::Denied
+            ) {
+                // Trying again is useless; the tenure's end will free them.
+                book.cannot_give_up(&grants, &error);
+            }
+            act.failed(&error, false);
+            Err(error)
+        }
+    }
+}
+
+impl Book {
+    /// The next grants to give up, for one and the same successor.
+    fn to_give_up(&self, most: usize) -> Option<(Option<MemberId>, Vec<Arc<Grant>>)> {
+        let state = self.state();
+        let mut all = state
+            .entries
+            .values()
+            .filter_map(|entry| entry.giving_up.as_ref().map(|giving_up| (entry, giving_up)));
+        let (first, giving_up) = all.next()?;
+        let to = giving_up.to.clone();
+        let mut grants = vec![Arc::clone(&first.grant)];
+        let others = all.filter(|(_, giving_up)| giving_up.to == to);
+        grants.extend(others.take(most - 1).map(|(entry, _)| Arc::clone(&entry.grant)));
+        Some((to, grants))
+    }
+
+    /// An attempt at these may have taken effect.
+    fn tried(&self, grants: &[Arc<Grant>]) {
+        let mut state = self.state();
+        for grant in grants {
+            if let Some(giving_up) = state
+                .entries
+                .get_mut(&grant.lease)
+                .and_then(|entry| entry.giving_up.as_mut())
+            {
+                giving_up.tried = true;
+            }
+        }
+    }
+
+    /// The store has answered for this one.
+    fn given_up(&self, grant: &Arc<Grant>, tenure: &TenureId, outcome: ReleaseOutcome) {
+        let Some(giving_up) = self.take(grant) else { return };
+        let outcome = match outcome {
+            // An attempt before this one did it: nobody else can have it under our living tenure otherwise.
+            ReleaseOutcome::NotHolder { by } if giving_up.tried && by != *tenure => gone(&giving_up),
+            ReleaseOutcome::Released if giving_up.tried => gone(&giving_up),
+            outcome => outcome,
+        };
+        match &outcome {
+            ReleaseOutcome::Released => journal::given_up(self.group(), grant, None),
+            ReleaseOutcome::Reserved => journal::given_up(self.group(), grant, giving_up.to.as_ref()),
+            ReleaseOutcome::NotHolder { .. } => {}
+        }
+        if let Some(answer) = giving_up.answer {
+            // It only fails when nobody waits any more.
+            drop(answer.send(Ok(outcome)));
+        }
+    }
+
+    fn cannot_give_up(&self, grants: &[Arc<Grant>], error: &Error) {
+        for grant in grants {
+            if let Some(answer) = self.take(grant).and_then(|giving_up| giving_up.answer) {
+                drop(answer.send(Err(crate::error_copy::copy_of(error))));
+            }
+        }
+    }
+
+    /// Takes a grant that was to be given up out of the book.
+    pub(super) fn take(&self, grant: &Arc<Grant>) -> Option<GivingUp> {
+        let mut state = self.state();
+        let entry = state.entries.get(&grant.lease)?;
+        if !Arc::ptr_eq(&entry.grant, grant) {
+            return None;
+        }
+        state.entries.remove(&grant.lease)?.giving_up
+    }
+}
+
+/// What an attempt that took effect unheard came to.
+pub(super) fn gone(giving_up: &GivingUp) -> ReleaseOutcome {
+    match giving_up.to {
+        Some(_) => ReleaseOutcome::Reserved,
+        None => ReleaseOutcome::Released,
+    }
+}

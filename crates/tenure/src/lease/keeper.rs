@@ -1,0 +1,227 @@
+//! The loop behind the leases of a membership: gives up what is to be given up, and reads back what is in doubt.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tenure_core::clock::{Mono, jitter, within};
+use tenure_core::error::{ErrorKind, Result};
+use tenure_core::id::{LeaseName, TenureId};
+use tenure_core::lease::{HeldLeases, Token};
+use tenure_core::membership::Revision;
+use tenure_core::store::{MAX_PAGE, PageRequest};
+
+use super::book::{Book, Entry, GivingUp, Grant};
+use super::give_up;
+use crate::loops::FLOOR;
+use crate::membership::{Shared, in_time};
+use crate::registry::PATIENCE;
+
+/// How often the holdings are read at most before they are taken as they are: our own acts change them meanwhile.
+const READS: u32 = 4;
+
+/// Runs until the membership is over. Nothing that goes wrong ends it.
+pub(crate) async fn keep_leases(shared: Arc<Shared>) {
+    let mut failed = 0;
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stopped() => return,
+            () = rest(&shared, failed) => {}
+        }
+        let turned = tokio::select! {
+            biased;
+            () = shared.stopped() => return,
+            turned = AssertUnwindSafe(turn(&shared)).catch_unwind() => turned,
+        };
+        shared.leases.stop_reading();
+        let error = match turned {
+            Ok(Ok(())) => {
+                failed = 0;
+                continue;
+            }
+            Ok(Err(error)) => error.chain(),
+            Err(_) => "it panicked".to_owned(),
+        };
+        failed += 1;
+        // One line when it starts; the beats tell of the rest of an outage.
+        if failed == 1 {
+            let (group, tenure) = (&shared.group, shared.tenure());
+            tracing::warn!(%group, %tenure, error, "giving up or reading back leases failed; trying again");
+        }
+    }
+}
+
+/// Waits until there is something to do; after a failure also for a while.
+async fn rest(shared: &Shared, failed: u32) {
+    let clock = &shared.context.clock;
+    if failed > 0 {
+        let base = shared.pace() / if failed <= 4 { 4 } else { 1 };
+        clock.sleep(jitter(&**clock, base, 25).max(FLOOR)).await;
+    }
+    loop {
+        let work = shared.leases.work.notified();
+        match shared.leases.due_in(shared.now()) {
+            Some(Duration::ZERO) => return,
+            Some(wait) => tokio::select! { () = work => {}, () = clock.sleep(wait) => {} },
+            None => work.await,
+        }
+    }
+}
+
+async fn turn(shared: &Shared) -> Result<()> {
+    while give_up::round(shared).await? {}
+    if shared.leases.read_is_due(shared.now()) {
+        read_back(shared).await?;
+    }
+    Ok(())
+}
+
+/// What was in the book when a reading began.
+struct Reading {
+    epoch: u64,
+    doubts: u64,
+    grants: Vec<Arc<Grant>>,
+}
+
+/// Reads what the store has for our tenure, and settles the book by it.
+async fn read_back(shared: &Shared) -> Result<()> {
+    let tenure = shared.acting_tenure()?;
+    for again in 1.. {
+        let reading = shared.leases.start_reading();
+        match read_all(shared, &tenure).await {
+            Ok(Some((held, revision, stable))) if stable || again >= READS => {
+                shared.leases.settle(&tenure, reading, held, revision);
+                return Ok(());
+            }
+            Ok(_) => {}
+            Err(error) => {
+                shared.leases.read_again(shared.now());
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All pages, and whether nothing changed from the first to the last; nothing when the store fell back meanwhile.
+async fn read_all(shared: &Shared, tenure: &TenureId) -> Result<Option<(BTreeMap<LeaseName, Token>, Revision, bool)>> {
+    let (mut held, mut first, mut last) = (BTreeMap::new(), None, Revision::NONE);
+    let mut page = PageRequest {
+        after: None,
+        limit: MAX_PAGE,
+    };
+    loop {
+        let HeldLeases { page: leases, revision } = match read_page(shared, tenure, &page).await {
+            // Then nothing can be held there either.
+            Err(error) if error.kind() == ErrorKind::Unsupported => HeldLeases {
+                page: tenure_core::store::Page::default(),
+                revision: Revision::NONE,
+            },
+            read => read?,
+        };
+        if revision < last {
+            return Ok(None);
+        }
+        last = revision;
+        let first = *first.get_or_insert(revision);
+        held.extend(leases.items.into_iter().map(|lease| (lease.lease, lease.token)));
+        match leases.next {
+            Some(next) => page.after = Some(next),
+            None => return Ok(Some((held, first, first == last))),
+        }
+    }
+}
+
+async fn read_page(shared: &Shared, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
+    let read = shared.context.store.held_leases(&shared.group, tenure, page);
+    in_time(within(&*shared.context.clock, PATIENCE, read).await, PATIENCE)
+}
+
+impl Book {
+    /// In how long there is something to do, if there is.
+    fn due_in(&self, now: Mono) -> Option<Duration> {
+        let state = self.state();
+        if state.entries.values().any(|entry| entry.giving_up.is_some()) {
+            return Some(Duration::ZERO);
+        }
+        state.read_at.map(|at| at.since(now))
+    }
+
+    fn read_is_due(&self, now: Mono) -> bool {
+        self.state().read_at.is_some_and(|at| at <= now)
+    }
+
+    fn start_reading(&self) -> Reading {
+        let mut state = self.state();
+        state.read_at = None;
+        state.reading = true;
+        Reading {
+            epoch: state.epoch,
+            doubts: state.doubts,
+            grants: state.entries.values().map(|entry| Arc::clone(&entry.grant)).collect(),
+        }
+    }
+
+    fn stop_reading(&self) {
+        self.state().reading = false;
+    }
+
+    fn read_again(&self, now: Mono) {
+        self.state().read_from(now);
+    }
+
+    /// Settles the book by what the store has: what is not there is lost, what nobody here knows is given up.
+    fn settle(&self, tenure: &TenureId, reading: Reading, held: BTreeMap<LeaseName, Token>, revision: Revision) {
+        let mut lost = Vec::new();
+        let mut state = self.state();
+        if state.epoch != reading.epoch {
+            return;
+        }
+        for grant in reading.grants {
+            let there = held.get(&grant.lease) == Some(&grant.token);
+            let entry = state.entries.get(&grant.lease);
+            if !there && entry.is_some_and(|entry| Arc::ptr_eq(&entry.grant, &grant)) {
+                let giving_up = state.entries.remove(&grant.lease).and_then(|entry| entry.giving_up);
+                lost.push((grant, giving_up));
+            }
+        }
+        let mut strange = 0;
+        for (lease, token) in held {
+            if state.asking.contains(&lease) || state.entries.contains_key(&lease) {
+                continue;
+            }
+            strange += 1;
+            let grant = Grant::new(lease.clone(), token, tenure.clone());
+            grant.lost.cancel();
+            let giving_up = Some(GivingUp::default());
+            state.entries.insert(lease, Entry { grant, giving_up });
+        }
+        state.told = state.told.max(revision);
+        state.reading = false;
+        let settled = state.doubts == reading.doubts;
+        if settled {
+            state.doubted = false;
+        }
+        drop(state);
+        let (group, lost_now) = (self.group(), lost.len());
+        tracing::info!(%group, %tenure, lost = lost_now, given_up = strange, "read back what is held");
+        for (grant, giving_up) in lost {
+            self.lose(&grant, "gone");
+            if let Some(GivingUp {
+                answer: Some(answer), ..
+            }) = &giving_up
+            {
+                let _ = answer;
+            }
+            if let Some(giving_up) = giving_up {
+                let outcome = give_up::gone(&giving_up);
+                giving_up.answer.map(|answer| answer.send(Ok(outcome)));
+            }
+        }
+        self.changed();
+        self.work.notify_one();
+    }
+}

@@ -1,0 +1,148 @@
+//! The number of what we hold: what we were told, compared with what the store says at every beat.
+//!
+//! Every act under a tenure that can change what it holds is an [`Act`] from before it is sent until its answer was
+//! taken. One whose answer is missing may have taken effect, so what the store has for us is read back once it no longer
+//! can.
+
+use tenure_core::clock::Mono;
+use tenure_core::error::{Error, Outcome};
+use tenure_core::membership::Revision;
+use tenure_core::sweep::BATCH;
+
+use super::book::{Book, State};
+
+/// An act under way. Dropping it without an answer means that its outcome is unknown.
+#[derive(Debug)]
+pub(crate) struct Act<'a> {
+    book: &'a Book,
+    epoch: u64,
+    doubts: u64,
+    /// Whether it is applied in more than one part, of which some may be applied when it fails.
+    in_parts: bool,
+    /// Set while it may have, or may yet, take effect unheard: until then.
+    unheard: Option<Mono>,
+}
+
+/// What was known when a beat was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sent {
+    epoch: u64,
+    /// What the beat carries.
+    pub(crate) told: Revision,
+}
+
+/// What a beat's answer says about our holdings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compared {
+    /// What we know.
+    Same,
+    /// The store has forgotten what it told us: it lost the end of its data.
+    TailLost,
+    /// The store knows of something that we were never told.
+    ReplyLost,
+}
+
+impl Book {
+    /// An act on this many holdings begins, which is given up at `until`.
+    pub(crate) fn act(&self, holdings: usize, until: Mono) -> Act<'_> {
+        let mut state = self.state();
+        state.flying += 1;
+        Act {
+            book: self,
+            epoch: state.epoch,
+            doubts: state.doubts,
+            in_parts: holdings > BATCH as usize,
+            unheard: Some(until),
+        }
+    }
+
+    /// A beat is about to be sent.
+    pub(crate) fn sent(&self) -> Sent {
+        let state = self.state();
+        Sent {
+            epoch: state.epoch,
+            told: state.told,
+        }
+    }
+
+    /// Compares the answer to a beat with what we know. What does not fit is a doubt from now on.
+    pub(crate) fn compare(&self, sent: Sent, seen: Revision, now: Mono) -> Compared {
+        let mut state = self.state();
+        if sent.epoch != state.epoch {
+            return Compared::Same;
+        }
+        let compared = if seen < sent.told {
+            Compared::TailLost
+        } else if seen > state.told && state.flying == 0 && state.read_at.is_none() && !state.reading {
+            Compared::ReplyLost
+        } else {
+            return Compared::Same;
+        };
+        // From here on the store's word counts; the next beat compares with it.
+        state.told = seen;
+        state.doubt(now);
+        drop(state);
+        self.changed();
+        self.work.notify_one();
+        compared
+    }
+}
+
+impl State {
+    /// From now on nothing counts before it was read back.
+    pub(super) fn doubt(&mut self, now: Mono) {
+        self.doubted = true;
+        self.doubts += 1;
+        self.read_from(now);
+    }
+
+    /// What the store has for us is to be read, from then on.
+    pub(super) fn read_from(&mut self, at: Mono) {
+        self.read_at = Some(self.read_at.map_or(at, |before| before.max(at)));
+    }
+}
+
+impl Act<'_> {
+    /// It was answered, and this is the number of our holdings after it. What earlier attempts of it did is in there.
+    pub(crate) fn answered(mut self, revision: Revision) {
+        self.unheard = None;
+        let mut state = self.book.state();
+        if state.epoch == self.epoch {
+            state.told = state.told.max(revision);
+            if state.doubts != self.doubts {
+                // It may have happened in what was lost since: that is to be read, and once more if it was read already.
+                state.doubt(Mono::default());
+            }
+        }
+    }
+
+    /// An attempt of it failed for good. What certainly changed nothing needs no reading back.
+    pub(crate) fn failed(mut self, error: &Error, tried_before: bool) {
+        if error.outcome() == Outcome::Unchanged && !self.in_parts && !tried_before {
+            self.unheard = None;
+        }
+    }
+
+    /// It is attempted once more, and given up at `until`.
+    pub(crate) fn again(&mut self, until: Mono) {
+        self.unheard = self.unheard.max(Some(until));
+    }
+}
+
+impl Drop for Act<'_> {
+    fn drop(&mut self) {
+        let mut state = self.book.state();
+        if state.epoch != self.epoch {
+            return;
+        }
+        state.flying = state.flying.saturating_sub(1);
+        if let Some(until) = self.unheard {
+            state.read_from(until);
+            drop(state);
+            self.book.work.notify_one();
+        } else if state.read_at.is_some() {
+            drop(state);
+            self.book.work.notify_one();
+        }
+    }
+}

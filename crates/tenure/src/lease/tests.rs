@@ -1,0 +1,1 @@
+//! Leases of a membership over a store that misbehaves on request.
