@@ -27,6 +27,7 @@ mod app;
 mod conn;
 mod extract;
 mod front;
+mod lease_log;
 mod meters;
 mod reply;
 mod routes;

@@ -97,6 +97,7 @@ pub mod loops;
 pub mod member_id;
 pub mod membership;
 pub mod meters;
+pub mod nodes;
 mod on_heart;
 pub mod registry;
 mod store_clock;

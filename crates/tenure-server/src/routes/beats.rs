@@ -33,15 +33,17 @@ pub(crate) async fn one(
     let beat = Beat::from(BeatItem {
         tenure,
         ttl_ms: request.ttl_ms,
+        revision: request.revision,
     });
     let tenure = beat.tenure.clone();
     let beaten = app.read(app.beats.beat(&group, beat)).await?;
     app.learn(beaten.as_of);
     match beaten.reply {
-        BeatReply::Renewed { expires_in, .. } => json(
+        BeatReply::Renewed { expires_in, revision } => json(
             StatusCode::OK,
             &Renewed {
                 expires_in_ms: ms(expires_in),
+                revision,
             },
         ),
         BeatReply::Ended(reason) => Err(Error::ended(tenure, reason).into()),
@@ -94,9 +96,13 @@ fn write(beats: &[Beat], beaten: &Beaten) -> Vec<u8> {
         out.push(b'@');
         number(&mut out, beat.tenure.term().get());
         match reply {
-            BeatReply::Renewed { expires_in, .. } => {
+            BeatReply::Renewed { expires_in, revision } => {
                 out.extend_from_slice(b"\",\"status\":\"renewed\",\"expires_in_ms\":");
                 number(&mut out, ms(*expires_in));
+                if !revision.is_none() {
+                    out.extend_from_slice(b",\"revision\":");
+                    number(&mut out, revision.0);
+                }
                 out.push(b'}');
             }
             BeatReply::Ended(reason) => {
@@ -144,6 +150,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
     use tenure::wire::BeatResult;
+    use tenure_core::membership::Revision;
     use tenure_core::time::StoreTime;
 
     #[test]
@@ -151,13 +158,13 @@ mod tests {
         let replies = [
             BeatReply::Renewed {
                 expires_in: Duration::from_micros(30_000_900),
-                revision: tenure_core::membership::Revision::NONE,
+                revision: Revision(1_763_676_800_000_007),
             },
             BeatReply::Ended(EndReason::Superseded),
             BeatReply::Unknown,
             BeatReply::Renewed {
                 expires_in: Duration::ZERO,
-                revision: tenure_core::membership::Revision::NONE,
+                revision: Revision::NONE,
             },
         ];
         let tenures = ["a@1", "pod-7:a.b_c@1763676800000000", "x@9007199254740991", "y@10"];
@@ -167,7 +174,7 @@ mod tests {
                 .map(|t| Beat {
                     tenure: t.parse().unwrap(),
                     ttl: None,
-                    revision: tenure_core::membership::Revision::NONE,
+                    revision: Revision::NONE,
                 })
                 .collect();
             let beaten = Beaten {

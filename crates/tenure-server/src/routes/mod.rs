@@ -4,6 +4,7 @@ mod beats;
 mod events;
 mod groups;
 mod health;
+mod leases;
 mod members;
 mod metrics;
 pub(crate) mod openapi;
@@ -12,6 +13,7 @@ mod root;
 mod status;
 mod stream;
 mod sweep;
+mod targets;
 
 use std::sync::Arc;
 
@@ -49,6 +51,14 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
             routes!(registries::claim, registries::look_up, registries::release),
         ),
         (Usual, routes!(registries::claim_many, registries::list)),
+        (Usual, routes!(leases::acquire)),
+        (Usual, routes!(leases::release)),
+        (Usual, routes!(leases::acquire_many)),
+        (Usual, routes!(leases::release_many)),
+        (Usual, routes!(leases::look_up)),
+        (Usual, routes!(leases::list)),
+        (Usual, routes!(targets::put, targets::one, targets::remove)),
+        (Usual, routes!(targets::list)),
         (Long, routes!(events::read)),
         (Long, routes!(sweep::run)),
         (Usual, routes!(groups::list)),

@@ -46,8 +46,8 @@ pub(crate) async fn claim(
     let claimed = app
         .store
         .claim(&group, &registry, &request.tenure, keys, request.mode(), call);
-    let outcome = app.write(claimed).await?.outcomes.pop();
-    let Some(outcome) = outcome else {
+    let mut claimed = app.write(claimed).await?;
+    let Some(outcome) = claimed.outcomes.pop() else {
         return Err(Error::new(ErrorKind::Internal, "the store did not answer for the key").into());
     };
     let result = ClaimResult::new(key, outcome);
@@ -62,6 +62,7 @@ pub(crate) async fn claim(
         tenure,
         outcome: result.outcome,
         from: result.from,
+        revision: claimed.revision,
     };
     json(StatusCode::OK, &answer)
 }
@@ -90,8 +91,8 @@ pub(crate) async fn claim_many(
     let claimed = app
         .store
         .claim(&group, &registry, &request.tenure, &request.keys, request.mode(), call);
-    let outcomes = app.write(claimed).await?.outcomes;
-    if outcomes.len() != request.keys.len() {
+    let claimed = app.write(claimed).await?;
+    if claimed.outcomes.len() != request.keys.len() {
         return Err(Error::new(
             ErrorKind::Internal,
             "the store answered for fewer keys than it was asked",
@@ -101,10 +102,11 @@ pub(crate) async fn claim_many(
     let results = request
         .keys
         .into_iter()
-        .zip(outcomes)
+        .zip(claimed.outcomes)
         .map(|(key, outcome)| ClaimResult::new(key, outcome))
         .collect();
-    json(StatusCode::OK, &ClaimsAnswer { results })
+    let revision = claimed.revision;
+    json(StatusCode::OK, &ClaimsAnswer { results, revision })
 }
 
 /// Look a key up

@@ -121,6 +121,7 @@ fn merge(evicted: &mut Vec<Eviction>, more: Vec<Eviction>) {
                 for (registry, count) in eviction.claims {
                     *known.claims.entry(registry).or_default() += count;
                 }
+                known.leases += eviction.leases;
             }
             None => evicted.push(eviction),
         }

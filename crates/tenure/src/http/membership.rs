@@ -37,6 +37,7 @@ impl MembershipStore for HttpStore {
             .map(|beat| BeatItem {
                 tenure: beat.tenure.clone(),
                 ttl_ms: beat.ttl.map(ms),
+                revision: beat.revision,
             })
             .collect();
         let body = BeatsRequest { beats: items };

@@ -4,7 +4,6 @@ use async_trait::async_trait;
 use reqwest::Method;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
-use tenure_core::membership::Revision;
 use tenure_core::registry::{Claim, ClaimMode, Claimed, RegistryStore, check_keys};
 use tenure_core::store::{Call, Page, PageRequest};
 
@@ -42,8 +41,8 @@ impl RegistryStore for HttpStore {
             .json()?;
         let in_order = answer.results.len() == keys.len()
             && answer.results.iter().zip(keys).all(|(result, key)| result.key == *key);
+        let revision = answer.revision;
         let outcomes: Option<Vec<_>> = answer.results.into_iter().map(ClaimResult::outcome).collect();
-        let revision = Revision::NONE;
         let outcomes = outcomes.filter(|_| in_order);
         outcomes.map(|outcomes| Claimed { outcomes, revision }).ok_or_else(|| {
             Error::new(

@@ -36,8 +36,9 @@ enum Effect {
     Mutates(Call),
 }
 
-/// An answer: its headers and its body, which is already read.
+/// An answer: its status, its headers and its body, which is already read.
 pub(super) struct Answer {
+    pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     body: Vec<u8>,
 }
@@ -266,7 +267,7 @@ impl Inner {
         let body = response.bytes().await.map_err(|error| self.failed(error))?.to_vec();
         if status.is_success() {
             self.set_down(None);
-            return Ok(Answer { headers, body });
+            return Ok(Answer { status, headers, body });
         }
         let is_problem = headers
             .get(CONTENT_TYPE)

@@ -139,8 +139,9 @@ pub struct EventShape {
     /// When, by the store's clock.
     #[cfg_attr(feature = "openapi", schema(format = DateTime))]
     pub at: String,
-    /// `joined`, `left`, `lapsed`, `superseded`, `expelled`, `evicted`, `sweep_braked`, `sweep_unbraked`,
-    /// `group_unsettled`, `group_settled`; more may come.
+    /// `joined`, `left`, `lapsed`, `superseded`, `expelled`, `evicted`, `lease_granted`, `lease_released`,
+    /// `lease_taken_over`, `target_changed`, `sweep_braked`, `sweep_unbraked`, `group_unsettled`, `group_settled`; more may
+    /// come.
     #[serde(rename = "type")]
     pub kind: String,
     /// Whose tenure.
@@ -149,6 +150,18 @@ pub struct EventShape {
     /// Why, in one word or phrase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Which lease, or which target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
+    /// The fencing token of the grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<u64>,
+    /// With `lease_taken_over`: the ended tenure that still had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// With `lease_released`: the member it is kept for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// Which sweep pass did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass: Option<String>,

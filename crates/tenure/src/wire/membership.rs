@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_core::error::Result;
 use tenure_core::id::{MemberId, TenureId, Term};
-use tenure_core::membership::{self as core, BeatReply, EndReason, Holdings, Join, Joined, Labels};
+use tenure_core::membership::{self as core, BeatReply, EndReason, Holdings, Join, Joined, Labels, Revision};
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 use tenure_core::time::{StoreTime, micros};
 use tenure_core::timing::DEFAULT_TTL;
@@ -98,6 +98,8 @@ impl From<JoinAnswer> for Joined {
 pub struct HoldingsShape {
     /// Claims in registries.
     pub claims: u64,
+    /// Leases.
+    pub leases: u64,
 }
 
 /// A member as the store sees it now.
@@ -224,6 +226,15 @@ pub struct BeatRequest {
     /// A new ttl, from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
+    /// The highest revision that the member was told; below 2^53, and 0 or nothing when it was told none. One that the
+    /// store does not know shows that it lost the end of its data.
+    #[serde(
+        default,
+        deserialize_with = "super::revision",
+        skip_serializing_if = "Revision::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
+    pub revision: Revision,
 }
 
 /// A tenure that goes on.
@@ -232,6 +243,12 @@ pub struct BeatRequest {
 pub struct Renewed {
     /// How long it lasts without another beat. Count from when the request was sent.
     pub expires_in_ms: u64,
+    /// What the tenure holds goes by this number, as the store knows it; absent when it never held anything. Another one
+    /// than the member was told last: it missed a reply, or the store lost the end of its data. Then it reads back what it
+    /// holds.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub revision: Revision,
 }
 
 /// One beat of a batch.
@@ -246,6 +263,14 @@ pub struct BeatItem {
     /// A new ttl, from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
+    /// The highest revision that the member was told, as for a single beat.
+    #[serde(
+        default,
+        deserialize_with = "super::revision",
+        skip_serializing_if = "Revision::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
+    pub revision: Revision,
 }
 
 impl From<BeatItem> for core::Beat {
@@ -253,7 +278,7 @@ impl From<BeatItem> for core::Beat {
         Self {
             tenure: item.tenure,
             ttl: item.ttl_ms.map(Duration::from_millis),
-            revision: tenure_core::membership::Revision::NONE,
+            revision: item.revision,
         }
     }
 }
@@ -297,23 +322,36 @@ pub struct BeatResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub reason: Option<EndReason>,
+    /// With `renewed`: the number of what the tenure holds, as for a single beat.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub revision: Revision,
 }
 
 impl BeatResult {
     /// Puts the answer to one beat together.
     #[must_use]
     pub fn new(tenure: TenureId, reply: BeatReply) -> Self {
-        let (status, expires_in_ms, reason) = match reply {
-            BeatReply::Renewed { expires_in, .. } => (BeatStatus::Renewed, Some(ms(expires_in)), None),
-            BeatReply::Ended(reason) => (BeatStatus::Ended, None, Some(reason)),
-            BeatReply::Unknown => (BeatStatus::Unknown, None, None),
-        };
-        Self {
+        let mut result = Self {
             tenure,
-            status,
-            expires_in_ms,
-            reason,
+            status: BeatStatus::Unknown,
+            expires_in_ms: None,
+            reason: None,
+            revision: Revision::NONE,
+        };
+        match reply {
+            BeatReply::Renewed { expires_in, revision } => {
+                result.status = BeatStatus::Renewed;
+                result.expires_in_ms = Some(ms(expires_in));
+                result.revision = revision;
+            }
+            BeatReply::Ended(reason) => {
+                result.status = BeatStatus::Ended;
+                result.reason = Some(reason);
+            }
+            BeatReply::Unknown => {}
         }
+        result
     }
 
     /// What it means to a Rust caller. A `renewed` without a time counts as just expired, an `ended` without a reason
@@ -323,7 +361,7 @@ impl BeatResult {
         match (self.status, self.reason) {
             (BeatStatus::Renewed, _) => BeatReply::Renewed {
                 expires_in: Duration::from_millis(self.expires_in_ms.unwrap_or(0)),
-                revision: tenure_core::membership::Revision::NONE,
+                revision: self.revision,
             },
             (BeatStatus::Ended, Some(reason)) => BeatReply::Ended(reason),
             _ => BeatReply::Unknown,

@@ -7,13 +7,20 @@
 //! It refuses to do I/O and to decide anything.
 
 mod event;
+mod lease;
 mod membership;
 mod problem;
 mod registry;
 mod status;
 mod sweep;
+mod target;
 
 pub use event::{EventShape, EventsPage, EventsQuery, Gap};
+pub use lease::{
+    AcquireAnswer, AcquireLeasesAnswer, AcquireLeasesRequest, AcquireRequest, AcquireResult, AcquireWord, Lease,
+    LeaseToRelease, LeasesPage, LeasesQuery, ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeaseResult,
+    ReleaseLeasesAnswer, ReleaseLeasesRequest, ReleaseWord, Whose,
+};
 pub use membership::{
     BeatItem, BeatRequest, BeatResult, BeatStatus, BeatsAnswer, BeatsRequest, EndQuery, HoldingsShape, JoinAnswer,
     JoinRequest, Member, MembersPage, PageQuery, Renewed,
@@ -25,13 +32,17 @@ pub use registry::{
 };
 pub use status::{FindingShape, Findings, GroupsPage, LoopState, Now, Readiness, ServerStatus, StoreState, Watched};
 pub use sweep::{Brake, Doomed, Eviction, GroupState, SweepAnswer, SweepRequest, Unsettled};
+pub use target::{Target, TargetQuery, TargetRequest, TargetsPage, TargetsQuery};
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use tenure_core::id::Term;
+use tenure_core::lease::Token;
+use tenure_core::membership::Revision;
 
 /// The request header with the store time after which a mutating call must not take effect.
 pub const NOT_AFTER: &str = "tenure-not-after";
@@ -39,6 +50,8 @@ pub const NOT_AFTER: &str = "tenure-not-after";
 pub const STORE_TIME: &str = "tenure-store-time";
 /// The answer header that tells why a tenure ended, on `DELETE …/tenures/{t}` (which has no body).
 pub const END_REASON: &str = "tenure-end-reason";
+/// The answer header that tells whether there was something to remove (`true` or `false`), on `DELETE …/targets/{t}`.
+pub const REMOVED: &str = "tenure-removed";
 /// The longest `wait_ms` of an events page.
 pub const MAX_EVENT_WAIT: Duration = Duration::from_secs(30);
 
@@ -71,6 +84,22 @@ where
         }
     }
     deserializer.deserialize_str(Name(PhantomData))
+}
+
+/// Reads a fencing token, refusing what cannot be one.
+pub(crate) fn token<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Token, D::Error> {
+    Token::new(u64::deserialize(deserializer)?).map_err(de::Error::custom)
+}
+
+/// Reads a revision. Like all numbers from the group's sequence it is below 2^53, so that every JSON parser and Lua's
+/// doubles keep it whole.
+pub(crate) fn revision<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Revision, D::Error> {
+    match u64::deserialize(deserializer)? {
+        number if number > Term::MAX => Err(de::Error::custom(format!(
+            "the revision {number} is outside 0..=2^53-1"
+        ))),
+        number => Ok(Revision(number)),
+    }
 }
 
 /// Reads an optional query value; `after=` with nothing behind it counts as not given.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, ErrorKind, Outcome};
-use tenure_core::id::TenureId;
+use tenure_core::id::{MemberId, TenureId};
 use tenure_core::membership::EndReason;
 
 use super::ms_up;
@@ -64,8 +64,12 @@ codes! {
     RequestTimeout = "request_timeout", 408, "The request took too long to arrive";
     /// A living owner keeps the key.
     ClaimHeld = "claim_held", 409, "A living member owns this key";
-    /// Somebody else holds what was to be released.
+    /// Somebody else holds the lease, or it is kept for somebody else.
+    LeaseHeld = "lease_held", 409, "Somebody else has this lease";
+    /// Somebody else owns what was to be released.
     NotOwner = "not_owner", 409, "Somebody else holds this";
+    /// The lease to be released is held by another tenure, or under another token.
+    NotHolder = "not_holder", 409, "This is not the holder of the lease";
     /// The group is inside a grace period.
     Unsettled = "unsettled", 409, "The group is inside a grace period";
     /// The call arrived after its `Tenure-Not-After` and changed nothing.
@@ -145,10 +149,14 @@ pub struct Problem {
     /// effect (or may still, up to its `Tenure-Not-After`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// With `claim_held`: the tenure that owns the key.
+    /// With `claim_held`: the tenure that owns the key. With `lease_held` and `not_holder`: the one that holds the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub held_by: Option<TenureId>,
+    /// With `lease_held`: the member that the lease is kept for, when it was handed off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub reserved_for: Option<MemberId>,
 }
 
 impl Problem {
@@ -165,6 +173,7 @@ impl Problem {
             reason: None,
             outcome: None,
             held_by: None,
+            reserved_for: None,
         }
     }
 
@@ -185,10 +194,17 @@ impl Problem {
         self
     }
 
-    /// Adds who holds the key.
+    /// Adds who holds the key or the lease.
     #[must_use]
     pub fn with_held_by(mut self, tenure: TenureId) -> Self {
         self.held_by = Some(tenure);
+        self
+    }
+
+    /// Adds whom the lease is kept for.
+    #[must_use]
+    pub fn with_reserved_for(mut self, member: MemberId) -> Self {
+        self.reserved_for = Some(member);
         self
     }
 
@@ -207,8 +223,8 @@ impl Problem {
             }
             Some(Code::RequestTimeout) => None,
             Some(Code::TenureEnded) => Some(ErrorKind::Ended(self.reason.unwrap_or(EndReason::Unknown))),
-            Some(Code::ClaimHeld) => Some(ErrorKind::Held),
-            Some(Code::NotOwner) => Some(ErrorKind::NotOwner),
+            Some(Code::ClaimHeld | Code::LeaseHeld) => Some(ErrorKind::Held),
+            Some(Code::NotOwner | Code::NotHolder) => Some(ErrorKind::NotOwner),
             Some(Code::NotFound) => Some(ErrorKind::NotFound),
             Some(Code::Unsettled) => Some(ErrorKind::Unsettled),
             Some(Code::TooLate) => Some(ErrorKind::TooLate),

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tenure_core::error::Result;
 use tenure_core::id::{Key, MemberId, TenureId};
+use tenure_core::membership::Revision;
 use tenure_core::registry::{self as core, ClaimMode, ClaimOutcome};
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 
@@ -97,6 +98,10 @@ pub struct ClaimAnswer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub from: Option<TenureId>,
+    /// What the tenure holds now goes by this number; send it with the next beat.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub revision: Revision,
 }
 
 /// What the claim of one key of many came to.
@@ -154,6 +159,10 @@ impl ClaimResult {
 pub struct ClaimsAnswer {
     /// One each.
     pub results: Vec<ClaimResult>,
+    /// What the tenure holds now goes by this number; send it with the next beat. Absent when no keys were asked for.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub revision: Revision,
 }
 
 /// Who owns a key.

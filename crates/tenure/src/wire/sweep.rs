@@ -95,6 +95,9 @@ pub struct Eviction {
     pub tenure: TenureId,
     /// How many entries, by registry.
     pub claims: BTreeMap<String, u64>,
+    /// How many leases.
+    #[serde(default)]
+    pub leases: u64,
 }
 
 /// What a pass would do.
@@ -126,6 +129,9 @@ pub struct SweepAnswer {
     pub ended: u64,
     /// How many entries were removed.
     pub evicted_total: u64,
+    /// How many leases were released.
+    #[serde(default)]
+    pub leases_total: u64,
     /// What was removed, by tenure.
     pub evicted: Vec<Eviction>,
     /// With `dry_run`: what would go, at most 1,000.
@@ -142,18 +148,20 @@ impl SweepAnswer {
     /// Puts the answer together.
     #[must_use]
     pub fn new(pass: String, dry_run: bool, report: SweepReport) -> Self {
-        let evicted_total = report.evicted_total();
+        let (evicted_total, leases_total) = (report.evicted_total(), report.leases_total());
         Self {
             pass,
             dry_run,
             ended: report.ended,
             evicted_total,
+            leases_total,
             evicted: report
                 .evicted
                 .into_iter()
                 .map(|e| Eviction {
                     tenure: e.tenure,
                     claims: e.claims,
+                    leases: e.leases,
                 })
                 .collect(),
             doomed: report
@@ -182,7 +190,7 @@ impl From<SweepAnswer> for SweepReport {
                 .map(|e| core::Eviction {
                     tenure: e.tenure,
                     claims: e.claims,
-                    leases: 0,
+                    leases: e.leases,
                 })
                 .collect(),
             doomed: answer

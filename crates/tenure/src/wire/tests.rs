@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tenure_core::error::{Error, ErrorKind, Outcome};
 use tenure_core::event::{Event, EventId, EventKind};
-use tenure_core::id::{MemberId, TenureId, Term};
+use tenure_core::id::{LeaseName, MemberId, TenureId, Term};
+use tenure_core::lease::{AcquireOutcome, Acquired, GivenUp, ReleaseOutcome, Token};
 use tenure_core::membership::{BeatReply, EndReason};
 use tenure_core::time::StoreTime;
 
@@ -13,6 +14,14 @@ use super::*;
 
 fn tenure() -> TenureId {
     TenureId::new(MemberId::new("a").unwrap(), Term::new(7).unwrap())
+}
+
+fn lease() -> LeaseName {
+    LeaseName::new("l").unwrap()
+}
+
+fn token() -> Token {
+    Token::new(Term::MAX).unwrap()
 }
 
 #[test]
@@ -82,7 +91,11 @@ fn a_beat_answer_means_the_same_on_both_sides() {
     for reply in [
         BeatReply::Renewed {
             expires_in: Duration::from_secs(3),
-            revision: tenure_core::membership::Revision::NONE,
+            revision: Revision::NONE,
+        },
+        BeatReply::Renewed {
+            expires_in: Duration::from_secs(3),
+            revision: Revision(9),
         },
         BeatReply::Ended(EndReason::Lapsed),
         BeatReply::Unknown,
@@ -97,10 +110,127 @@ fn a_beat_answer_means_the_same_on_both_sides() {
 }
 
 #[test]
+fn what_asking_for_leases_came_to_means_the_same_on_both_sides() {
+    let wait = Duration::from_micros(1_500_001);
+    let outcomes = vec![
+        AcquireOutcome::Granted {
+            token: token(),
+            from: None,
+        },
+        AcquireOutcome::Granted {
+            token: token(),
+            from: Some(tenure()),
+        },
+        AcquireOutcome::Kept { token: token() },
+        AcquireOutcome::Held {
+            by: tenure(),
+            free_in: wait,
+        },
+        AcquireOutcome::Reserved {
+            to: MemberId::new("b").unwrap(),
+            free_in: wait,
+        },
+        AcquireOutcome::Unsettled { retry_in: wait },
+    ];
+    let asked = vec![lease(); outcomes.len()];
+    let acquired = Acquired {
+        outcomes,
+        expires_in: wait,
+        revision: Revision(7),
+        as_of: StoreTime::from_micros(5),
+    };
+    let json = serde_json::to_string(&AcquireLeasesAnswer::new(asked.clone(), acquired.clone())).unwrap();
+    let read = || serde_json::from_str::<AcquireLeasesAnswer>(&json).unwrap();
+    assert_eq!(read().acquired(&asked), Some(acquired), "{json}");
+    assert!(
+        json.contains(r#""retry_after_ms":1501,"retry_after_us":1500001"#),
+        "rounded up: {json}"
+    );
+    assert_eq!(read().acquired(&asked[1..]), None, "not what was asked for");
+}
+
+#[test]
+fn what_giving_up_leases_came_to_means_the_same_on_both_sides() {
+    let given = GivenUp {
+        outcomes: vec![
+            ReleaseOutcome::Released,
+            ReleaseOutcome::Reserved,
+            ReleaseOutcome::NotHolder { by: tenure() },
+        ],
+        revision: Revision::NONE,
+        as_of: StoreTime::from_micros(5),
+    };
+    let asked = vec![(lease(), token()); 3];
+    let answer = ReleaseLeasesAnswer::new(vec![lease(); 3], given.clone());
+    let json = serde_json::to_string(&answer).unwrap();
+    assert!(!json.contains("revision"), "none is left out: {json}");
+    let read: ReleaseLeasesAnswer = serde_json::from_str(&json).unwrap();
+    assert_eq!(read.given_up(&asked), Some(given));
+    assert_eq!(answer.given_up(&asked[..2]), None);
+}
+
+#[test]
+fn an_answer_with_a_part_missing_is_none() {
+    for broken in [
+        r#"{"lease":"l","outcome":"granted"}"#,
+        r#"{"lease":"l","outcome":"granted","token":0}"#,
+        r#"{"lease":"l","outcome":"held","retry_after_ms":5}"#,
+        r#"{"lease":"l","outcome":"held","held_by":"a@1"}"#,
+        r#"{"lease":"l","outcome":"reserved","held_by":"a@1","retry_after_ms":5}"#,
+        r#"{"lease":"l","outcome":"unsettled"}"#,
+    ] {
+        let result: AcquireResult = serde_json::from_str(broken).unwrap();
+        assert_eq!(result.outcome(), None, "{broken}");
+    }
+    let released: ReleaseLeaseResult = serde_json::from_str(r#"{"lease":"l","outcome":"not_holder"}"#).unwrap();
+    assert_eq!(released.outcome(), None);
+}
+
+#[test]
+fn numbers_of_the_sequence_stay_below_two_to_the_53() {
+    let release = |token: &str| {
+        serde_json::from_str::<ReleaseLeaseRequest>(&format!(r#"{{"tenure":"a@1","token":{token}}}"#))
+            .map(|request| request.token.get())
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(release("9007199254740991"), Ok(Term::MAX));
+    for (bad, must_say) in [
+        ("0", "the token 0 is outside"),
+        ("9007199254740992", "the token 9007199254740992 is outside"),
+        ("18446744073709551616", "invalid type: floating point"),
+        ("-1", "invalid value"),
+        ("1.0", "invalid type: floating point"),
+        ("\"5\"", "invalid type: string"),
+        ("null", "invalid type: null"),
+    ] {
+        let error = release(bad).unwrap_err();
+        assert!(error.contains(must_say), "{bad}: {error}");
+    }
+    let beat = |revision: &str| {
+        serde_json::from_str::<BeatItem>(&format!(r#"{{"tenure":"a@1","revision":{revision}}}"#))
+            .map(|beat| beat.revision.0)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!((beat("0"), beat("9007199254740991")), (Ok(0), Ok(Term::MAX)));
+    for (bad, must_say) in [
+        ("9007199254740992", "the revision 9007199254740992 is outside"),
+        ("-1", "invalid value"),
+        ("\"5\"", "invalid type: string"),
+    ] {
+        let error = beat(bad).unwrap_err();
+        assert!(error.contains(must_say), "{bad}: {error}");
+    }
+}
+
+#[test]
 fn the_shape_in_the_documentation_is_that_of_an_event() {
     let mut event = Event::new(EventId(5), StoreTime::from_micros(1), EventKind::Evicted);
     event.tenure = Some(tenure());
     event.reason = Some("lapsed".into());
+    event.lease = Some(lease());
+    event.token = Some(token());
+    event.from = Some(tenure());
+    event.to = Some(MemberId::new("b").unwrap());
     event.pass = Some("p".into());
     event.counts = BTreeMap::from([("devices".to_owned(), 2)]);
     event.keys = vec!["devices/a".into()];

@@ -1,0 +1,62 @@
+//! The nodes that a fleet may place targets on, as a store tells them: the living members of its group that do not drain.
+//!
+//! A node that is on its way out claims its own name in the registry [`DRAINING`], under the tenure that is about to end;
+//! so everybody can see it, and the mark cannot outlive it. What is known here is put together from two listings and may
+//! be out of date by the time it is there. That harms nobody: placement is only a preference, and the lease decides.
+
+use std::collections::BTreeSet;
+
+use tenure_core::error::Result;
+use tenure_core::id::{Group, RegistryName, TenureId};
+use tenure_core::placement::{Node, Placement};
+use tenure_core::store::{MAX_PAGE, PageRequest, Store};
+
+/// The registry in which a draining node claims its own name.
+pub const DRAINING: &str = "fleet.draining";
+/// The most members that are read. A larger group is hardly a fleet.
+pub const MAX_NODES: usize = 10_000;
+
+/// Reads the nodes of a group; `None` when it has more than [`MAX_NODES`] members. O(members), in pages.
+///
+/// # Errors
+/// `Unavailable`.
+pub async fn placement_of(store: &dyn Store, group: &Group) -> Result<Option<Placement>> {
+    let draining = draining(store, group).await?;
+    let (mut nodes, mut after, mut read) = (Vec::new(), None, 0);
+    loop {
+        let page = store.members(group, &PageRequest::new(after, MAX_PAGE)?).await?;
+        read += page.items.len();
+        if read > MAX_NODES {
+            return Ok(None);
+        }
+        let ready = page.items.into_iter().filter(|member| member.alive);
+        nodes.extend(
+            ready
+                .filter(|member| !draining.contains(&member.tenure))
+                .map(|member| Node::new(member.member)),
+        );
+        after = page.next;
+        if after.is_none() {
+            return Ok(Some(Placement::new(nodes)));
+        }
+    }
+}
+
+/// The tenures that are on their way out. More than there may be nodes are not read: marks of ended tenures go with them.
+async fn draining(store: &dyn Store, group: &Group) -> Result<BTreeSet<TenureId>> {
+    let registry = RegistryName::new(DRAINING)?;
+    let (mut draining, mut after) = (BTreeSet::new(), None);
+    loop {
+        let page = PageRequest::new(after, MAX_PAGE)?;
+        let page = store.claims(group, &registry, None, &page).await?;
+        let marks = page
+            .items
+            .into_iter()
+            .filter(|claim| claim.key.as_str() == claim.owner.as_str());
+        draining.extend(marks.map(|claim| claim.tenure));
+        after = page.next;
+        if after.is_none() || draining.len() > MAX_NODES {
+            return Ok(draining);
+        }
+    }
+}
