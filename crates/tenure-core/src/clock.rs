@@ -47,8 +47,8 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Local time, sleeping and chance.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Local trust time: `max(Δboottime, Δrealtime)` since the clock was made. It counts suspend, never falls, and a
-    /// wall clock stepped forward only makes a client stop earlier.
+    /// Local trust time: boot time, and ahead of it by every step forward of the wall clock ([`TrustTime`]). It counts
+    /// suspend, never falls and never stands still, and a wall clock that is stepped only makes a client stop earlier.
     fn mono(&self) -> Mono;
 
     /// The wall clock in microseconds since the epoch. May step in either direction.
@@ -79,12 +79,57 @@ pub async fn within<T>(clock: &dyn Clock, bound: Duration, work: impl Future<Out
     }
 }
 
+/// Trust time from two clocks: boot time, which counts suspend, and the wall clock, which also counts the pauses of a
+/// virtual machine that its guest is told of by a step.
+///
+/// It runs with boot time, and runs ahead by every lead that the wall clock gains. A lead is kept when the wall clock
+/// falls back. (The highest of both is not enough: after a step forward and back again it would stand still for as long
+/// as the step was, and a holder would trust itself for that much longer.)
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TrustTime {
+    origin: Duration,
+    ahead: Duration,
+    /// Real time minus boot time, in nanoseconds, when the lead was last looked at.
+    offset: i128,
+}
+
+impl TrustTime {
+    /// A lead below this is noise: the two clocks are not read in one instant. Smaller steps and slewing add up to it.
+    const NOISE: Duration = Duration::from_millis(10);
+
+    /// Trust time that begins when the clocks show this.
+    #[must_use]
+    pub fn new(boot: Duration, real: Duration) -> Self {
+        Self {
+            origin: boot,
+            ahead: Duration::ZERO,
+            offset: offset(boot, real),
+        }
+    }
+
+    /// Trust time since it began, when the clocks show this. Boot time must not have fallen since the last reading.
+    pub fn read(&mut self, boot: Duration, real: Duration) -> Duration {
+        let offset = offset(boot, real);
+        let lead = u64::try_from(offset - self.offset).map_or(Duration::ZERO, Duration::from_nanos);
+        if lead > Self::NOISE {
+            self.ahead = self.ahead.saturating_add(lead);
+            self.offset = offset;
+        }
+        // A wall clock that falls back loses nothing of what it has added.
+        self.offset = self.offset.min(offset);
+        boot.saturating_sub(self.origin).saturating_add(self.ahead)
+    }
+}
+
+fn offset(boot: Duration, real: Duration) -> i128 {
+    let nanos = |duration: Duration| i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX);
+    nanos(real) - nanos(boot)
+}
+
 /// The machine's clock.
 #[derive(Debug)]
 pub struct SystemClock {
-    origin_boot: Duration,
-    origin_real: Duration,
-    highest: AtomicU64,
+    trust: Mutex<TrustTime>,
     chance: AtomicU64,
 }
 
@@ -101,9 +146,7 @@ impl SystemClock {
         let seed = (Arc::as_ptr(&unique) as usize as u64).rotate_left(32) ^ u64::from(std::process::id());
         let nanos = u64::try_from(real.as_nanos() & u128::from(u64::MAX)).unwrap_or(0);
         Self {
-            origin_boot: boot,
-            origin_real: real,
-            highest: AtomicU64::new(0),
+            trust: Mutex::new(TrustTime::new(boot, real)),
             chance: AtomicU64::new(mix(seed ^ nanos) ^ os_entropy()),
         }
     }
@@ -154,12 +197,13 @@ fn next_random(state: &AtomicU64) -> u64 {
 
 impl Clock for SystemClock {
     fn mono(&self) -> Mono {
-        let boot = read(rustix::time::ClockId::Boottime).saturating_sub(self.origin_boot);
-        let real = read(rustix::time::ClockId::Realtime).saturating_sub(self.origin_real);
-        let now = u64::try_from(boot.max(real).as_nanos()).unwrap_or(u64::MAX);
-        // A wall clock that was stepped forward and back again must not make trust time fall.
-        let highest = self.highest.fetch_max(now, Ordering::Relaxed).max(now);
-        Mono(Duration::from_nanos(highest))
+        // The clocks are read under the lock, so that readings come in the order in which they count.
+        let mut trust = self.trust.lock().unwrap_or_else(PoisonError::into_inner);
+        let (boot, real) = (
+            read(rustix::time::ClockId::Boottime),
+            read(rustix::time::ClockId::Realtime),
+        );
+        Mono(trust.read(boot, real))
     }
 
     fn wall_micros(&self) -> u64 {
@@ -278,6 +322,37 @@ mod tests {
         let first = one.mono();
         assert!(one.mono() >= first);
         assert_ne!(one.entropy(), two.entropy());
+    }
+
+    #[test]
+    fn a_wall_clock_stepped_either_way_never_stops_trust_time() {
+        let s = Duration::from_secs;
+        let mut trust = TrustTime::new(s(100), s(1_000));
+        assert_eq!(trust.read(s(101), s(1_001)), s(1));
+        // Forward by 60 s, and back by as much.
+        assert_eq!(trust.read(s(102), s(1_062)), s(62));
+        assert_eq!(trust.read(s(103), s(1_003)), s(63));
+        assert_eq!(trust.read(s(110), s(1_010)), s(70));
+        // Back below where it began, and forward again.
+        assert_eq!(trust.read(s(111), s(11)), s(71));
+        assert_eq!(trust.read(s(112), s(1_012)), s(1_072));
+    }
+
+    #[test]
+    fn reading_often_does_not_make_trust_time_run() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        let mut trust = TrustTime::new(ms(0), ms(0));
+        // The wall clock is read a little later each second time.
+        for at in 1..10_000 {
+            trust.read(us(at), us(at + at % 2 * 500));
+        }
+        assert_eq!(trust.read(ms(10), ms(10)), ms(10));
+        // A clock that is slewed adds up.
+        for at in 11..111 {
+            trust.read(ms(at), ms(at + (at - 10) / 5));
+        }
+        let read = trust.read(ms(111), ms(131));
+        assert!((ms(121)..=ms(131)).contains(&read), "{read:?}");
     }
 
     #[tokio::test]
