@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use tenure::{ErrorKind, EventId, EventKind, Key, RegistryName, StoreTime, TenureId};
+use tenure::{ErrorKind, EventId, EventKind, Key, MemberId, RegistryName, StoreTime, TenureId};
 
 use crate::step::Step;
 
@@ -76,8 +76,9 @@ pub struct Checker {
     begun: BTreeSet<TenureId>,
     /// The newest confirmed beat that a loss took, by tenure.
     lost_beats: BTreeMap<TenureId, StoreTime>,
-    /// Claims that a loss took, until they are claimed again.
-    lost_claims: BTreeMap<(RegistryName, Key), TenureId>,
+    /// Claims that are gone without their members being told, until they claim them again: others took them, or a loss
+    /// of data did.
+    gone: BTreeSet<((RegistryName, Key), MemberId)>,
     /// Data of this life of the store was lost at its end, so that a tail loss may be noticed.
     tail_was_lost: bool,
     /// Terms may repeat their order after a wipe by a clock that had fallen back.
@@ -220,17 +221,17 @@ impl Checker {
         }
         for (key, tenure) in &newer.claims {
             if self.shadow.claims.get(key) != Some(tenure) {
-                self.lost_claims.insert(key.clone(), tenure.clone());
+                self.gone.insert((key.clone(), tenure.member().clone()));
             }
         }
         self.tail_was_lost = !wiped;
         self.terms_may_fall |= wiped && clock_fell;
     }
 
-    /// Whether a claim was taken by a loss, and by nothing that Tenure did.
+    /// Whether a member may believe to own a key that it does not: a loss of data took it, or somebody else did.
     #[must_use]
-    pub fn was_lost(&self, key: &(RegistryName, Key)) -> bool {
-        self.lost_claims.contains_key(key)
+    pub fn may_be_gone(&self, entry: &(RegistryName, Key), member: &MemberId) -> bool {
+        self.gone.contains(&(entry.clone(), member.clone()))
     }
 
     /// The highest number that a sequence ever gave out.

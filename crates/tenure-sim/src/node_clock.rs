@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tenure::{Clock, Mono};
-use tenure_core::clock::Sleep;
+use tenure_core::clock::{Sleep, TrustTime};
 
 use crate::chance::Chance;
 use crate::time::{At, Drift, WorldClock, nanos};
@@ -16,7 +16,10 @@ use crate::time::{At, Drift, WorldClock, nanos};
 /// 2026-01-01T00:00:00Z, at which every world begins.
 pub const EPOCH_MICROS: u64 = 1_767_225_600_000_000;
 
-/// The clock of one process. Its trust time is made like the real one: `max(Δboottime, Δrealtime)`.
+/// What the wall clock shows at the start of a process, for the difference to boot time alone.
+const REAL: Duration = Duration::from_secs(1_000_000_000);
+
+/// The clock of one process. Its trust time is made by the code that makes the real one.
 #[derive(Debug)]
 pub struct NodeClock {
     world: WorldClock,
@@ -34,7 +37,7 @@ struct State {
     asleep_since: Option<At>,
     /// How far the wall clock was stepped since the process began.
     stepped: i64,
-    highest: u64,
+    trust: TrustTime,
     sleepers: BTreeMap<(u64, u64), Waker>,
     next_sleeper: u64,
     chance: Chance,
@@ -49,7 +52,7 @@ impl NodeClock {
             asleep: 0,
             asleep_since: None,
             stepped: 0,
-            highest: 0,
+            trust: TrustTime::new(Duration::ZERO, REAL),
             sleepers: BTreeMap::new(),
             next_sleeper: 0,
             chance,
@@ -126,14 +129,14 @@ impl NodeClock {
 impl Clock for NodeClock {
     fn mono(&self) -> Mono {
         let mut state = self.state();
-        let now = if self.forget_suspend {
-            self.run_time(&state)
-        } else {
-            let boot = self.boot_time(&state);
-            boot.max(boot.saturating_add_signed(state.stepped))
-        };
-        state.highest = state.highest.max(now);
-        Mono::from_origin(Duration::from_nanos(state.highest))
+        if self.forget_suspend {
+            return Mono::from_origin(Duration::from_nanos(self.run_time(&state)));
+        }
+        let boot = self.boot_time(&state);
+        // Far enough from zero that no step takes it below.
+        let real = (boot + nanos(REAL)).saturating_add_signed(state.stepped);
+        let (boot, real) = (Duration::from_nanos(boot), Duration::from_nanos(real));
+        Mono::from_origin(state.trust.read(boot, real))
     }
 
     fn wall_micros(&self) -> u64 {
@@ -223,6 +226,8 @@ mod tests {
         assert_eq!(trust(&clock), Duration::from_millis(7_020));
         clock.step_wall(-9_000_000_000);
         assert_eq!(trust(&clock), Duration::from_millis(7_020));
+        world.set(At(3_000_000_000));
+        assert_eq!(trust(&clock), Duration::from_millis(8_030));
     }
 
     #[test]

@@ -57,23 +57,30 @@ impl WorldClock {
 pub struct Drift(pub i64);
 
 impl Drift {
-    /// What the clock shows after this much time of the world.
+    /// What the clock shows after this much time of the world. A world lasts less than a day, so nothing overflows.
     #[must_use]
     pub fn local(self, world: u64) -> u64 {
-        let local = i128::from(world) * i128::from(1_000_000 + self.0) / 1_000_000;
-        u64::try_from(local).unwrap_or(0)
+        let whole = i64::try_from(world).unwrap_or(i64::MAX);
+        // In two parts, because the product of nanoseconds and parts per million is large.
+        let (mega, rest) = (whole / 1_000_000, whole % 1_000_000);
+        world.saturating_add_signed(mega * self.0 + rest * self.0 / 1_000_000)
     }
 
     /// The least time of the world after which the clock shows at least this much.
     #[must_use]
     pub fn world(self, local: u64) -> u64 {
-        let rate = i128::from(1_000_000 + self.0).max(1);
-        let guess = u64::try_from(i128::from(local) * 1_000_000 / rate).unwrap_or(u64::MAX);
-        let mut world = guess.saturating_sub(1);
-        while self.local(world) < local {
-            world += 1;
+        // The clocks are no more than a few percent apart, so a step or two of correction finds it.
+        let mut world = local;
+        loop {
+            let shown = self.local(world);
+            if shown < local {
+                world += (local - shown).max(1);
+            } else if world > 0 && self.local(world - 1) >= local {
+                world -= ((shown - local) / 2).max(1);
+            } else {
+                return world;
+            }
         }
-        world
     }
 }
 

@@ -29,7 +29,7 @@ use disturb::Change;
 /// The group that everybody joins.
 pub const GROUP: &str = "fleet";
 /// The longest ttl. Short, so that graces end within a run.
-pub const MAX_TTL: Duration = Duration::from_secs(10);
+pub const MAX_TTL: Duration = Duration::from_secs(12);
 /// How long the brake holds at most.
 pub const BRAKE_HOLD: Duration = Duration::from_secs(8);
 
@@ -111,6 +111,8 @@ struct World {
     history: History,
     chance: Chance,
     mix: Mix,
+    /// The shortest ttl of this world.
+    ttl: Duration,
     faults_left: u32,
     timeline: BTreeMap<(At, u64), Change>,
     next_change: u64,
@@ -122,6 +124,7 @@ struct World {
     /// Tenures that lapsed in a way that an exception allows.
     excused: BTreeSet<TenureId>,
     steps: u64,
+    calm_since: At,
     over: bool,
 }
 
@@ -131,6 +134,7 @@ impl World {
         let group = Group::new(GROUP)?;
         let mut chance = Chance::new(plan.seed, 1);
         let drift = Drift(i64::try_from(chance.below(20_001)).unwrap_or(0) - 10_000);
+        let ttl = chance.duration(Duration::from_secs(2), MAX_TTL / 2);
         let options = StoreOptions {
             max_ttl: MAX_TTL,
             brake: BrakeSettings {
@@ -159,6 +163,7 @@ impl World {
             history: History::new(plan.keep),
             chance,
             mix: plan.mix.clone(),
+            ttl,
             faults_left: plan.steps,
             timeline: BTreeMap::new(),
             next_change: 0,
@@ -167,6 +172,7 @@ impl World {
             storming: false,
             excused: BTreeSet::new(),
             steps: 0,
+            calm_since: At::default(),
             over: false,
             clock,
             group,
@@ -183,10 +189,10 @@ impl World {
     }
 
     /// How a process under the name of a machine behaves.
-    fn habits(name: usize) -> Habits {
+    fn habits(&self, name: usize) -> Habits {
         Habits {
             name: format!("n{name}"),
-            ttl: Duration::from_secs([3, 2, 4, 6][name % 4]),
+            ttl: self.ttl.mul_f64([1.0, 1.0, 1.5, 2.0][name % 4]),
         }
     }
 

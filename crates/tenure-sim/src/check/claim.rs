@@ -105,9 +105,14 @@ impl Checker {
         must(right, "a claim moves only as its mode says", || {
             format!("{entry:?} of {owner:?}: {outcome:?} for {tenure}")
         })?;
+        if let ClaimOutcome::Moved { from } = outcome
+            && from.member() != tenure.member()
+        {
+            self.gone.insert((entry.clone(), from.member().clone()));
+        }
         if !matches!(outcome, ClaimOutcome::Held { .. }) {
+            self.gone.remove(&(entry.clone(), tenure.member().clone()));
             self.shadow.claims.insert(entry.clone(), tenure.clone());
-            self.lost_claims.remove(entry);
         }
         Ok(())
     }

@@ -4,21 +4,43 @@ use std::time::Duration;
 
 use tenure::{Key, RegistryName, Verdict};
 
-use super::{BRAKE_HOLD, MAX_TTL, World};
-use crate::check::{Violation, must};
+use super::World;
+use crate::check::{Checked, Violation, must};
 use crate::program::REGISTRY;
 use crate::world::disturb::Change;
 
 /// Everybody is alive this long after the last fault: a ttl to lapse, a rest of the program, a join.
-const ALIVE_WITHIN: Duration = Duration::from_secs(14);
+const ALIVE_WITHIN: Duration = Duration::from_secs(20);
+/// Everything is cleaned up this long after that: the brake's time, a grace, and a sweep.
+const CLEAN_WITHIN: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether that is so already.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl World {
     pub(super) fn must_converge(&mut self) {
-        self.plan(ALIVE_WITHIN, Change::MustLive);
-        self.plan(ALIVE_WITHIN + BRAKE_HOLD + MAX_TTL * 2, Change::MustBeClean);
+        self.calm_since = self.clock.now();
+        self.plan(LOOK_EVERY, Change::Look);
     }
 
-    pub(super) fn must_live(&mut self) -> Result<(), Violation> {
+    /// Looks whether all is well again; a violation only once it has to be.
+    pub(super) fn look(&mut self) -> Result<(), Violation> {
+        let calm_for = self.clock.now().since(self.calm_since);
+        let lives = self.lives();
+        if calm_for >= ALIVE_WITHIN {
+            lives.clone()?;
+        }
+        let clean = lives.and_then(|()| self.is_clean());
+        if calm_for >= ALIVE_WITHIN + CLEAN_WITHIN {
+            clean.clone()?;
+        }
+        // What is clean stays so: nobody does anything any more.
+        self.over = clean.is_ok();
+        self.plan(LOOK_EVERY, Change::Look);
+        self.compare()
+    }
+
+    fn lives(&self) -> Checked {
         for index in 0..self.nodes.len() - 1 {
             let membership = self.nodes[index].view().and_then(crate::program::View::membership);
             let tenure = membership.as_ref().map(|membership| membership.tenure());
@@ -33,11 +55,10 @@ impl World {
                 format!("n{index}: {tenure:?}, not {:?}", self.checker.shadow.current.values())
             })?;
         }
-        self.compare()
+        Ok(())
     }
 
-    pub(super) fn must_be_clean(&mut self) -> Result<(), Violation> {
-        self.must_live()?;
+    fn is_clean(&self) -> Checked {
         let shadow = &self.checker.shadow;
         let left = shadow.claims.iter().find(|(_, owner)| shadow.current(owner).is_none());
         must(
@@ -45,11 +66,7 @@ impl World {
             "what the dead held is released once the faults stop",
             || format!("{left:?}"),
         )?;
-        for index in 0..self.nodes.len() - 1 {
-            self.remembers(index)?;
-        }
-        self.over = true;
-        Ok(())
+        (0..self.nodes.len() - 1).try_for_each(|index| self.remembers(index))
     }
 
     /// What a program believes to own, it owns, or somebody alive took it.
@@ -72,7 +89,7 @@ impl World {
                 None => false,
             };
             must(
-                fine || self.checker.was_lost(&entry),
+                fine || self.checker.may_be_gone(&entry, tenure.member()),
                 "what a member claimed is claimed again for it",
                 || format!("n{index} {tenure} believes to own {name}, of {owner:?}"),
             )?;

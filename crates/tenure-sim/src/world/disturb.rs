@@ -41,10 +41,8 @@ pub(super) enum Change {
     BackEmpty,
     /// All faults are over.
     Heal,
-    /// Everybody must be alive by now.
-    MustLive,
-    /// Everything must be cleaned up by now.
-    MustBeClean,
+    /// After that: whether all is well again.
+    Look,
 }
 
 impl World {
@@ -66,8 +64,7 @@ impl World {
             Change::Back { lag } => self.back(lag)?,
             Change::BackEmpty => self.back_empty()?,
             Change::Heal => self.heal()?,
-            Change::MustLive => self.must_live()?,
-            Change::MustBeClean => self.must_be_clean()?,
+            Change::Look => self.look()?,
         }
         Ok(())
     }
@@ -231,7 +228,8 @@ impl World {
     }
 
     pub(super) fn boot(&mut self, node: usize, name: usize) {
-        let booted = self.nodes[node].boot(Self::habits(name));
+        let habits = self.habits(name);
+        let booted = self.nodes[node].boot(habits);
         if let Err(error) = booted {
             self.history
                 .aside(self.clock.now(), &format!("a process could not be started: {error:#}"));
