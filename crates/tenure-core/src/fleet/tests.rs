@@ -303,6 +303,42 @@ fn three_nodes_share_eight_targets_three_three_two_when_load_is_bounded() {
 }
 
 #[test]
+fn what_is_on_its_way_to_a_node_counts_as_its_load() {
+    for name in ["r", "s", "t", "u", "v", "w", "x", "y"] {
+        let mut desk = Desk::of_rank(0);
+        let (b, c) = (desk.name(1), desk.name(2));
+        desk.targets = [name, "one", "two"]
+            .map(|name| (lease(name), TargetSpec::default()))
+            .into();
+        desk.held = ["one", "two"].map(|name| (lease(name), at(0))).into();
+        desk.leases = [(
+            lease(name),
+            Seen::Reserved {
+                to: c,
+                until: at(901_000),
+            },
+        )]
+        .into();
+        let view = View {
+            now: at(900_000),
+            me: &desk.me,
+            draining: false,
+            nodes: &desk.nodes,
+            stable_since: at(0),
+            targets: &desk.targets,
+            leases: &desk.leases,
+            held: &desk.held,
+        };
+        let settings = Settings {
+            bounded_load: true,
+            ..Settings::default()
+        };
+        let to: Vec<_> = plan(&view, &settings).hand_off.into_iter().map(|(_, to)| to).collect();
+        assert_eq!(to, [b]);
+    }
+}
+
+#[test]
 fn a_node_that_bounces_twenty_times_in_a_minute_moves_a_target_twice_at_most() {
     for leaves in [true, false] {
         let mut world = World::new(Settings::default(), 100);

@@ -134,18 +134,17 @@ impl<'a> Desk<'a> {
         moved
     }
 
-    /// The targets on a node: those that nobody works on yet first (moving them disturbs nobody), then by its score.
+    /// The targets on a node, the one that it scores lowest for first.
     fn dearest_last(&self, node: usize) -> Vec<usize> {
-        let mut own: Vec<(bool, f64, &str, usize)> = (0..self.loads.len())
+        let mut own: Vec<(f64, &str, usize)> = (0..self.loads.len())
             .filter(|t| self.homes[*t] == Some(node))
             .map(|t| {
-                let load = &self.loads[t];
-                let at_work = load.on == Some(&self.placement.nodes[node].node.name);
-                (at_work, self.placement.score_at(node, load.target), load.target, t)
+                let target = self.loads[t].target;
+                (self.placement.score_at(node, target), target, t)
             })
             .collect();
-        own.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2)));
-        own.into_iter().map(|(_, _, _, t)| t).collect()
+        own.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(b.1)));
+        own.into_iter().map(|(_, _, t)| t).collect()
     }
 
     /// The best-ranked of the nodes that may have it and have room for it within their share; failing that, the one with

@@ -163,6 +163,12 @@ fn figures_of_plain_fnv_against_ours() {
 }
 
 #[test]
+fn a_weight_outside_the_bounds_is_read_as_the_nearest() {
+    assert_eq!(score("a", "b", 0).to_bits(), score("a", "b", 1).to_bits());
+    assert_eq!(score("a", "b", 1_001).to_bits(), score("a", "b", 1_000).to_bits());
+}
+
+#[test]
 fn weights_divide_the_targets() {
     let mut weighted = nodes("node", 4);
     weighted[0].weight = 3;
@@ -311,6 +317,15 @@ mod bounded {
         let after = levelled(&nodes, &homes);
         assert!(sums(&nodes, &after).iter().all(|sum| *sum == 100));
         assert_eq!(moves(&homes, &after), 900);
+    }
+
+    #[test]
+    fn a_heavy_node_takes_its_share_from_a_light_one() {
+        let mut nodes = nodes("node", 2);
+        nodes[0].weight = 3;
+        let mut homes = free(40);
+        homes.values_mut().for_each(|(_, on)| *on = Some(nodes[1].name.clone()));
+        assert_eq!(sums(&nodes, &levelled(&nodes, &homes)), [30, 10]);
     }
 
     #[test]
