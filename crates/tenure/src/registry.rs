@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::clock::within;
-use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::error::{Outcome, Result};
 use tenure_core::id::{Key, MemberId, RegistryName, TenureId};
 use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, MAX_KEYS};
 use tenure_core::store::{Page, PageRequest};
@@ -18,6 +18,7 @@ use tenure_core::store::{Page, PageRequest};
 use crate::membership::{Shared, in_time};
 
 pub use remembered::LostClaim;
+use remembered::short_answer;
 pub(crate) use remembered::{Remembered, keep_asserted};
 
 /// After this long an act counts as unanswered. Longer than a beat's: the caller waits for it, nobody's life does.
@@ -74,16 +75,13 @@ impl Registry {
         let tenure = self.shared.acting_tenure()?;
         let keys = [key];
         match self.claim_keys(&tenure, &keys, mode).await {
-            Ok(outcomes) => outcomes
-                .into_iter()
-                .next()
-                .ok_or_else(|| Error::new(ErrorKind::Internal, "the store answered fewer keys than it was asked")),
+            Ok(outcomes) => outcomes.into_iter().next().ok_or_else(short_answer),
             Err(error) if error.outcome() == Outcome::Unknown => {
                 // A lost reply is no failure: what counts is who owns the key now.
                 let [key] = keys;
                 match self.look_up_key(&key).await {
                     Ok(Some(claim)) if claim.tenure == tenure => {
-                        self.remembered.keep([(key, tenure)]);
+                        self.remembered.keep([key], &tenure, false);
                         Ok(ClaimOutcome::Kept)
                     }
                     _ => Err(error),
@@ -119,18 +117,26 @@ impl Registry {
             .context
             .store
             .claim(&shared.group, &self.name, tenure, keys, mode, shared.call(PATIENCE));
-        let claimed = in_time(within(&*shared.context.clock, PATIENCE, call).await, PATIENCE);
-        let outcomes = claimed.inspect_err(|error| shared.heed(error))?.outcomes;
+        let act = shared.act(keys.len(), PATIENCE);
+        let claimed = match in_time(within(&*shared.context.clock, PATIENCE, call).await, PATIENCE) {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                shared.heed(&error);
+                act.failed(&error, false);
+                return Err(error);
+            }
+        };
+        let doubted = act.answered(claimed.revision);
         let ours = keys
             .iter()
-            .zip(&outcomes)
+            .zip(&claimed.outcomes)
             .filter(|(_, outcome)| !matches!(outcome, ClaimOutcome::Held { .. }));
-        self.remembered.keep(ours.map(|(key, _)| (key.clone(), tenure.clone())));
-        if shared.tenure() != *tenure {
-            // Joined again meanwhile: these keys are held under the tenure before.
+        self.remembered.keep(ours.map(|(key, _)| key.clone()), tenure, doubted);
+        if doubted || shared.tenure() != *tenure {
+            // The store lost the end of its data meanwhile, or these keys are held under the tenure before.
             shared.reassert.notify_one();
         }
-        Ok(outcomes)
+        Ok(claimed.outcomes)
     }
 
     /// Gives a key up, and forgets it first: whatever becomes of the call, it is not claimed again.

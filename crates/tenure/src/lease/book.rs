@@ -75,6 +75,8 @@ pub(super) struct State {
     pub(super) epoch: u64,
     /// The highest number we were told for what the tenure holds.
     pub(super) told: Revision,
+    /// The number at which we last saw that the store has all our leases.
+    pub(super) verified: Revision,
     /// Acts under way that may change that number.
     pub(super) flying: u32,
     /// Nothing that we believe to hold can be relied on before it was read back.

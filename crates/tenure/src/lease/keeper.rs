@@ -200,6 +200,7 @@ impl Book {
             state.entries.insert(lease, Entry { grant, giving_up });
         }
         state.told = state.told.max(revision);
+        state.verified = revision;
         state.reading = false;
         let settled = state.doubts == reading.doubts;
         if settled {

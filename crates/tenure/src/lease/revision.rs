@@ -31,7 +31,7 @@ pub(crate) struct Sent {
     pub(crate) told: Revision,
 }
 
-/// What a beat's answer says about our holdings.
+/// What a beat's answer says about what we hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compared {
     /// What we know.
@@ -76,6 +76,9 @@ impl Book {
         } else if seen > state.told && state.flying == 0 && state.read_at.is_none() && !state.reading {
             Compared::ReplyLost
         } else {
+            if seen == state.told && seen != state.verified {
+                self.verify(&mut state, now);
+            }
             return Compared::Same;
         };
         // From here on the store's word counts; the next beat compares with it.
@@ -85,6 +88,19 @@ impl Book {
         self.changed();
         self.work.notify_one();
         compared
+    }
+}
+
+impl Book {
+    /// The numbers agree, but an act since the last beat may have hidden a loss before it: the number is that of the last
+    /// act. So after every change the leases are looked at once, without doubting them.
+    fn verify(&self, state: &mut State, now: Mono) {
+        if state.entries.is_empty() {
+            state.verified = state.told;
+        } else if state.read_at.is_none() && !state.reading {
+            state.read_from(now);
+            self.work.notify_one();
+        }
     }
 }
 
@@ -104,16 +120,20 @@ impl State {
 
 impl Act<'_> {
     /// It was answered, and this is the number of our holdings after it. What earlier attempts of it did is in there.
-    pub(crate) fn answered(mut self, revision: Revision) {
+    /// Answers whether a doubt arose meanwhile: then it may have happened in what was lost since.
+    pub(crate) fn answered(mut self, revision: Revision) -> bool {
         self.unheard = None;
         let mut state = self.book.state();
-        if state.epoch == self.epoch {
-            state.told = state.told.max(revision);
-            if state.doubts != self.doubts {
-                // It may have happened in what was lost since: that is to be read, and once more if it was read already.
-                state.doubt(Mono::default());
-            }
+        if state.epoch != self.epoch {
+            return false;
         }
+        state.told = state.told.max(revision);
+        let doubted = state.doubts != self.doubts;
+        if doubted {
+            // Read it back, and once more if that was done already.
+            state.doubt(Mono::default());
+        }
+        doubted
     }
 
     /// An attempt of it failed for good. What certainly changed nothing needs no reading back.

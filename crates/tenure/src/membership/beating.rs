@@ -9,12 +9,13 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tenure_core::clock::{Mono, jitter, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
-use tenure_core::membership::{Beat, BeatReply, EndReason, Joined, Member};
+use tenure_core::membership::{Beat, BeatReply, EndReason, Joined, Member, Revision};
 use tenure_core::verdict::Verdict;
 
 use super::Phase;
 use super::shared::Shared;
 use crate::batch::Beated;
+use crate::lease::{Compared, Sent};
 use crate::loops::FLOOR;
 
 /// What the loop is about to do, or is doing.
@@ -29,7 +30,8 @@ enum Step {
 }
 
 enum Answer {
-    Beat(Result<Beated>),
+    /// With what was known of our holdings when it was sent.
+    Beat(Sent, Result<Beated>),
     Look(Result<Option<Member>>),
     Join(Result<Joined>),
 }
@@ -154,11 +156,15 @@ impl Beating {
     /// Takes an answer. `Some` reason when the membership must not go on.
     fn arrived(&mut self, sent_at: Mono, answer: Answer) -> Option<EndReason> {
         match answer {
-            Answer::Beat(Ok(Beated { reply, as_of })) => {
+            Answer::Beat(sent, Ok(Beated { reply, as_of })) => {
                 self.shared.store_clock.observe(&*self.shared.context.clock, as_of);
                 self.well_again();
                 match reply {
-                    BeatReply::Renewed { .. } => self.renewed(sent_at),
+                    BeatReply::Renewed { revision, .. } => {
+                        // Before it confirms anything: what does not fit is in doubt from this answer on.
+                        self.compare(sent, revision);
+                        self.renewed(sent_at);
+                    }
                     BeatReply::Ended(reason) => return self.ended(reason),
                     BeatReply::Unknown => return self.ended(EndReason::Unknown),
                 }
@@ -185,9 +191,27 @@ impl Beating {
                 }
                 self.failed(&error);
             }
-            Answer::Beat(Err(error)) | Answer::Look(Err(error)) => self.failed(&error),
+            Answer::Beat(_, Err(error)) | Answer::Look(Err(error)) => self.failed(&error),
         }
         None
+    }
+
+    /// Compares what the store says that we hold with what we know.
+    fn compare(&self, sent: Sent, seen: Revision) {
+        let shared = &self.shared;
+        let (group, tenure, told) = (&shared.group, shared.tenure(), sent.told);
+        match shared.leases.compare(sent, seen, shared.now()) {
+            Compared::Same => {}
+            Compared::TailLost => {
+                let (told, seen) = (told.0, seen.0);
+                tracing::warn!(%group, %tenure, told, seen, "the store lost the end of its data; claiming again, reading leases back");
+                shared.doubt_claims();
+            }
+            Compared::ReplyLost => {
+                let (told, seen) = (told.0, seen.0);
+                tracing::warn!(%group, %tenure, told, seen, "the store knows more of our holdings than we were told; reading leases back");
+            }
+        }
     }
 
     fn renewed(&mut self, sent_at: Mono) {
@@ -304,6 +328,7 @@ async fn arrival(flight: &mut Option<Flight>) -> (Mono, Answer) {
 }
 
 fn send(shared: Arc<Shared>, step: Step) -> BoxFuture<'static, Answer> {
+    let sent = shared.leases.sent();
     Box::pin(async move {
         let bound = shared.timing.request_timeout;
         let (clock, store, group) = (&*shared.context.clock, &shared.context.store, &shared.group);
@@ -312,12 +337,10 @@ fn send(shared: Arc<Shared>, step: Step) -> BoxFuture<'static, Answer> {
                 let beat = Beat {
                     tenure: shared.tenure(),
                     ttl: None,
-                    revision: tenure_core::membership::Revision::NONE,
+                    revision: sent.told,
                 };
-                Answer::Beat(in_time(
-                    within(clock, bound, shared.context.batcher.beat(group, beat)).await,
-                    bound,
-                ))
+                let beated = within(clock, bound, shared.context.batcher.beat(group, beat)).await;
+                Answer::Beat(sent, in_time(beated, bound))
             }
             Step::Look(_) => Answer::Look(in_time(
                 within(clock, bound, store.member(group, shared.member())).await,

@@ -27,11 +27,18 @@ pub struct LostClaim {
     pub to: TenureId,
 }
 
+/// How a key was last claimed.
+#[derive(Debug, Clone)]
+struct Kept {
+    under: TenureId,
+    /// Whether the store may have forgotten it since.
+    doubted: bool,
+}
+
 /// The claims of one registry.
 #[derive(Default)]
 pub(crate) struct Remembered {
-    /// Each key with the tenure that it was last claimed under.
-    keys: Mutex<BTreeMap<Key, TenureId>>,
+    keys: Mutex<BTreeMap<Key, Kept>>,
     lost: Mutex<BTreeMap<Key, TenureId>>,
     news: Notify,
     /// Acts of the user share it; claiming again takes it alone, so that it cannot bring a key back that was just
@@ -44,15 +51,25 @@ impl Remembered {
         &self.turn
     }
 
-    pub(super) fn keep(&self, claims: impl IntoIterator<Item = (Key, TenureId)>) {
+    /// Remembers what was claimed. It is `doubted` when the store lost the end of its data meanwhile.
+    pub(super) fn keep(&self, claimed: impl IntoIterator<Item = Key>, tenure: &TenureId, doubted: bool) {
         let mut keys = self.keys();
-        for (key, tenure) in claims {
+        for key in claimed {
+            let now = Kept {
+                under: tenure.clone(),
+                doubted,
+            };
+            let kept = keys.entry(key).or_insert_with(|| now.clone());
             // Two claims may answer out of order; the later tenure is the true one.
-            let kept = keys.entry(key).or_insert_with(|| tenure.clone());
-            if kept.term() < tenure.term() {
-                *kept = tenure;
+            if kept.under.term() <= tenure.term() {
+                *kept = now;
             }
         }
+    }
+
+    /// The store may have forgotten any of them.
+    fn doubt(&self) {
+        self.keys().values_mut().for_each(|kept| kept.doubted = true);
     }
 
     pub(super) fn forget(&self, key: &Key) {
@@ -74,17 +91,17 @@ impl Remembered {
         }
     }
 
-    /// The next keys after one that are not held under `tenure` yet.
+    /// The next keys after one that are not known to be held under `tenure`.
     fn behind(&self, tenure: &TenureId, after: Option<&Key>) -> Vec<Key> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let keys = self.keys();
         let behind = keys
             .range::<Key, _>((from, Bound::Unbounded))
-            .filter(|(_, under)| *under != tenure);
+            .filter(|(_, kept)| kept.doubted || kept.under != *tenure);
         behind.map(|(key, _)| key.clone()).take(PART).collect()
     }
 
-    fn settle(&self, tenure: &TenureId, asked: Vec<Key>, outcomes: Vec<ClaimOutcome>) -> u64 {
+    fn settle(&self, tenure: &TenureId, asked: Vec<Key>, outcomes: Vec<ClaimOutcome>, doubted: bool) -> u64 {
         let mut lost_now = 0;
         let (mut keys, mut lost) = (self.keys(), self.lost());
         for (key, outcome) in asked.into_iter().zip(outcomes) {
@@ -94,7 +111,11 @@ impl Remembered {
                 lost_now += 1;
             } else {
                 lost.remove(&key);
-                keys.insert(key, tenure.clone());
+                let kept = Kept {
+                    under: tenure.clone(),
+                    doubted,
+                };
+                keys.insert(key, kept);
             }
         }
         if lost_now > 0 {
@@ -103,7 +124,7 @@ impl Remembered {
         lost_now
     }
 
-    fn keys(&self) -> MutexGuard<'_, BTreeMap<Key, TenureId>> {
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<Key, Kept>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -126,6 +147,14 @@ impl Shared {
             .collect()
     }
 
+    /// The store lost the end of its data: everything that was claimed is to be claimed again, under the same tenure.
+    pub(crate) fn doubt_claims(&self) {
+        for (_, remembered) in self.all_remembered() {
+            remembered.doubt();
+        }
+        self.reassert.notify_one();
+    }
+
     /// An act that failed may tell more than itself: that the tenure is over, or that the store's clock stepped.
     pub(crate) fn heed(&self, error: &Error) {
         match error.kind() {
@@ -136,7 +165,8 @@ impl Shared {
     }
 }
 
-/// Claims again, after every new join, what is remembered. Ends with the membership.
+/// Claims again what is remembered, after every new join and whenever the store lost the end of its data. Ends with the
+/// membership.
 pub(crate) async fn keep_asserted(shared: Arc<Shared>) {
     loop {
         tokio::select! {
@@ -177,23 +207,33 @@ async fn assert_all(shared: &Shared) -> Result<()> {
                 break;
             }
             let (store, call) = (&shared.context.store, shared.call(PATIENCE));
+            let act = shared.act(keys.len(), PATIENCE);
             let claim = store.claim(&shared.group, &name, &tenure, &keys, ClaimMode::IfAbsent, call);
-            let claimed = in_time(within(&*shared.context.clock, PATIENCE, claim).await, PATIENCE)
-                .inspect_err(|error| shared.heed(error))?;
-            let outcomes = claimed.outcomes;
-            if outcomes.len() != keys.len() {
-                return Err(Error::new(
-                    ErrorKind::Internal,
-                    "the store answered fewer keys than it was asked",
-                ));
+            let claimed = match in_time(within(&*shared.context.clock, PATIENCE, claim).await, PATIENCE) {
+                Ok(claimed) if claimed.outcomes.len() == keys.len() => claimed,
+                Ok(_) => return Err(short_answer()),
+                Err(error) => {
+                    shared.heed(&error);
+                    act.failed(&error, false);
+                    return Err(error);
+                }
+            };
+            let doubted = act.answered(claimed.revision);
+            if doubted {
+                // What was lost since may be this.
+                shared.reassert.notify_one();
             }
             again += keys.len() as u64;
             after = keys.last().cloned();
-            lost += remembered.settle(&tenure, keys, outcomes);
+            lost += remembered.settle(&tenure, keys, claimed.outcomes, doubted);
         }
         if again > 0 {
             tracing::info!(group = %shared.group, registry = %name, %tenure, again, lost, "claimed again");
         }
     }
     Ok(())
+}
+
+pub(super) fn short_answer() -> Error {
+    Error::new(ErrorKind::Internal, "the store answered fewer keys than it was asked")
 }
