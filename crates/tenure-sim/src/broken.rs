@@ -60,7 +60,9 @@ impl Broken {
                 }
                 Ok(Reply::Beaten(beaten))
             }
-            (Self::ReleaseAnyones, Op::ReleaseClaim { registry, key, .. }, Err(_)) => {
+            (Self::ReleaseAnyones, Op::ReleaseClaim { registry, key, .. }, Err(error))
+                if error.kind() == tenure::ErrorKind::NotOwner =>
+            {
                 let look = Op::ClaimOf {
                     registry: registry.clone(),
                     key: key.clone(),

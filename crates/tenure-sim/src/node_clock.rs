@@ -40,6 +40,8 @@ struct State {
     trust: TrustTime,
     sleepers: BTreeMap<(u64, u64), Waker>,
     next_sleeper: u64,
+    /// The earliest sleeper's time on this clock, and the time of the world that it comes to.
+    next_due: (u64, u64),
     chance: Chance,
 }
 
@@ -55,6 +57,7 @@ impl NodeClock {
             trust: TrustTime::new(Duration::ZERO, REAL),
             sleepers: BTreeMap::new(),
             next_sleeper: 0,
+            next_due: (0, 0),
             chance,
         };
         Arc::new(Self {
@@ -89,12 +92,16 @@ impl NodeClock {
     /// When the earliest sleeper is due, if anyone sleeps and the machine is not suspended.
     #[must_use]
     pub fn next_wake(&self) -> Option<At> {
-        let state = self.state();
+        let mut state = self.state();
         if state.asleep_since.is_some() {
             return None;
         }
         let ((until, _), _) = state.sleepers.first_key_value()?;
-        Some(At(state.born.0 + state.asleep + self.drift.world(*until)))
+        let until = *until;
+        if state.next_due.0 != until {
+            state.next_due = (until, self.drift.world(until));
+        }
+        Some(At(state.born.0 + state.asleep + state.next_due.1))
     }
 
     /// Wakes whoever is due. Whether there was anyone.

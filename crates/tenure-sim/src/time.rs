@@ -76,7 +76,7 @@ impl Drift {
             if shown < local {
                 world += (local - shown).max(1);
             } else if world > 0 && self.local(world - 1) >= local {
-                world -= ((shown - local) / 2).max(1);
+                world -= (shown - local).max(1);
             } else {
                 return world;
             }

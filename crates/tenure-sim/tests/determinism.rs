@@ -1,0 +1,32 @@
+//! The same seed gives the same history, step by step and word by word.
+
+use tenure_sim::{Keep, Outcome, Plan, run};
+
+fn history(seed: u64) -> Outcome {
+    run(&Plan {
+        keep: Keep::Tail(usize::MAX),
+        ..Plan::of(seed)
+    })
+    .unwrap()
+}
+
+#[test]
+fn the_same_seed_twice_gives_the_same_history() {
+    for seed in [1, 2, 3] {
+        let (first, second) = (history(seed), history(seed));
+        assert_eq!(first.tail, second.tail, "seed {seed}");
+        assert_eq!(first.digest, second.digest, "seed {seed}");
+        assert!(first.events > 200, "seed {seed}: only {} events", first.events);
+    }
+}
+
+#[test]
+fn another_seed_gives_another_history() {
+    let digests: std::collections::BTreeSet<u64> = (0..6).map(|seed| run(&Plan::of(seed)).unwrap().digest).collect();
+    assert_eq!(digests.len(), 6);
+}
+
+#[test]
+fn keeping_the_text_changes_nothing() {
+    assert_eq!(history(4).digest, run(&Plan::of(4)).unwrap().digest);
+}

@@ -1,0 +1,59 @@
+//! A few hundred seeds of every family of faults, and of all of them together: no rule is broken.
+//!
+//! Any number of them by hand: `cargo run --release -p tenure-sim -- --seeds 0..10000`.
+
+use tenure_sim::{Mix, Plan, run};
+
+/// Runs small worlds, and names the first seed that fails with the command that shows it.
+#[track_caller]
+fn clean(seeds: std::ops::Range<u64>, mix: &str, steps: u32) {
+    let mix: Mix = mix.parse().unwrap();
+    for seed in seeds {
+        let plan = Plan {
+            nodes: 4,
+            steps,
+            mix: mix.clone(),
+            ..Plan::of(seed)
+        };
+        if let Some(violation) = run(&plan).unwrap().violation {
+            panic!(
+                "{violation}\n  cargo run -p tenure-sim -- --seed {seed} --nodes 4 --steps {steps} --faults {mix} --trace"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_world_without_faults_breaks_no_rule() {
+    clean(0..10, "none", 5);
+}
+
+#[test]
+fn no_fault_of_the_network_breaks_a_rule() {
+    clean(100..120, "network", 10);
+}
+
+#[test]
+fn no_fault_of_a_machine_breaks_a_rule() {
+    clean(200..220, "nodes", 10);
+}
+
+#[test]
+fn no_outage_of_the_store_breaks_a_rule() {
+    clean(300..320, "store", 10);
+}
+
+#[test]
+fn no_clock_breaks_a_rule() {
+    clean(400..420, "clocks,nodes", 10);
+}
+
+#[test]
+fn no_loss_of_data_breaks_a_rule() {
+    clean(500..520, "loss,network", 10);
+}
+
+#[test]
+fn everything_at_once_breaks_no_rule() {
+    clean(1_000..1_100, "all", 12);
+}
