@@ -1,20 +1,25 @@
-//! One structured log line for each change of a lease that goes through this daemon, and a count of them.
+//! One structured log line for each change of a lease that goes through this daemon, in the words of the library, and a
+//! count of them.
 
+use tenure::meters;
 use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
 use tenure_core::lease::{AcquireOutcome, ReleaseOutcome, Token};
 
 /// Tells which of the leases asked for were given out.
 pub(crate) fn acquired(group: &Group, tenure: &TenureId, leases: &[LeaseName], outcomes: &[AcquireOutcome]) {
     let instance = tenure.member();
-    for (lease, outcome) in leases.iter().zip(outcomes) {
+    for (target, outcome) in leases.iter().zip(outcomes) {
         let AcquireOutcome::Granted { token, from } = outcome else {
             continue;
         };
-        match from {
-            Some(from) => {
-                tracing::info!(%group, %instance, target = %lease, %token, %tenure, %from, "lease taken over");
-            }
-            None => tracing::info!(%group, %instance, target = %lease, %token, %tenure, "lease granted"),
+        let token = token.get();
+        if let Some(from) = from {
+            let reason = "holder_ended";
+            tracing::info!(%group, %instance, %target, token, %from, reason, %tenure, "lease taken over");
+            meters::lease_transition(group, "taken_over");
+        } else {
+            tracing::info!(%group, %instance, %target, token, reason = "free", %tenure, "lease acquired");
+            meters::lease_transition(group, "acquired");
         }
     }
 }
@@ -28,13 +33,18 @@ pub(crate) fn given_up(
     outcomes: &[ReleaseOutcome],
 ) {
     let instance = tenure.member();
-    for ((lease, token), outcome) in leases.iter().zip(outcomes) {
+    for ((target, token), outcome) in leases.iter().zip(outcomes) {
+        let token = token.get();
         match (outcome, to) {
-            (ReleaseOutcome::Released, _) => {
-                tracing::info!(%group, %instance, target = %lease, %token, %tenure, reason = "released", "lease released");
-            }
             (ReleaseOutcome::Reserved, Some(to)) => {
-                tracing::info!(%group, %instance, target = %lease, %token, %tenure, %to, reason = "handed_off", "lease released");
+                let reason = "handed_off";
+                tracing::info!(%group, %instance, %target, token, %to, reason, %tenure, "lease handed off");
+                meters::lease_transition(group, reason);
+            }
+            (ReleaseOutcome::Released, _) => {
+                let reason = "released";
+                tracing::info!(%group, %instance, %target, token, reason, %tenure, "lease released");
+                meters::lease_transition(group, reason);
             }
             _ => {}
         }

@@ -64,6 +64,10 @@ fn describe() {
     metrics::describe_gauge!(STORE_UP, "1 when the store answered lately.");
     metrics::describe_counter!(tenure::meters::BEATS, "Beats, by what they came to.");
     metrics::describe_counter!(tenure::meters::ENDED, "Tenures that this process ended.");
+    metrics::describe_counter!(
+        tenure::meters::LEASE_TRANSITIONS,
+        "What became of leases through this process."
+    );
 }
 
 /// Keeps the recorder small. Every server runs one: whichever lives keeps it going.

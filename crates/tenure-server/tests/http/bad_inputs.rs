@@ -99,6 +99,30 @@ fn bad_names() -> Vec<Case> {
             format!("/v1/groups/g/registries/r/claims/{name}"),
             json!({"tenure": "a@1"}),
         ));
+        cases.push(bad("GET", format!("/v1/groups/{name}/leases"), Value::Null));
+        cases.push(bad("GET", format!("/v1/groups/g/leases/{name}"), Value::Null));
+        for (verb, body) in [
+            ("acquire", json!({"tenure": "a@1"})),
+            ("release", json!({"tenure": "a@1", "token": 5})),
+        ] {
+            cases.push(bad("POST", format!("/v1/groups/g/leases/{name}/{verb}"), body.clone()));
+            cases.push(bad("POST", format!("/v1/groups/{name}/leases/l/{verb}"), body));
+        }
+        cases.push(bad(
+            "POST",
+            format!("/v1/groups/{name}/leases-acquire"),
+            json!({"tenure": "a@1", "leases": []}),
+        ));
+        cases.push(bad(
+            "POST",
+            format!("/v1/groups/{name}/leases-release"),
+            json!({"tenure": "a@1", "leases": []}),
+        ));
+        for method in ["PUT", "GET", "DELETE"] {
+            cases.push(bad(method, format!("/v1/groups/g/targets/{name}"), Value::Null));
+            cases.push(bad(method, format!("/v1/groups/{name}/targets/t"), Value::Null));
+        }
+        cases.push(bad("GET", format!("/v1/groups/{name}/targets"), Value::Null));
     }
     for tenure in [
         "m",
@@ -130,6 +154,24 @@ fn bad_names() -> Vec<Case> {
         ));
         let release = format!("/v1/groups/g/registries/r/claims/k?tenure={tenure}");
         cases.push(case("DELETE", &release, Value::Null, 422, "invalid", ""));
+        let held = format!("/v1/groups/g/leases?tenure={tenure}");
+        cases.push(case("GET", &held, Value::Null, 422, "invalid", ""));
+        let spelt = tenure.replace("%20", " ");
+        for (path, body) in [
+            ("leases/l/acquire", json!({ "tenure": spelt })),
+            ("leases/l/release", json!({"tenure": spelt, "token": 5})),
+            ("leases-acquire", json!({"tenure": spelt, "leases": ["l"]})),
+            ("leases-release", json!({"tenure": spelt, "leases": []})),
+        ] {
+            cases.push(case(
+                "POST",
+                &format!("/v1/groups/g/{path}"),
+                body,
+                422,
+                "invalid",
+                "tenure",
+            ));
+        }
     }
     cases
 }
@@ -225,6 +267,102 @@ fn bad_fields() -> Vec<Case> {
     ]
 }
 
+fn bad_lease_fields() -> Vec<Case> {
+    let post =
+        |path: &str, body, must_say| case("POST", &format!("/v1/groups/g/{path}"), body, 422, "invalid", must_say);
+    let acquire = |body, must_say| post("leases/l/acquire", body, must_say);
+    let release = |body, must_say| post("leases/l/release", body, must_say);
+    let acquires = |body, must_say| post("leases-acquire", body, must_say);
+    let releases = |body, must_say| post("leases-release", body, must_say);
+    let put = |body, must_say| case("PUT", "/v1/groups/g/targets/t", body, 422, "invalid", must_say);
+    let mut cases = vec![
+        acquire(json!({}), "missing field `tenure`"),
+        acquire(json!([]), "object"),
+        acquire(json!({"tenure": 5}), "tenure: invalid type"),
+        acquire(json!({"tenure": "a@1", "ttl_ms": 5}), "unknown field `ttl_ms`"),
+        acquire(json!({"tenure": "a@1", "wait": true}), "unknown field `wait`"),
+        release(json!({"tenure": "a@1"}), "missing field `token`"),
+        release(json!({"token": 5}), "missing field `tenure`"),
+        release(json!({"tenure": "a@1", "token": 5, "to": "a b"}), "to: the member"),
+        release(json!({"tenure": "a@1", "token": 5, "to": "b@7"}), "to: the member"),
+        release(json!({"tenure": "a@1", "token": 5, "to": 7}), "to: invalid type"),
+        release(
+            json!({"tenure": "a@1", "token": 5, "force": true}),
+            "unknown field `force`",
+        ),
+        acquires(json!({"tenure": "a@1"}), "missing field `leases`"),
+        acquires(json!({"tenure": "a@1", "leases": "l"}), "leases: invalid type"),
+        acquires(json!({"tenure": "a@1", "leases": ["ok", "a/b"]}), "leases[1]: "),
+        acquires(json!({"tenure": "a@1", "leases": [5]}), "leases[0]: "),
+        acquires(json!({"tenure": "a@1", "leases": vec!["l"; 10_001]}), "10001 leases"),
+        releases(json!({"tenure": "a@1"}), "missing field `leases`"),
+        releases(json!({"tenure": "a@1", "leases": ["l"]}), "leases[0]: invalid type"),
+        releases(
+            json!({"tenure": "a@1", "leases": [{"lease": "l", "token": 5}, {"lease": "l"}]}),
+            "leases[1]: missing field `token`",
+        ),
+        releases(
+            json!({"tenure": "a@1", "leases": [{"lease": "l", "token": 0}]}),
+            "leases[0].token: the token 0",
+        ),
+        releases(
+            json!({"tenure": "a@1", "leases": [{"lease": "a b", "token": 5}]}),
+            "leases[0].lease: ",
+        ),
+        releases(
+            json!({"tenure": "a@1", "leases": vec![json!({"lease": "l", "token": 5}); 10_001]}),
+            "10001 leases",
+        ),
+        put(json!({"weight": 0}), "the weight 0 is outside 1 to 1000"),
+        put(json!({"weight": 1001}), "the weight 1001 is outside"),
+        put(json!({"weight": -1}), "weight: invalid value"),
+        put(json!({"weight": 1.5}), "weight: invalid type"),
+        put(json!({"weight": "5"}), "weight: invalid type"),
+        put(json!({"weight": 4_294_967_296_u64}), "weight: invalid value"),
+        put(json!({"paused": "yes"}), "paused: invalid type"),
+        put(json!({"paused": null}), "paused: invalid type"),
+        put(json!({"pause": true}), "unknown field `pause`"),
+        put(json!([]), "object"),
+    ];
+    for (token, must_say) in [
+        (json!(0), "token: the token 0 is outside"),
+        (
+            json!(9_007_199_254_740_992_u64),
+            "token: the token 9007199254740992 is outside",
+        ),
+        (json!(u64::MAX), "token: the token 18446744073709551615"),
+        (json!(-1), "token: invalid value"),
+        (json!(5.0), "token: invalid type"),
+        (json!(1e300), "token: invalid type"),
+        (json!("5"), "token: invalid type"),
+        (json!(null), "token: invalid type"),
+        (json!([5]), "token: invalid type"),
+    ] {
+        cases.push(release(json!({"tenure": "a@1", "token": token}), must_say));
+    }
+    for (revision, must_say) in [
+        (json!(9_007_199_254_740_992_u64), "the revision 9007199254740992"),
+        (json!(-1), "revision: invalid value"),
+        (json!("5"), "revision: invalid type"),
+        (json!(null), "revision: invalid type"),
+    ] {
+        cases.push(post(
+            "beats",
+            json!({"beats": [{"tenure": "a@1", "revision": revision}]}),
+            must_say,
+        ));
+        cases.push(case(
+            "PUT",
+            "/v1/groups/g/tenures/a@1/beat",
+            json!({"revision": revision}),
+            422,
+            "invalid",
+            must_say,
+        ));
+    }
+    cases
+}
+
 fn bad_queries() -> Vec<Case> {
     let get = |path: &str, must_say| case("GET", path, Value::Null, 422, "invalid", must_say);
     vec![
@@ -255,6 +393,37 @@ fn bad_queries() -> Vec<Case> {
         get("/v1/groups/g/events?wait_ms=30001", "above 30000"),
         get("/v1/groups/g/events?limit=1001", "outside 1 to 1000"),
         get("/v1/groups/g/events?since=1", "unknown field `since`"),
+        get("/v1/groups/g/leases?limit=0", "outside 1 to 1000"),
+        get("/v1/groups/g/leases?holder=a%20b", "' ' at position 2"),
+        get("/v1/groups/g/leases?holder=a&tenure=a@1", "not for both"),
+        get("/v1/groups/g/leases?owner=a", "unknown field `owner`"),
+        get("/v1/groups/g/leases?after=a%20b", "not a place in this listing"),
+        get(
+            "/v1/groups/g/leases?tenure=a@1&after=a%20b",
+            "not a place in this listing",
+        ),
+        get("/v1/groups/g/leases/l?x=1", "no query"),
+        get("/v1/groups/g/targets?limit=1001", "outside 1 to 1000"),
+        get("/v1/groups/g/targets?after=a%20b", "not a place in this listing"),
+        get("/v1/groups/g/targets?plain=yes", "plain"),
+        get("/v1/groups/g/targets?holder=a", "unknown field `holder`"),
+        get("/v1/groups/g/targets/t?paused=true", "unknown field `paused`"),
+        case(
+            "POST",
+            "/v1/groups/g/leases/l/acquire?tenure=a@1",
+            json!({"tenure": "a@1"}),
+            422,
+            "invalid",
+            "no query",
+        ),
+        case(
+            "DELETE",
+            "/v1/groups/g/targets/t?force=true",
+            Value::Null,
+            422,
+            "invalid",
+            "no query",
+        ),
         get("/v1/now?x=1", "no query"),
         get("/v1/status?x=1", "no query"),
         get("/livez?x=1", "no query"),
@@ -305,6 +474,11 @@ fn bad_bodies() -> Vec<Case> {
         ("POST", "/v1/groups/g/registries/r/claims"),
         ("POST", "/v1/groups/g/sweep"),
         ("PUT", "/v1/groups/g/tenures/a@1/beat"),
+        ("POST", "/v1/groups/g/leases/l/acquire"),
+        ("POST", "/v1/groups/g/leases/l/release"),
+        ("POST", "/v1/groups/g/leases-acquire"),
+        ("POST", "/v1/groups/g/leases-release"),
+        ("PUT", "/v1/groups/g/targets/t"),
     ] {
         for body in [
             &b"{"[..],
@@ -361,6 +535,17 @@ fn bad_bodies() -> Vec<Case> {
         413,
         "body_too_large",
     ));
+    for path in ["/v1/groups/g/leases-acquire", "/v1/groups/g/leases-release"] {
+        cases.push(raw("POST", path, json_type, &larger, 413, "body_too_large"));
+    }
+    cases.push(raw(
+        "POST",
+        "/v1/groups/g/leases/l/acquire",
+        json_type,
+        &large,
+        413,
+        "body_too_large",
+    ));
     cases
 }
 
@@ -381,7 +566,10 @@ fn bad_routes() -> Vec<Case> {
             "the group is empty",
         ),
         lost("/v1/groups/g/members/"),
-        lost("/v1/groups/g/leases"),
+        lost("/v1/groups/g/leases/l/"),
+        lost("/v1/groups/g/leases/l/renew"),
+        lost("/v1/groups/g/targets/t/pause"),
+        lost("/v1/groups/g/sessions"),
         lost("/favicon.ico"),
         wrong("DELETE", "/v1/groups/g/members"),
         wrong("PATCH", "/v1/groups/g/members/m"),
@@ -389,6 +577,15 @@ fn bad_routes() -> Vec<Case> {
         wrong("GET", "/v1/groups/g/beats"),
         wrong("GET", "/v1/groups/g/sweep"),
         wrong("POST", "/v1/groups/g/events"),
+        wrong("POST", "/v1/groups/g/leases"),
+        wrong("DELETE", "/v1/groups/g/leases/l"),
+        wrong("PUT", "/v1/groups/g/leases/l"),
+        wrong("GET", "/v1/groups/g/leases/l/acquire"),
+        wrong("PUT", "/v1/groups/g/leases/l/release"),
+        wrong("GET", "/v1/groups/g/leases-acquire"),
+        wrong("DELETE", "/v1/groups/g/leases-release"),
+        wrong("POST", "/v1/groups/g/targets"),
+        wrong("PATCH", "/v1/groups/g/targets/t"),
         wrong("OPTIONS", "/v1/groups"),
         wrong("POST", "/livez"),
         wrong("BREW", "/metrics"),
@@ -406,13 +603,27 @@ async fn a_bad_request_is_refused_by_name_and_changes_nothing() {
             json!({ "tenure": tenure }),
         )
         .await;
+    let held = json!({ "tenure": tenure });
+    daemon.send("POST", "/v1/groups/g/leases/kept/acquire", held).await;
+    daemon
+        .send("PUT", "/v1/groups/g/targets/kept", json!({"weight": 7}))
+        .await;
     let sight = async || {
         let events = daemon.get("/v1/groups/g/events?limit=1000").await.json();
         let claims = daemon.get("/v1/groups/g/registries/r/claims").await.json();
-        (events, claims, daemon.get("/v1/groups").await.json())
+        let targets = daemon.get("/v1/groups/g/targets").await.json();
+        let held = daemon.get("/v1/groups/g/leases/kept").await.json()["token"].clone();
+        (events, claims, targets, held, daemon.get("/v1/groups").await.json())
     };
     let before = sight().await;
-    let cases = [bad_names(), bad_fields(), bad_queries(), bad_bodies(), bad_routes()];
+    let cases = [
+        bad_names(),
+        bad_fields(),
+        bad_lease_fields(),
+        bad_queries(),
+        bad_bodies(),
+        bad_routes(),
+    ];
     let mut wrong = Vec::new();
     for Case {
         method,

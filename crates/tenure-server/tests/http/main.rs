@@ -10,6 +10,7 @@ mod client;
 mod common;
 mod events;
 mod health;
+mod leases;
 mod lifecycle;
 mod openapi;
 mod surface;

@@ -258,7 +258,10 @@ async fn a_sweep_waits_for_the_burst_and_tells_what_it_removed() {
     let swept = common::Answer::read(daemon.request("POST", "/v1/groups/g/sweep").send().await.unwrap())
         .await
         .json();
-    assert_eq!(swept["evicted"], json!([{"tenure": tenure, "claims": {"devices": 2}}]));
+    assert_eq!(
+        swept["evicted"],
+        json!([{"tenure": tenure, "claims": {"devices": 2}, "leases": 0}])
+    );
     assert_eq!((&swept["evicted_total"], &swept["dry_run"]), (&json!(2), &json!(false)));
     assert_eq!(
         daemon.get("/v1/groups/g/registries/devices/claims/k1").await.code(),
