@@ -15,7 +15,7 @@ local HIGHEST = 9007199254740991
 
 -- Digits only: what Lua would take for a number as well (0x2A, 1e3, surrounding blanks) is none here.
 local function number(text)
-  if #text <= 16 and string.find(text, '^[1-9]%d*$') then
+  if string.find(text, '^[1-9]%d*$') then
     local value = tonumber(text)
     if value <= HIGHEST then
       return value

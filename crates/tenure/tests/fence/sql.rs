@@ -16,11 +16,11 @@ pub(crate) async fn sink() -> Option<Server> {
     Some(server)
 }
 
-/// A session of its own. What waits for a lock longer than any of these tests should fails.
+/// A session of its own, in which nothing waits for ever.
 pub(crate) async fn connect(server: &Server) -> Client {
     let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
     tokio::spawn(connection);
-    client.batch_execute("SET lock_timeout = '10s'").await.unwrap();
+    client.batch_execute("SET statement_timeout = '10s'").await.unwrap();
     client
 }
 

@@ -1,0 +1,203 @@
+//! The holder that is stopped, and wakes up after another took over: with real leases in Valkey, a real process that is
+//! stopped with SIGSTOP, and three real sinks. Run it with `--no-capture` to read the story.
+#![allow(clippy::print_stdout, reason = "the story is told in the guide")]
+
+use std::cell::OnceCell;
+use std::process::Command;
+use std::time::Duration;
+
+use tenure::fence::Token;
+use tenure::{
+    Acquire, ClientSettings, JoinOptions, LeaseGuard, Membership, OpenOptions, StoreOptions, Tenure, Verdict,
+};
+use tenure_testkit::Process;
+use tenure_testkit::wait::until_async;
+
+use crate::sinks::{DEVICE, NAMES, Sinks, Writer};
+
+const TTL: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(30);
+/// Writes of a holder before anything happens to it.
+const FIRST: usize = 3;
+
+async fn join(store: &str, member: &str) -> (Tenure, Membership) {
+    let options = OpenOptions {
+        // A store without a past grants no lease for this long.
+        store: StoreOptions {
+            max_ttl: TTL,
+            ..StoreOptions::default()
+        },
+        ..OpenOptions::default()
+    };
+    let tenure = Tenure::connect_with(store, options, ClientSettings::default())
+        .await
+        .unwrap();
+    let options = JoinOptions {
+        ttl: TTL,
+        ..JoinOptions::named(member).unwrap()
+    };
+    let membership = tenure.group("fleet").unwrap().join(options).await.unwrap();
+    (tenure, membership)
+}
+
+async fn acquire(membership: &Membership) -> LeaseGuard {
+    let leases = membership.leases();
+    let guard = OnceCell::new();
+    until_async("the lease is ours", SOON, async || {
+        if let Ok(Acquire::Granted(granted)) = leases.acquire(DEVICE).await {
+            guard.set(granted).unwrap();
+        }
+        guard.get().is_some()
+    })
+    .await;
+    guard.into_inner().unwrap()
+}
+
+fn tell(who: &str, what: &str) {
+    println!("{who}: {what}");
+}
+
+/// Says what became of a write; how many sinks refused it.
+fn tell_outcomes(who: &str, outcomes: &[Result<(), String>; 3]) -> usize {
+    for (sink, outcome) in NAMES.iter().zip(outcomes) {
+        let outcome = outcome.as_ref().map_or_else(String::as_str, |()| "written");
+        tell(who, &format!("  {sink}: {outcome}"));
+    }
+    outcomes.iter().filter(|outcome| outcome.is_err()).count()
+}
+
+/// Not a test by itself: the holder's process.
+#[tokio::test]
+async fn a_holders_process() {
+    let told = |name| std::env::var(format!("FENCE_HOLDER_{name}"));
+    let (Ok(store), Ok(addresses), Ok(manner)) = (told("STORE"), told("SINKS"), told("MANNER")) else {
+        return;
+    };
+    let (_tenure, membership) = join(&store, "a").await;
+    let guard = acquire(&membership).await;
+    let token = guard.token();
+    tell("a", &format!("acquired {DEVICE} with the token {token}"));
+    let mut writer = Writer::new(&addresses).await;
+    for _ in 0..FIRST {
+        assert_eq!(writer.write(token).await, [Ok(()), Ok(()), Ok(())]);
+    }
+    tell("a", &format!("wrote {FIRST} times to each sink"));
+    if manner == "careful" {
+        look_then_write(&guard, &mut writer).await;
+    } else {
+        only_write(token, &mut writer).await;
+    }
+    tell("a", "done");
+}
+
+/// Looks before every write, as one should, and is stopped between the look and the write.
+async fn look_then_write(guard: &LeaseGuard, writer: &mut Writer) {
+    while guard.verdict() == Verdict::Held {
+        tell("a", "the verdict is Held, so it is going to write ...");
+        writer.wait_at_gate();
+        tell("a", &format!("... and writes with the token {}", guard.token()));
+        tell_outcomes("a", &writer.write(guard.token()).await);
+    }
+    tell(
+        "a",
+        &format!("the verdict is {:?}, so it writes no more", guard.verdict()),
+    );
+}
+
+/// Never looks. It is stopped anywhere, in the middle of a write as well.
+async fn only_write(token: Token, writer: &mut Writer) {
+    let mut refused = [0; 3];
+    while refused.iter().any(|refused| *refused < 50) {
+        for (outcome, refused) in writer.write(token).await.iter().zip(&mut refused) {
+            *refused += usize::from(outcome.is_err());
+        }
+    }
+}
+
+/// Lets A hold and write, stops it, lets B take over and write, and lets A run on.
+async fn stop_a_holder_that_is(manner: &str) {
+    let Some(sinks) = tokio::task::spawn_blocking(Sinks::start).await.unwrap() else {
+        return;
+    };
+    sinks.prepare().await;
+    let a = Process::spawn("a", |_| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "paused::a_holders_process", "--nocapture"]);
+        command.env("FENCE_HOLDER_STORE", sinks.valkey.url());
+        command.env("FENCE_HOLDER_SINKS", sinks.addresses());
+        command.env("FENCE_HOLDER_MANNER", manner);
+        command
+    })
+    .unwrap();
+    // A careful one stands at the gate, a careless one is somewhere.
+    until_async("a has written", SOON, async || {
+        assert!(a.is_running(), "{}", a.log());
+        sinks.here.somebody_waits() || (manner == "careless" && sinks.logs().await.iter().all(|log| log.len() > 20))
+    })
+    .await;
+    a.pause().unwrap();
+
+    let (tenure, membership) = join(&sinks.valkey.url(), "b").await;
+    let stopped = membership.valid_until();
+    let guard = acquire(&membership).await;
+    let mut writer = Writer::new(&sinks.addresses()).await;
+    let before = sinks.logs().await;
+    let outcomes = writer.write(guard.token()).await;
+    assert_eq!(outcomes, [Ok(()), Ok(()), Ok(())]);
+    until_async("b has beaten for twice the ttl", SOON, async || {
+        membership.valid_until() > stopped + TTL * 2
+    })
+    .await;
+    let told_before = a.log().lines().count();
+    sinks.here.open();
+    a.resume().unwrap();
+    let status = a.wait(SOON).unwrap();
+    assert!(status.success(), "{}", a.log());
+    assert_eq!(writer.write(guard.token()).await, [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(guard.verdict(), Verdict::Held);
+
+    let log = a.log();
+    let story = |line: &&str| line.starts_with("a: ");
+    log.lines()
+        .take(told_before)
+        .filter(story)
+        .for_each(|line| println!("{line}"));
+    tell("a", "is stopped (SIGSTOP)");
+    tell("b", &format!("acquired {DEVICE} with the token {}", guard.token()));
+    tell_outcomes("b", &outcomes);
+    tell(
+        "a",
+        &format!("runs on (SIGCONT) after more than {:?}, twice the ttl", TTL * 2),
+    );
+    log.lines()
+        .skip(told_before)
+        .filter(story)
+        .for_each(|line| println!("{line}"));
+
+    for ((sink, before), after) in NAMES.iter().zip(before).zip(sinks.logs().await) {
+        let old = before[0];
+        assert!(old < guard.token().get() && before.len() >= FIRST);
+        assert!(before.iter().all(|token| *token == old), "{sink}");
+        // All of A's, then B's two, and nothing of A's in between or after.
+        let expected = [before, vec![guard.token().get(); 2]].concat();
+        assert_eq!(after, expected, "{sink}");
+    }
+    if manner == "careful" {
+        let refusals = ["postgres: TF001: fenced", "valkey: FENCED", "rust: fenced"];
+        assert!(refusals.iter().all(|refusal| log.contains(refusal)), "{log}");
+        assert!(log.contains("so it writes no more"), "{log}");
+    }
+    guard.release().await.unwrap();
+    membership.leave().await.unwrap();
+    tenure.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn not_one_write_gets_past_from_a_holder_that_looked_and_was_stopped_before_it_wrote() {
+    stop_a_holder_that_is("careful").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn not_one_write_gets_past_from_a_holder_that_never_looks() {
+    stop_a_holder_that_is("careless").await;
+}
