@@ -88,6 +88,7 @@ pub mod client;
 pub mod connect;
 mod error_copy;
 pub mod fence;
+pub mod fleet;
 pub mod group;
 pub mod heart;
 #[cfg(feature = "http")]
@@ -110,6 +111,7 @@ pub mod wire;
 pub use client::{ClientSettings, Tenure};
 pub use connect::{OpenOptions, open_store};
 pub use fence::{Fence, Fenced};
+pub use fleet::{Assignment, Fleet, FleetSettings, TargetList};
 pub use group::GroupHandle;
 pub use lease::{Acquire, LeaseGuard, Leases};
 pub use membership::{JoinOptions, Membership, MembershipStatus, Phase};

@@ -204,6 +204,11 @@ impl Membership {
         Self { shared, left }
     }
 
+    /// What everything that acts under this membership needs.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// The group.
     #[must_use]
     pub fn group(&self) -> &Group {

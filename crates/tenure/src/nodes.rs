@@ -8,13 +8,27 @@ use std::collections::BTreeSet;
 
 use tenure_core::error::Result;
 use tenure_core::id::{Group, RegistryName, TenureId};
+use tenure_core::membership::Member;
 use tenure_core::placement::{Node, Placement};
 use tenure_core::store::{MAX_PAGE, PageRequest, Store};
 
 /// The registry in which a draining node claims its own name.
 pub const DRAINING: &str = "fleet.draining";
+/// The label that says how much a node weighs against the others: a whole number from 1 (as without it) to 1,000.
+pub const WEIGHT_LABEL: &str = "fleet.weight";
 /// The most members that are read. A larger group is hardly a fleet.
 pub const MAX_NODES: usize = 10_000;
+
+/// A member as a node, with the weight that it has by its label; 1 when the label is none.
+#[must_use]
+pub fn node_of(member: &Member) -> Node {
+    let label = member.labels.as_map().get(WEIGHT_LABEL);
+    let weight = label.and_then(|weight| weight.parse().ok()).unwrap_or(1);
+    Node {
+        name: member.member.clone(),
+        weight,
+    }
+}
 
 /// Reads the nodes of a group; `None` when it has more than [`MAX_NODES`] members. O(members), in pages.
 ///
@@ -33,7 +47,7 @@ pub async fn placement_of(store: &dyn Store, group: &Group) -> Result<Option<Pla
         nodes.extend(
             ready
                 .filter(|member| !draining.contains(&member.tenure))
-                .map(|member| Node::new(member.member)),
+                .map(|member| node_of(&member)),
         );
         after = page.next;
         if after.is_none() {

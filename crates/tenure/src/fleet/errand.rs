@@ -1,0 +1,226 @@
+//! The calls of a fleet to its store and its source, one future each, so that none of them ever waits for another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tenure_core::clock::{Mono, within};
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::event::{Event, EventId, EventKind, EventQuery};
+use tenure_core::id::{LeaseName, MemberId, RegistryName, TenureId};
+use tenure_core::lease::{Lease, ReleaseOutcome, Token};
+use tenure_core::membership::Member;
+use tenure_core::store::{MAX_PAGE, Page, PageRequest};
+use tenure_core::target::TargetSpec;
+
+use super::source::{MAX_TARGETS, TargetSource, check_count};
+use crate::lease::{Acquire, LeaseGuard, Leases};
+use crate::membership::{Shared, in_time};
+use crate::nodes::{DRAINING, MAX_NODES};
+use crate::registry::{PATIENCE, Registry};
+
+/// How long the source of targets may take before it counts as failed.
+const SOURCE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The kinds of events that a fleet listens for.
+const KINDS: [EventKind; 9] = [
+    EventKind::Joined,
+    EventKind::Left,
+    EventKind::Lapsed,
+    EventKind::Superseded,
+    EventKind::Expelled,
+    EventKind::LeaseGranted,
+    EventKind::LeaseReleased,
+    EventKind::LeaseTakenOver,
+    EventKind::TargetChanged,
+];
+
+/// What an errand came to.
+pub(super) enum Done {
+    Nodes(Result<SeenNodes>),
+    Targets(Result<BTreeMap<LeaseName, TargetSpec>>),
+    Leases {
+        begun: Mono,
+        listed: Result<Vec<Lease>>,
+    },
+    Events(Result<Heard>),
+    Acquired {
+        asked: Vec<LeaseName>,
+        answers: Result<Vec<Acquire>>,
+    },
+    GivenUp(GivenUp),
+    Marked {
+        draining: bool,
+        outcome: Result<()>,
+    },
+}
+
+/// The members of the group.
+pub(super) struct SeenNodes {
+    pub(super) members: Vec<Member>,
+    /// The tenures that are on their way out.
+    pub(super) draining: BTreeSet<TenureId>,
+    /// Not later than the listing.
+    pub(super) at: Mono,
+}
+
+/// A stretch of the event log.
+pub(super) struct Heard {
+    pub(super) events: Vec<Event>,
+    pub(super) last: EventId,
+    /// Something before these is not among them.
+    pub(super) missed: bool,
+}
+
+/// A lease that was given up.
+pub(super) struct GivenUp {
+    pub(super) lease: LeaseName,
+    pub(super) token: Token,
+    pub(super) to: Option<MemberId>,
+    pub(super) outcome: Result<ReleaseOutcome>,
+}
+
+pub(super) async fn nodes(shared: Arc<Shared>) -> Done {
+    Done::Nodes(look_at_nodes(&shared).await)
+}
+
+async fn look_at_nodes(shared: &Arc<Shared>) -> Result<SeenNodes> {
+    let at = shared.now();
+    let members = read_all(shared, MAX_NODES, |shared, page| {
+        Box::pin(async move { shared.context.store.members(&shared.group, &page).await })
+    });
+    let members = members.await?;
+    let claims = read_all(shared, MAX_NODES, |shared, page| {
+        Box::pin(async move {
+            let registry = RegistryName::new(DRAINING)?;
+            let (store, group) = (&shared.context.store, &shared.group);
+            store.claims(group, &registry, None, &page).await
+        })
+    });
+    let marks = claims.await?.into_iter();
+    let marks = marks.filter(|claim| claim.alive && claim.key.as_str() == claim.owner.as_str());
+    Ok(SeenNodes {
+        members,
+        draining: marks.map(|claim| claim.tenure).collect(),
+        at,
+    })
+}
+
+pub(super) async fn leases(shared: Arc<Shared>) -> Done {
+    let begun = shared.now();
+    let listed = read_all(&shared, MAX_TARGETS, |shared, page| {
+        Box::pin(async move { shared.context.store.leases(&shared.group, None, &page).await })
+    });
+    let listed = listed.await;
+    Done::Leases { begun, listed }
+}
+
+/// A page of a listing, on its way.
+type Reading<T> = BoxFuture<'static, Result<Page<T>>>;
+
+/// Reads a whole listing, page by page, each in time.
+async fn read_all<T>(
+    shared: &Arc<Shared>,
+    most: usize,
+    read: impl Fn(Arc<Shared>, PageRequest) -> Reading<T>,
+) -> Result<Vec<T>> {
+    let (mut items, mut after) = (Vec::new(), None);
+    loop {
+        let page = read(Arc::clone(shared), PageRequest::new(after, MAX_PAGE)?);
+        let page = in_time(within(&*shared.context.clock, PATIENCE, page).await, PATIENCE)?;
+        items.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(items);
+        }
+        if items.len() > most {
+            let message = format!("a listing of the group has more than {most} entries; no fleet is that large");
+            return Err(Error::new(ErrorKind::Misconfigured, message));
+        }
+    }
+}
+
+pub(super) async fn targets(shared: Arc<Shared>, source: Arc<dyn TargetSource>) -> Done {
+    let asked = AssertUnwindSafe(source.targets()).catch_unwind();
+    let answer = in_time(
+        within(&*shared.context.clock, SOURCE_PATIENCE, asked.map(Ok)).await,
+        SOURCE_PATIENCE,
+    );
+    let targets = match answer {
+        Ok(Ok(targets)) => targets,
+        Ok(Err(_)) => Err(Error::new(ErrorKind::Internal, "the source of targets panicked")),
+        Err(error) => Err(error),
+    };
+    Done::Targets(targets.and_then(|targets| check_count(targets.len()).map(|()| targets)))
+}
+
+/// Reads the events after a point, waiting for them for a while. Without a point: where to begin.
+pub(super) async fn events(shared: Arc<Shared>, after: Option<EventId>, patience: Duration) -> Done {
+    Done::Events(listen(&shared, after, patience).await)
+}
+
+async fn listen(shared: &Shared, after: Option<EventId>, patience: Duration) -> Result<Heard> {
+    let (store, group, clock) = (&shared.context.store, &shared.group, &*shared.context.clock);
+    let Some(after) = after else {
+        let status = in_time(within(clock, PATIENCE, store.status(group)).await, PATIENCE)?;
+        return Ok(Heard {
+            events: Vec::new(),
+            last: status.last_event,
+            missed: true,
+        });
+    };
+    let bound = patience + PATIENCE;
+    let waited = within(clock, bound, store.wait_for_events(group, after, patience)).await;
+    in_time(waited, bound)?;
+    let query = EventQuery {
+        after: Some(after),
+        limit: MAX_PAGE,
+        kinds: KINDS.to_vec(),
+    };
+    let page = in_time(within(clock, PATIENCE, store.events(group, &query)).await, PATIENCE)?;
+    Ok(Heard {
+        events: page.events,
+        last: page.last,
+        missed: page.missed,
+    })
+}
+
+pub(super) async fn acquire(leases: Leases, asked: Vec<LeaseName>) -> Done {
+    let answers = leases.acquire_many(&asked).await;
+    Done::Acquired { asked, answers }
+}
+
+/// Gives a lease up. Many of these at once travel together.
+pub(super) async fn give_up(guard: LeaseGuard, to: Option<MemberId>) -> Done {
+    let (lease, token) = (guard.lease().clone(), guard.token());
+    let outcome = match &to {
+        Some(to) => guard.hand_off(to).await,
+        None => guard.release().await,
+    };
+    Done::GivenUp(GivenUp {
+        lease,
+        token,
+        to,
+        outcome,
+    })
+}
+
+/// Tells everybody that this node is on its way out, or no longer.
+pub(super) fn mark(registry: Registry, me: MemberId, draining: bool) -> impl Future<Output = Done> + Send {
+    async move {
+        let outcome = if draining {
+            registry.claim(me.as_str()).await.map(drop)
+        } else {
+            match registry.release(me.as_str()).await {
+                // It was never there, or belongs to a tenure that is over.
+                Err(error) if error.kind() == ErrorKind::NotOwner => Ok(()),
+                done => done,
+            }
+        };
+        Done::Marked { draining, outcome }
+    }
+}

@@ -1,0 +1,419 @@
+//! Fleets over a store whose time the tests turn: who works on what, and that nobody ever works on another's.
+
+mod world;
+
+use tenure_core::fleet;
+use tenure_core::verdict::Verdict;
+
+use super::*;
+use crate::testing::{Fault, Verb, ms, secs};
+use world::{Behaviour, TTL, World};
+
+#[tokio::test]
+async fn three_nodes_share_three_hundred_targets_each_worked_on_by_one() {
+    let mut world = World::new(300);
+    for name in ["a", "b", "c"] {
+        world.join(name).await;
+    }
+    world.until_all_held(secs(2)).await;
+    let counts = world.counts();
+    assert_eq!(counts.values().sum::<usize>(), 300);
+    assert!(counts.values().all(|count| (70..=130).contains(count)), "{counts:?}");
+    world.check_store().await;
+    // At rest: nobody asks for anything, and nothing moves.
+    let moves = world.moves();
+    world.pass(secs(60)).await;
+    assert_eq!(world.moves(), moves);
+}
+
+#[tokio::test]
+async fn what_a_dead_node_had_is_taken_over_at_its_end_and_not_before() {
+    let mut world = World::new(60);
+    for name in ["a", "b", "c"] {
+        world.join(name).await;
+    }
+    world.until_all_held(secs(2)).await;
+    world.pass(secs(30)).await;
+    let had = world.worked_on("a");
+    assert!(had.len() > 5);
+    // Cut off: it hears nothing and is not heard, as a process that was killed.
+    world.cut("a", true);
+    let cut_at = world.now();
+    world
+        .until("its own work stopped", TTL, |world| world.worked_on("a").is_empty())
+        .await;
+    let stopped_at = world.now();
+    assert!(
+        had.iter().all(|target| world.workers(target).is_empty()),
+        "nobody has taken over yet"
+    );
+    world.until_all_held(TTL + secs(1)).await;
+    assert!(
+        world.now().since(stopped_at) <= secs(1) + TTL / 12,
+        "at once after its end"
+    );
+    assert!(
+        world.now().since(cut_at) <= TTL + secs(1),
+        "within ttl + 1 s of the kill"
+    );
+    world.check_store().await;
+
+    // It is back: it joins again, and gets its targets back once all is stable.
+    world.cut("a", false);
+    world.pass(secs(60)).await;
+    assert_eq!(world.worked_on("a"), had);
+    world.check_store().await;
+}
+
+#[tokio::test]
+async fn a_draining_node_hands_everything_over_within_a_second() {
+    let mut world = World::new(120);
+    for name in ["a", "b", "c"] {
+        world.join(name).await;
+    }
+    world.until_all_held(secs(2)).await;
+    let fleet = world.fleet("b");
+    let draining = tokio::spawn(async move { fleet.drain().await });
+    let start = world.now();
+    world
+        .until("all is handed over", secs(1), |world| {
+            world.worked_on("b").is_empty() && world.held_in_all() == 120
+        })
+        .await;
+    assert!(world.now().since(start) <= ms(500), "{:?}", world.now().since(start));
+    draining.await.unwrap();
+    world.check_store().await;
+    // Nobody hands it anything, for as long as it drains; then it gets its share back.
+    world.pass(secs(60)).await;
+    assert_eq!(world.counts()["b"], 0);
+    world.fleet("b").undrain();
+    world.pass(secs(60)).await;
+    assert!(world.counts()["b"] >= 25, "{:?}", world.counts());
+}
+
+#[tokio::test]
+async fn shutting_down_ends_the_work_before_the_lease_is_free() {
+    let mut world = World::new(40);
+    for name in ["a", "b"] {
+        world.join(name).await;
+    }
+    world.until_all_held(secs(2)).await;
+    let fleet = world.fleet("a");
+    let ended = tokio::spawn(async move { fleet.shut_down().await });
+    world
+        .until("b has everything", secs(1), |world| world.worked_on("b").len() == 40)
+        .await;
+    assert_eq!(ended.await.unwrap(), ShutDown::default());
+    world.check_store().await;
+}
+
+#[tokio::test]
+async fn a_node_that_joins_gets_its_share_once_the_membership_is_stable() {
+    let mut world = World::new(300);
+    for name in ["a", "b", "c"] {
+        world.join(name).await;
+    }
+    world.until_all_held(secs(2)).await;
+    world.pass(secs(40)).await;
+    let moves = world.moves();
+    world.join("d").await;
+    world.pass(secs(9)).await;
+    assert_eq!(world.counts()["d"], 0, "not before it is stable");
+    world.pass(secs(6)).await;
+    let count = world.counts()["d"];
+    assert!((50..=100).contains(&count), "about a quarter: {count}");
+    assert_eq!(world.moves() - moves, count, "and nothing else has moved");
+    world.check_store().await;
+}
+
+#[tokio::test]
+async fn a_paused_or_removed_target_sees_no_further_cycle_and_is_released_at_once() {
+    let mut world = World::new(20);
+    for name in ["a", "b"] {
+        world.join(name).await;
+    }
+    world.until_all_held(secs(2)).await;
+    assert!(world.list.pause("t-00003", true));
+    assert!(world.list.remove("t-00007"));
+    world
+        .until("they are free", secs(1), |world| world.held_in_all() == 18)
+        .await;
+    for target in ["t-00003", "t-00007"] {
+        assert!(world.lease(target).await.is_none());
+        assert!(world.workers(target).is_empty());
+    }
+    assert!(world.list.pause("t-00003", false));
+    world.list.put("t-00007", TargetSpec::default()).unwrap();
+    world.until_all_held(secs(2)).await;
+    world.check_store().await;
+}
+
+#[tokio::test]
+async fn the_targets_of_the_store_are_followed_by_its_events() {
+    let mut world = World::new(0);
+    world.stored_targets = true;
+    for name in ["a", "b"] {
+        world.join(name).await;
+    }
+    world.pass(secs(1)).await;
+    for n in 0..10 {
+        world.put_target(&format!("t-{n}"), TargetSpec::default()).await;
+    }
+    world
+        .until("all are held", secs(1), |world| world.held_in_all() == 10)
+        .await;
+    let paused = TargetSpec {
+        paused: true,
+        ..TargetSpec::default()
+    };
+    world.put_target("t-4", paused).await;
+    world
+        .until("it is released", secs(1), |world| world.held_in_all() == 9)
+        .await;
+    assert!(world.workers("t-4").is_empty());
+}
+
+#[tokio::test]
+async fn work_pauses_before_the_deadline_and_goes_on_once_the_store_has_confirmed_it() {
+    let mut world = World::new(10);
+    world.join("a").await;
+    world.until_all_held(secs(2)).await;
+    world.pass(secs(1)).await;
+    world.cut("a", true);
+    // Away for as long as nobody else can have taken over; the other client keeps the store going.
+    world
+        .until("the verdict is in doubt", TTL, |world| {
+            world.verdict("a") != Verdict::Held
+        })
+        .await;
+    let cycles = world.cycles("a");
+    world.pass(TTL / 24).await;
+    assert_eq!(world.cycles("a"), cycles, "no cycle begins in doubt");
+    assert_eq!(world.worked_on("a").len(), 10, "and none is dropped yet");
+    world.cut("a", false);
+    world
+        .until("it goes on", secs(3), |world| world.cycles("a") > cycles + 10)
+        .await;
+    world.check_store().await;
+}
+
+#[tokio::test]
+async fn losing_its_tenure_ends_the_tasks_and_the_node_competes_again() {
+    let mut world = World::new(10);
+    for name in ["a", "b"] {
+        world.join(name).await;
+    }
+    for round in 0..5 {
+        world.until_all_held(secs(5)).await;
+        let victim = if round % 2 == 0 { "a" } else { "b" };
+        world.cut(victim, true);
+        world
+            .until("its work stopped", TTL * 2, |world| world.worked_on(victim).is_empty())
+            .await;
+        world.pass(TTL).await;
+        world.cut(victim, false);
+        world.pass(secs(20)).await;
+    }
+    world.pass(secs(60)).await;
+    world.until_all_held(secs(1)).await;
+    assert!(world.counts().values().all(|count| *count > 0), "{:?}", world.counts());
+    world.check_store().await;
+}
+
+#[tokio::test]
+async fn work_that_does_not_stop_keeps_its_lease_until_it_does() {
+    let mut world = World::new(6);
+    world.behaviour("t-00002", Behaviour::Stubborn);
+    for name in ["a", "b"] {
+        world.join(name).await;
+    }
+    world.until_all_held(secs(2)).await;
+    let holder = world.workers("t-00002").remove(0);
+    let other = if holder == "a" { "b" } else { "a" };
+    let fleet = world.fleet(&holder);
+    let ended = tokio::spawn(async move { fleet.shut_down().await });
+    world
+        .until("the rest is handed over", secs(2), |world| {
+            world.worked_on(other).len() == 5
+        })
+        .await;
+    world.pass(secs(1)).await;
+    assert_eq!(
+        world.fleet(&holder).status().stubborn,
+        [LeaseName::new("t-00002").unwrap()]
+    );
+    world.pass(secs(4)).await;
+    assert_eq!(ended.await.unwrap().stubborn, [LeaseName::new("t-00002").unwrap()]);
+    assert!(
+        world.workers("t-00002") == [holder.clone()],
+        "still worked on, still held"
+    );
+    assert_eq!(world.lease("t-00002").await.unwrap().holder.as_str(), holder);
+    // Only when it has really ended does the other get it.
+    world.release_stubborn();
+    world
+        .until("the other has it", secs(20), |world| world.worked_on(other).len() == 6)
+        .await;
+    world.check_store().await;
+}
+
+#[tokio::test]
+async fn a_task_that_ends_or_panics_is_started_again_after_a_rest() {
+    let mut world = World::new(3);
+    world.behaviour("t-00000", Behaviour::Returns);
+    world.behaviour("t-00001", Behaviour::Panics);
+    world.join("a").await;
+    world.pass(secs(130)).await;
+    // 1 s, 2 s, 4 s … a minute.
+    for target in ["t-00000", "t-00001"] {
+        let starts = world.starts(target);
+        assert!((6..=9).contains(&starts), "{target}: {starts}");
+        assert_eq!(world.lease(target).await.unwrap().holder.as_str(), "a");
+    }
+    assert_eq!(world.starts("t-00002"), 1);
+    assert!(world.fleet("a").status().restarts >= 12);
+}
+
+#[tokio::test]
+async fn a_member_that_does_not_run_the_fleet_gets_one_lease_and_then_none() {
+    let mut world = World::new(60);
+    world.join("a").await;
+    world.join("b").await;
+    world.until_all_held(secs(2)).await;
+    world.pass(secs(40)).await;
+    world.join_without_fleet("idle").await;
+    let moves = world.moves();
+    world.pass(secs(120)).await;
+    // One from each of the two, back after its reservation.
+    assert!(world.moves() - moves <= 4, "{}", world.moves() - moves);
+    world.until_all_held(secs(6)).await;
+}
+
+#[tokio::test]
+async fn without_events_everything_is_found_by_looking() {
+    let mut world = World::new(30);
+    for name in ["a", "b"] {
+        world.join(name).await;
+        world.fault(
+            name,
+            Verb::Events,
+            Some(Fault::Fail(tenure_core::error::ErrorKind::Unsupported)),
+        );
+    }
+    world.until_all_held(secs(12)).await;
+    world.cut("a", true);
+    world
+        .until("b has everything", TTL + secs(1), |world| {
+            world.worked_on("b").len() == 30
+        })
+        .await;
+    world.check_store().await;
+}
+
+#[tokio::test]
+async fn a_panic_of_the_source_or_a_failing_one_leaves_the_work_as_it_is() {
+    let mut world = World::new(10);
+    world.join("a").await;
+    world.until_all_held(secs(2)).await;
+    let cycles = world.cycles("a");
+    world.break_source(true);
+    world.pass(secs(30)).await;
+    assert!(world.cycles("a") > cycles);
+    let status = world.fleet("a").status();
+    assert_eq!((status.held, status.panics), (10, 0));
+    assert!(status.last_error.unwrap().contains("source of targets panicked"));
+    world.break_source(false);
+    world.list.put("t-more", TargetSpec::default()).unwrap();
+    world
+        .until("the new one is held", secs(5), |world| world.held_in_all() == 11)
+        .await;
+}
+
+#[tokio::test]
+async fn after_a_pause_of_the_process_nothing_bursts_and_nothing_is_trusted() {
+    let mut world = World::new(10);
+    world.join("a").await;
+    world.join("b").await;
+    world.until_all_held(secs(2)).await;
+    let looks = world.calls("a", Verb::Look);
+    let cycles = world.cycles("a");
+    // One jump, as a suspended machine sees it: nobody ran in between.
+    world.clock.advance(secs(3_600));
+    world.settle().await;
+    assert_eq!(world.cycles("a"), cycles, "no cycle before a confirmation");
+    world.pass(secs(5)).await;
+    assert!(
+        world.calls("a", Verb::Look) - looks < 40,
+        "{}",
+        world.calls("a", Verb::Look) - looks
+    );
+    world.until_all_held(secs(30)).await;
+    world.check_store().await;
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused() {
+    let mut world = World::new(1);
+    let membership = world.join_without_fleet("a").await;
+    for (settings, must_say) in [
+        (
+            FleetSettings {
+                discovery: ms(1),
+                ..FleetSettings::default()
+            },
+            "discovery",
+        ),
+        (
+            FleetSettings {
+                restart_after: ms(0),
+                ..FleetSettings::default()
+            },
+            "restart_after",
+        ),
+        (
+            FleetSettings {
+                placing: fleet::Settings {
+                    max_handoffs: 0,
+                    ..fleet::Settings::default()
+                },
+                ..FleetSettings::default()
+            },
+            "max_handoffs",
+        ),
+    ] {
+        let refused = Fleet::builder(&membership).settings(settings).start(|_| async {});
+        assert!(refused.unwrap_err().to_string().contains(must_say));
+    }
+}
+
+#[tokio::test]
+async fn weights_and_labels_of_members_are_heeded() {
+    let mut world = World::new(300);
+    world.settings.nodes = Nodes::Labelled {
+        name: "role".to_owned(),
+        value: "poller".to_owned(),
+    };
+    world
+        .join_labelled("a", &[("role", "poller"), ("fleet.weight", "3")])
+        .await;
+    world.join_labelled("b", &[("role", "poller")]).await;
+    world.join_without_fleet("idle").await;
+    world.until_all_held(secs(2)).await;
+    world.pass(secs(60)).await;
+    let counts = world.counts();
+    assert!((200..=250).contains(&counts["a"]), "{counts:?}");
+    world.until_all_held(secs(1)).await;
+}
+
+#[tokio::test]
+async fn dropping_the_handle_shuts_the_fleet_down() {
+    let mut world = World::new(10);
+    world.join("a").await;
+    world.join("b").await;
+    world.until_all_held(secs(2)).await;
+    world.drop_fleet("a");
+    world
+        .until("b has everything", secs(2), |world| world.worked_on("b").len() == 10)
+        .await;
+    world.check_store().await;
+}
