@@ -7,6 +7,8 @@
 
 #[path = "faults/data.rs"]
 mod data;
+#[path = "faults/lease.rs"]
+mod lease;
 #[path = "faults/network.rs"]
 mod network;
 #[path = "faults/permission.rs"]

@@ -69,6 +69,9 @@ end
 local revision = m.revision
 local function outcome_of(lease)
   local holder, token = string.match(held[lease] or '', '^(%S+) (%d+)$')
+  if held[lease] and not holder then
+    error({ err = 'ERR user_script: a lease that is held in a way that this version does not know' })
+  end
   if holder == tenure then
     return 'k' .. token
   end

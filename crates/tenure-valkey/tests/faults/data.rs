@@ -2,10 +2,12 @@
 
 use tenure_core::error::ErrorKind;
 use tenure_core::event::{EventLog, EventQuery};
+use tenure_core::lease::{LeaseStore, Token};
 use tenure_core::membership::{BeatReply, EndBy, MembershipStore};
 use tenure_core::registry::RegistryStore;
 use tenure_core::store::{Call, PageRequest, Store, StoreOptions};
 use tenure_core::sweep::{ReleaseRequest, Sweep, SweepSteps};
+use tenure_core::target::{TargetSpec, TargetStore};
 use tenure_testkit::valkey::Flavour;
 use tenure_valkey::ValkeyStore;
 
@@ -31,6 +33,7 @@ async fn every_verb(store: &ValkeyStore, tenure: &tenure_core::TenureId) -> Vec<
         limit: 10,
         force: true,
     };
+    let token = Token::new(1).unwrap();
     let results = [
         try_join(store, "b").await.map(drop),
         try_beat(store, tenure).await.map(drop),
@@ -42,6 +45,31 @@ async fn every_verb(store: &ValkeyStore, tenure: &tenure_core::TenureId) -> Vec<
         store.claims(&group, &registry, None, &page).await.map(drop),
         store
             .claims(&group, &registry, Some(&member("a")), &page)
+            .await
+            .map(drop),
+        acquire(store, tenure, "l").await.map(drop),
+        store
+            .release_leases(
+                &group,
+                tenure,
+                &[(lease("l"), token)],
+                Some(&member("b")),
+                Call::default(),
+            )
+            .await
+            .map(drop),
+        store.lease_of(&group, &lease("l")).await.map(drop),
+        store.leases(&group, None, &page).await.map(drop),
+        store.leases(&group, Some(&member("a")), &page).await.map(drop),
+        store.held_leases(&group, tenure, &page).await.map(drop),
+        store
+            .put_target(&group, &lease("t"), TargetSpec::default(), Call::default())
+            .await
+            .map(drop),
+        store.target(&group, &lease("t")).await.map(drop),
+        store.targets(&group, &page).await.map(drop),
+        store
+            .remove_target(&group, &lease("t"), Call::default())
             .await
             .map(drop),
         store.member(&group, &member("a")).await.map(drop),
@@ -73,6 +101,10 @@ async fn a_foreign_type_under_any_key_refuses_a_step_whole(flavour: Flavour) {
         "lapses",
         "events",
         "claims:devices",
+        "leases",
+        "reserved",
+        "reservations",
+        "targets",
         "unreleased:a",
     ]
     .iter()
@@ -81,8 +113,10 @@ async fn a_foreign_type_under_any_key_refuses_a_step_whole(flavour: Flavour) {
     foreign.extend(["tenure:groups".to_owned(), "tenure:store".to_owned()]);
     for name in foreign {
         server.cli(&["FLUSHALL"]).unwrap();
+        mature(&server);
         let tenure = join(&store, "a").await;
         claim(&store, &tenure, "held").await.unwrap();
+        acquire(&store, &tenure, "held").await.unwrap();
         server.cli(&["DEL", &name]).unwrap();
         server.cli(&["SET", &name, "foreign"]).unwrap();
         for error in every_verb(&store, &tenure).await {
@@ -111,6 +145,11 @@ async fn foreign_values_are_errors_and_no_panics(flavour: Flavour) {
         ("labels", "a", "{not json"),
         ("claims:devices", "k", "no tenure"),
         ("claims:devices", "a key/with", "a@5"),
+        ("leases", "l", "no tenure"),
+        ("leases", "l", "a@5 0"),
+        ("leases", "a lease", "a@5 6"),
+        ("reserved", "l", "soon b"),
+        ("targets", "t", "heavy"),
         ("ended", "b@5", ""),
         ("meta", "state", "soon"),
         ("meta", "state", &"eighty bytes of nonsense".repeat(4)),
@@ -118,6 +157,7 @@ async fn foreign_values_are_errors_and_no_panics(flavour: Flavour) {
         ("meta", "events", "-1"),
     ] {
         server.cli(&["FLUSHALL"]).unwrap();
+        mature(&server);
         let tenure = join(&store, "a").await;
         server
             .cli(&["HSET", &format!("{{tenure:ingest}}:{name}"), field, value])

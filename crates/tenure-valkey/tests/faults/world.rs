@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::clock::SystemClock;
 use tenure_core::error::{Error, ErrorKind, Outcome};
-use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
+use tenure_core::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
+use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::{Beat, BeatReply, Join, Joined, Labels, MembershipStore};
 use tenure_core::registry::{ClaimMode, RegistryStore};
 use tenure_core::store::{Call, Health, Store, StoreOptions};
@@ -75,6 +76,10 @@ pub(crate) fn devices() -> RegistryName {
     RegistryName::new("devices").unwrap()
 }
 
+pub(crate) fn lease(name: &str) -> LeaseName {
+    LeaseName::new(name).expect("a name")
+}
+
 pub(crate) fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
@@ -115,6 +120,19 @@ pub(crate) async fn claim(store: &ValkeyStore, tenure: &TenureId, name: &str) ->
         .claim(&group(), &devices(), tenure, &keys, ClaimMode::Take, Call::default())
         .await
         .map(drop)
+}
+
+pub(crate) async fn acquire(store: &ValkeyStore, tenure: &TenureId, name: &str) -> Result<AcquireOutcome, Error> {
+    let leases = [lease(name)];
+    let acquired = store.acquire(&group(), tenure, &leases, Call::default()).await?;
+    Ok(acquired.outcomes[0].clone())
+}
+
+/// A server that has been a store for long, so that a new group does not look like lost data.
+pub(crate) fn mature(server: &Server) {
+    server
+        .cli(&["HSET", "tenure:store", "born", "1"])
+        .expect("an old marker");
 }
 
 /// Asserts an error by what a caller may conclude from it.
