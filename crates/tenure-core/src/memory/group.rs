@@ -142,6 +142,13 @@ impl GroupModel {
         }
     }
 
+    /// A group that may have been there before begins with a grace.
+    pub(super) fn begin_unsettled(&mut self, now: StoreTime, until: StoreTime) {
+        let cause = GapCause::DataLoss;
+        self.unsettled = Some(Unsettled { cause, until });
+        self.emit(now, EventKind::GroupUnsettled).reason = Some(cause.as_str().to_owned());
+    }
+
     pub(super) fn gap(&self) -> Duration {
         settling::gap(self.ttls.map(|(shortest, _)| shortest))
     }

@@ -37,6 +37,32 @@ pub struct MemoryStore {
 struct State {
     groups: BTreeMap<Group, GroupModel>,
     closed: bool,
+    life: Life,
+}
+
+/// Whether a group that is not there may have been there before.
+#[derive(Debug, Default, Clone, Copy)]
+enum Life {
+    /// No: an embedded store keeps what it has, or is gone as a whole.
+    #[default]
+    Whole,
+    /// Perhaps: the marker of the store is missing.
+    Unmarked,
+    /// Perhaps, for one max ttl after the marker was made.
+    Marked(StoreTime),
+}
+
+impl State {
+    /// Until when a group that is not there counts as lost.
+    fn lost_until(&mut self, now: StoreTime, max_ttl: Duration) -> Option<StoreTime> {
+        let born = match self.life {
+            Life::Whole => return None,
+            Life::Unmarked => now,
+            Life::Marked(born) => born,
+        };
+        self.life = Life::Marked(born);
+        Some(born + max_ttl).filter(|until| now < *until)
+    }
 }
 
 impl MemoryStore {
@@ -55,6 +81,15 @@ impl MemoryStore {
         })
     }
 
+    /// An empty store that may have had data, as every store over a network has to assume of itself when its marker is
+    /// gone: the groups that begin within one max ttl of its first step are unsettled until then.
+    #[must_use]
+    pub fn after_loss(options: StoreOptions, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let store = Self::new(options, clock);
+        store.state.lock().unwrap_or_else(PoisonError::into_inner).life = Life::Unmarked;
+        store
+    }
+
     fn time(&self) -> StoreTime {
         self.base + self.clock.mono().since(self.origin)
     }
@@ -64,11 +99,18 @@ impl MemoryStore {
         let mut state = self.open()?;
         let now = self.time();
         let known = state.groups.contains_key(group);
+        let lost_until = match known {
+            true => None,
+            false => state.lost_until(now, self.options.max_ttl),
+        };
         let model = state
             .groups
             .entry(group.clone())
             .or_insert_with(|| GroupModel::new(self.options.clone(), now));
         let before = model.last_event;
+        if let Some(until) = lost_until {
+            model.begin_unsettled(now, until);
+        }
         let done = step(model, now);
         let news = model.last_event != before;
         if !known && done.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLate) {
