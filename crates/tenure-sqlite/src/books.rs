@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::{Connection, params};
+use tenure_core::membership::Revision;
 use tenure_core::store::StoreOptions;
 use tenure_core::{Error, Group, MemberId, StoreTime, Term};
 
@@ -81,7 +82,13 @@ impl Books {
             let earliest = context.clock.now();
             for (member, entry) in &mut members {
                 match table.members.get(member).filter(|old| old.term == entry.term) {
-                    Some(old) => *entry = Entry { ttl: entry.ttl, ..*old },
+                    Some(old) => {
+                        *entry = Entry {
+                            ttl: entry.ttl,
+                            revision: entry.revision,
+                            ..*old
+                        };
+                    }
                     // It gets one full ttl from the first step on, and that is not before now.
                     None => entry.due = earliest + entry.ttl,
                 }
@@ -92,6 +99,7 @@ impl Books {
                 .collect();
             table.members = members;
             table.pending.clear();
+            table.revised.clear();
             table.fold(meta);
             drop(table);
             heads.insert(
@@ -274,6 +282,7 @@ impl Books {
             head.meta = saved.meta;
             let mut table = head.live.lock();
             table.pending.clear();
+            table.revised.clear();
             table.resumed_at = saved.meta.resumed_at;
             if let Some((tick, restarted)) = saved.gap {
                 // The gap has to be seen again, by a step that can record it.
@@ -295,6 +304,7 @@ fn read_members(sql: &Connection, id: i64) -> Result<HashMap<MemberId, Entry>, C
             ttl: read_span(row, 2)?,
             deadline: read_instant(row, 3)?,
             due: StoreTime::ZERO,
+            revision: Revision(read_number(row, 4)?),
         };
         members.insert(read_name(row, 0)?, entry);
     }

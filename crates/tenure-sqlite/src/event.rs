@@ -8,11 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::{OptionalExtension, Row, params};
 use tenure_core::event::{Event, EventId, EventKind, EventLog, EventPage, EventQuery};
+use tenure_core::lease::Token;
 use tenure_core::store::check_limit;
-use tenure_core::{Error, Group, Result, StoreTime, TenureId};
+use tenure_core::{Error, Group, LeaseName, MemberId, Result, StoreTime, TenureId};
 
 use crate::error::Cause;
-use crate::sql::{instant, number, read_instant, read_name, read_number, statements};
+use crate::sql::{instant, number, read_instant, read_name_or_none, read_number, read_token_or_none, statements};
 use crate::step::Step;
 use crate::store::SqliteStore;
 
@@ -36,6 +37,10 @@ pub(crate) struct Draft<'a> {
     kind: EventKind,
     tenure: Option<&'a TenureId>,
     reason: Option<&'a str>,
+    lease: Option<&'a LeaseName>,
+    token: Option<Token>,
+    from: Option<&'a TenureId>,
+    to: Option<&'a MemberId>,
     pass: Option<&'a str>,
     counts: BTreeMap<&'a str, u64>,
     keys: &'a [String],
@@ -47,6 +52,10 @@ impl<'a> Draft<'a> {
             kind,
             tenure: None,
             reason: None,
+            lease: None,
+            token: None,
+            from: None,
+            to: None,
             pass: None,
             counts: BTreeMap::new(),
             keys: &[],
@@ -60,6 +69,26 @@ impl<'a> Draft<'a> {
 
     pub(crate) fn because(mut self, reason: &'a str) -> Self {
         self.reason = Some(reason);
+        self
+    }
+
+    pub(crate) fn lease(mut self, lease: &'a LeaseName) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    pub(crate) fn token(mut self, token: Token) -> Self {
+        self.token = Some(token);
+        self
+    }
+
+    pub(crate) fn from(mut self, from: &'a TenureId) -> Self {
+        self.from = Some(from);
+        self
+    }
+
+    pub(crate) fn to(mut self, to: &'a MemberId) -> Self {
+        self.to = Some(to);
         self
     }
 
@@ -91,6 +120,10 @@ impl Step<'_> {
             event.kind.as_str(),
             event.tenure.map(TenureId::to_string),
             event.reason,
+            event.lease.map(LeaseName::as_str),
+            event.token.map(|token| number(token.get())),
+            event.from.map(TenureId::to_string),
+            event.to.map(MemberId::as_str),
             event.pass,
             counts,
             keys,
@@ -122,15 +155,17 @@ fn read_event(row: &Row<'_>) -> Result<Event, Cause> {
     let kind = EventKind::parse(&kind).map_err(|error: Error| Cause::Strange(error.to_string()))?;
     let at: StoreTime = read_instant(row, 1)?;
     let mut event = Event::new(EventId(read_number(row, 0)?), at, kind);
-    if row.get_ref(3)? != rusqlite::types::ValueRef::Null {
-        event.tenure = Some(read_name(row, 3)?);
-    }
+    event.tenure = read_name_or_none(row, 3)?;
     event.reason = row.get(4)?;
-    event.pass = row.get(5)?;
-    if let Some(counts) = row.get::<_, Option<String>>(6)? {
+    event.lease = read_name_or_none(row, 5)?;
+    event.token = read_token_or_none(row, 6)?;
+    event.from = read_name_or_none(row, 7)?;
+    event.to = read_name_or_none(row, 8)?;
+    event.pass = row.get(9)?;
+    if let Some(counts) = row.get::<_, Option<String>>(10)? {
         event.counts = serde_json::from_str(&counts).map_err(strange)?;
     }
-    if let Some(keys) = row.get::<_, Option<String>>(7)? {
+    if let Some(keys) = row.get::<_, Option<String>>(11)? {
         event.keys = serde_json::from_str(&keys).map_err(strange)?;
     }
     Ok(event)

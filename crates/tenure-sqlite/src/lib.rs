@@ -8,8 +8,9 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `membership`, `registry`, `event`, `sweep` | one noun each: its steps and its reads |
+//! | `membership`, `registry`, `lease`, `target`, `event`, `sweep` | one noun each: its steps and its reads |
 //! | `store` | opening and closing, the doors to writer and readers |
+//! | `ended`, `revision` | the records of ended tenures, and the numbers of what members hold |
 //! | `writer`, `books`, `step` | the transaction, its undoing, and what every step begins and ends with |
 //! | `live`, `group` | what is in memory: who is alive, and what a group knows about itself |
 //! | `reader`, `page` | snapshots and cursors |
@@ -20,6 +21,7 @@
 
 mod books;
 mod clock;
+mod ended;
 mod error;
 mod event;
 mod examine;
@@ -32,6 +34,7 @@ mod membership;
 mod page;
 mod reader;
 mod registry;
+mod revision;
 mod sql;
 mod step;
 mod store;

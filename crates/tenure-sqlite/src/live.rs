@@ -9,6 +9,7 @@
 //!   that comes later finds the member pending and queues up behind that transaction: it is told `ended` once the end is
 //!   durable, or renewed if the transaction failed and nothing ended. A beat that came before has moved the deadline,
 //!   and the writer sees that. So a late beat never revives, and no answer runs ahead of its commit.
+//! * `revised` lies over `members` as well, for the revision alone.
 //! * Readers never see `pending` ends or joins; liveness is by the end time and now. A reader whose rows are newer
 //!   than `members` (between a commit and its folding) finds the tenure in `pending`, and there it counts as committed,
 //!   since it has a row.
@@ -17,13 +18,14 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::membership::{Beat, BeatReply};
+use tenure_core::membership::{Beat, BeatReply, Revision};
 use tenure_core::settling::{self, GapCause};
 use tenure_core::{MemberId, StoreTime, TenureId, Term};
 use tokio::sync::watch;
 
 use crate::clock::StoreClock;
 use crate::group::Meta;
+use crate::revision::marks_a_loss;
 
 /// One member's current tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(crate) struct Entry {
     pub(crate) ttl: Duration,
     /// Its place in the lazy index: the earliest time at which it may have lapsed.
     pub(crate) due: StoreTime,
+    /// The number of what it holds.
+    pub(crate) revision: Revision,
 }
 
 impl Entry {
@@ -70,6 +74,8 @@ pub(crate) struct Table {
     pub(crate) members: HashMap<MemberId, Entry>,
     pub(crate) due: BTreeSet<(StoreTime, MemberId)>,
     pub(crate) pending: HashMap<MemberId, Option<Entry>>,
+    /// The revisions that the open transaction has changed, by member and term.
+    pub(crate) revised: HashMap<MemberId, (Term, Revision)>,
 }
 
 impl Live {
@@ -82,6 +88,7 @@ impl Live {
             members: HashMap::new(),
             due: BTreeSet::new(),
             pending: HashMap::new(),
+            revised: HashMap::new(),
         };
         Self {
             id,
@@ -103,7 +110,8 @@ impl Live {
     }
 
     /// Serves beats from memory. Leaves `None` for those that have to change a row: unknown, ended, past their end, with
-    /// a new ttl, or met by a transaction that is not committed yet. All of them, when the group has a gap to record.
+    /// a new ttl, with a revision that marks a lost tail, or met by a transaction that is not committed yet. All of them,
+    /// when the group has a gap to record.
     pub(crate) fn beat(&self, clock: &StoreClock, beats: &[Beat]) -> (StoreTime, Vec<Option<BeatReply>>) {
         let mut table = self.lock();
         let now = clock.now();
@@ -155,13 +163,14 @@ impl Table {
             .get_mut(member)
             .filter(|entry| entry.term == beat.tenure.term())?;
         let same_ttl = beat.ttl.is_none_or(|ttl| ttl == entry.ttl);
-        if !same_ttl || now >= entry.end(resumed_at, now) {
+        let lost = marks_a_loss(beat.revision, entry.revision, resumed_at, now);
+        if !same_ttl || lost || now >= entry.end(resumed_at, now) {
             return None;
         }
         entry.deadline = now + entry.ttl;
         Some(BeatReply::Renewed {
             expires_in: entry.ttl,
-            revision: tenure_core::membership::Revision::NONE,
+            revision: entry.revision,
         })
     }
 
@@ -180,10 +189,14 @@ impl Table {
 
     /// The writer's view of a member: the open transaction first.
     pub(crate) fn head(&self, member: &MemberId) -> Option<Entry> {
-        match self.pending.get(member) {
-            Some(pending) => *pending,
-            None => self.members.get(member).copied(),
+        let mut entry = match self.pending.get(member) {
+            Some(pending) => (*pending)?,
+            None => *self.members.get(member)?,
+        };
+        if let Some((_, revision)) = self.revised.get(member).filter(|(term, _)| *term == entry.term) {
+            entry.revision = *revision;
         }
+        Some(entry)
     }
 
     /// Changes the entry of a member outside of any transaction (a deadline, a place in the lazy index).
@@ -211,6 +224,11 @@ impl Table {
             }
             if let Some(entry) = entry {
                 self.due.insert((entry.due, member));
+            }
+        }
+        for (member, (term, revision)) in std::mem::take(&mut self.revised) {
+            if let Some(entry) = self.members.get_mut(&member).filter(|entry| entry.term == term) {
+                entry.revision = revision;
             }
         }
     }

@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use rusqlite::{Row, params};
 use tenure_core::event::EventKind;
 use tenure_core::membership::{
-    Beat, BeatReply, Beaten, EndBy, EndReason, Holdings, Join, Joined, Labels, Member, MembershipStore, check_beats,
+    Beat, BeatReply, Beaten, EndBy, EndReason, Holdings, Join, Joined, Labels, Member, MembershipStore, Revision,
+    check_beats,
 };
 use tenure_core::settling::GapCause;
 use tenure_core::store::{Call, Page, PageRequest, bad_cursor, check_limit};
@@ -16,7 +17,7 @@ use crate::error::Cause;
 use crate::event::Draft;
 use crate::live::{Entry, Live};
 use crate::page::{Listing, cursor, place};
-use crate::sql::{instant, number, read_instant, read_name, read_number, read_span, span, statements};
+use crate::sql::{instant, number, read_holdings, read_instant, read_name, read_number, read_span, span, statements};
 use crate::step::{Answer, Step};
 use crate::store::SqliteStore;
 
@@ -48,11 +49,7 @@ impl Step<'_> {
                 superseded = (reason == EndReason::Superseded).then_some(before);
             }
         }
-        let term = match Term::new((self.meta.seq + 1).max(self.now.micros())) {
-            Ok(term) => term,
-            Err(error) => return Err(Cause::Strange(error.to_string())),
-        };
-        self.meta.seq = term.get();
+        let term = Term::new(self.next_number()).map_err(|error| Cause::Strange(error.to_string()))?;
         let tenure = TenureId::new(join.member.clone(), term);
         let deadline = self.now + join.ttl;
         if alone {
@@ -64,6 +61,7 @@ impl Step<'_> {
             deadline,
             ttl: join.ttl,
             due: deadline,
+            revision: Revision::NONE,
         };
         self.begin(&tenure, &entry, &join.labels)?;
         self.emit(Draft::new(EventKind::Joined).of(&tenure))?;
@@ -153,9 +151,10 @@ impl Step<'_> {
             ])?;
         }
         self.meta.note_ttl(ttl);
+        self.compare_revisions(beat.revision, before.revision)?;
         Ok(BeatReply::Renewed {
             expires_in: ttl,
-            revision: tenure_core::membership::Revision::NONE,
+            revision: before.revision,
         })
     }
 
@@ -204,10 +203,7 @@ impl MemberRow {
             ttl: read_span(row, 2)?,
             deadline: read_instant(row, 3)?,
             labels: serde_json::from_str(labels).map_err(|error| strange(error.to_string()))?,
-            holdings: Holdings {
-                claims: read_number(row, 5)?,
-                leases: 0,
-            },
+            holdings: read_holdings(row, 5)?,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use tenure_core::membership::Revision;
 use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, Claimed, RegistryStore, check_keys};
 use tenure_core::store::{Call, Page, PageRequest, bad_cursor, check_limit};
@@ -11,7 +11,7 @@ use tenure_core::sweep::BATCH;
 use tenure_core::{Error, ErrorKind, Group, Key, MemberId, RegistryName, Result, TenureId};
 
 use crate::error::Cause;
-use crate::page::{Listing, cursor, cut, place};
+use crate::page::{Listing, cursor, cut, place, place_of, walk};
 use crate::sql::{read_name, statements};
 use crate::step::{Answer, Step};
 use crate::store::SqliteStore;
@@ -38,17 +38,18 @@ fn owner_of(sql: &Connection, id: i64, registry: &str, key: &Key) -> Result<Opti
 
 impl Step<'_> {
     /// Claims one part of the keys.
-    fn claim(&mut self, registry: &str, tenure: &TenureId, keys: &[Key], mode: ClaimMode) -> Answer<Vec<ClaimOutcome>> {
+    fn claim(&mut self, registry: &str, tenure: &TenureId, keys: &[Key], mode: ClaimMode) -> Answer<Claimed> {
         if let Err(ended) = self.require_alive(tenure)? {
             self.engage_brake()?;
             return Ok(Err(ended));
         }
         let text = tenure.to_string();
         let mut outcomes = Vec::with_capacity(keys.len());
-        let mut losers = BTreeSet::new();
+        let (mut gained, mut losers) = (false, BTreeSet::new());
         for key in keys {
             let outcome = self.claim_one(registry, tenure, key, mode)?;
             if matches!(outcome, ClaimOutcome::New | ClaimOutcome::Moved { .. }) {
+                gained = true;
                 self.sql
                     .prepare_cached(UPSERT)?
                     .execute(params![self.id, registry, key.as_str(), text])?;
@@ -61,8 +62,15 @@ impl Step<'_> {
         for loser in losers {
             self.strike_if_empty(&loser)?;
         }
+        if gained {
+            let number = self.next_number();
+            self.revise(tenure, Revision(number))?;
+        }
         self.engage_brake()?;
-        Ok(Ok(outcomes))
+        Ok(Ok(Claimed {
+            outcomes,
+            revision: self.revision_of(tenure),
+        }))
     }
 
     fn claim_one(
@@ -127,54 +135,38 @@ fn claims_after(sql: &Connection, id: i64, registry: &str, after: &str, limit: u
     Ok(claims)
 }
 
-/// Walks from tenure to tenure of the owner, and within each from key to key, so that only rows of the page are read.
+/// The claims of one owner, from tenure to tenure.
 fn owned_after(
     sql: &Connection,
     id: i64,
     registry: &str,
     owner: &MemberId,
-    after: Option<(String, String)>,
+    after: Option<(TenureId, String)>,
     limit: u32,
 ) -> Result<Vec<ClaimRow>, Cause> {
     let snapshot = sql.unchecked_transaction()?;
-    // All tenures of a member lie between `member@` and `memberA`: `A` follows `@`.
-    let end = format!("{owner}A");
-    let (mut tenure, mut key) = match after {
-        Some((tenure, key)) => (Some(tenure), key),
-        None => (None, String::new()),
+    let next = |from: &str, end: &str| {
+        let mut select = snapshot.prepare_cached(NEXT_TENURE)?;
+        let mut rows = select.query(params![id, from, end])?;
+        rows.next()?.map(|row| read_name(row, 0)).transpose()
     };
-    let mut claims: Vec<ClaimRow> = Vec::new();
-    loop {
-        if let Some(tenure) = &tenure {
-            let id_of_tenure: TenureId = tenure
-                .parse()
-                .map_err(|error: Error| Cause::Strange(error.to_string()))?;
-            let left = limit - u32::try_from(claims.len()).unwrap_or(limit);
-            let mut select = snapshot.prepare_cached(OWNED_PAGE)?;
-            let mut rows = select.query(params![id, tenure, registry, key, left])?;
-            while let Some(row) = rows.next()? {
-                claims.push((read_name(row, 0)?, id_of_tenure.clone()));
-            }
+    let keys = |tenure: &TenureId, after: &str, limit: u32| {
+        let mut select = snapshot.prepare_cached(OWNED_PAGE)?;
+        let mut rows = select.query(params![id, tenure.to_string(), registry, after, limit])?;
+        let mut claims = Vec::new();
+        while let Some(row) = rows.next()? {
+            claims.push((read_name(row, 0)?, tenure.clone()));
         }
-        if claims.len() >= limit as usize {
-            return Ok(claims);
-        }
-        let from = tenure.unwrap_or_else(|| format!("{owner}@"));
-        let next: Option<String> = snapshot
-            .prepare_cached(NEXT_TENURE)?
-            .query_row(params![id, from, end], |row| row.get(0))
-            .optional()?;
-        let Some(next) = next else { return Ok(claims) };
-        (tenure, key) = (Some(next), String::new());
-    }
+        Ok(claims)
+    };
+    walk(owner, after, limit, next, keys)
 }
 
 /// The tenure and key of a cursor among the claims of one owner.
-fn owned_place(cursor: &str, owner: &MemberId) -> Option<(String, String)> {
-    let (tenure, key) = place(Listing::Owned, cursor)?.split_once('/')?;
-    let parsed: TenureId = tenure.parse().ok()?;
+fn owned_place(cursor: &str, owner: &MemberId) -> Option<(TenureId, String)> {
+    let (tenure, key) = place_of(Listing::Owned, cursor, owner)?;
     Key::new(key).ok()?;
-    (parsed.member() == owner).then(|| (tenure.to_owned(), key.to_owned()))
+    Some((tenure, key.to_owned()))
 }
 
 #[async_trait]
@@ -189,16 +181,18 @@ impl RegistryStore for SqliteStore {
         call: Call,
     ) -> Result<Claimed> {
         check_keys(keys)?;
-        let mut outcomes = Vec::with_capacity(keys.len());
+        let mut all = Claimed {
+            outcomes: Vec::with_capacity(keys.len()),
+            revision: Revision::NONE,
+        };
         for part in keys.chunks(BATCH as usize) {
             let (registry, tenure, part) = (column(registry), tenure.clone(), part.to_vec());
             let work = move |step: &mut Step<'_>| step.claim(&registry, &tenure, &part, mode);
-            outcomes.extend(self.step(group, call, work).await?);
+            let claimed = self.step(group, call, work).await?;
+            all.outcomes.extend(claimed.outcomes);
+            all.revision = claimed.revision;
         }
-        Ok(Claimed {
-            outcomes,
-            revision: Revision::NONE,
-        })
+        Ok(all)
     }
 
     async fn release_claim(

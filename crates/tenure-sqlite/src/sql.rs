@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use rusqlite::Row;
+use tenure_core::lease::Token;
+use tenure_core::membership::Holdings;
 use tenure_core::time::micros;
 use tenure_core::{Error, StoreTime};
 
@@ -45,7 +47,10 @@ const fn has(bytes: &[u8], at: usize, part: &[u8]) -> bool {
 /// Names the statements of one file.
 macro_rules! statements {
     ($file:literal: $($const:ident = $name:literal),* $(,)?) => {
-        $(const $const: &str = crate::sql::statement(include_str!(concat!("sql/", $file)), $name);)*
+        $(const $const: &str = crate::sql::statement(
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/sql/", $file)),
+            $name,
+        );)*
     };
 }
 pub(crate) use statements;
@@ -98,6 +103,38 @@ pub(crate) fn read_name<T: std::str::FromStr<Err = Error>>(row: &Row<'_>, column
     text.parse().map_err(|error: Error| Cause::Strange(error.to_string()))
 }
 
+/// How much a tenure holds, from a column for its claims and the next one for its leases.
+pub(crate) fn read_holdings(row: &Row<'_>, first: usize) -> rusqlite::Result<Holdings> {
+    Ok(Holdings {
+        claims: read_number(row, first)?,
+        leases: read_number(row, first + 1)?,
+    })
+}
+
+/// A name from a text column that may be empty.
+pub(crate) fn read_name_or_none<T: std::str::FromStr<Err = Error>>(
+    row: &Row<'_>,
+    column: usize,
+) -> Result<Option<T>, Cause> {
+    match row.get_ref(column)? {
+        rusqlite::types::ValueRef::Null => Ok(None),
+        _ => read_name(row, column).map(Some),
+    }
+}
+
+/// A token from a column.
+pub(crate) fn read_token(row: &Row<'_>, column: usize) -> Result<Token, Cause> {
+    Token::new(read_number(row, column)?).map_err(|error| Cause::Strange(error.to_string()))
+}
+
+/// A token from a column that may be empty.
+pub(crate) fn read_token_or_none(row: &Row<'_>, column: usize) -> Result<Option<Token>, Cause> {
+    match row.get_ref(column)? {
+        rusqlite::types::ValueRef::Null => Ok(None),
+        _ => read_token(row, column).map(Some),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,5 +144,47 @@ mod tests {
         const FILE: &str = "-- about\n\n-- name: ab\nSELECT 1;\n\n-- name: a\nSELECT 2;\n";
         assert_eq!(statement(FILE, "ab"), "SELECT 1;\n\n");
         assert_eq!(statement(FILE, "a"), "SELECT 2;\n");
+    }
+
+    /// Every statement with its file and name.
+    fn all() -> Vec<(String, &'static str)> {
+        let files = [
+            ("event", include_str!("sql/event.sql")),
+            ("group", include_str!("sql/group.sql")),
+            ("lease", include_str!("sql/lease.sql")),
+            ("membership", include_str!("sql/membership.sql")),
+            ("registry", include_str!("sql/registry.sql")),
+            ("sweep", include_str!("sql/sweep.sql")),
+            ("target", include_str!("sql/target.sql")),
+        ];
+        let of = |(file, text): (&str, &'static str)| {
+            let parts = text.split("-- name: ").skip(1).map(|part| part.split_once('\n'));
+            let named = parts.map(|part| part.expect("a name on a line of its own"));
+            let named = named.map(|(name, statement)| (format!("{file}: {name}"), statement));
+            named.collect::<Vec<_>>()
+        };
+        files.into_iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn every_statement_finds_its_rows_by_an_index_and_in_order() {
+        // At opening, all groups are read.
+        const WHOLE: &[&str] = &["group: all", "group: high_water", "group: raise_high_water"];
+        let dir = tempfile::tempdir().unwrap();
+        let sql = crate::file::open_writer(&dir.path().join("tenure.db")).unwrap();
+        let statements = all();
+        assert!(statements.len() > 50, "{}", statements.len());
+        for (name, statement) in statements {
+            let mut explain = sql.prepare(&format!("EXPLAIN QUERY PLAN {statement}")).expect(&name);
+            let mut rows = explain.raw_query();
+            let mut plan = Vec::new();
+            while let Some(row) = rows.next().unwrap() {
+                plan.push(row.get::<_, String>(3).unwrap());
+            }
+            let scans = |step: &String| step.starts_with("SCAN") && step != "SCAN CONSTANT ROW";
+            let whole = WHOLE.contains(&name.as_str()) || !plan.iter().any(scans);
+            let sorted = !plan.iter().any(|step| step.contains("TEMP B-TREE"));
+            assert!(whole && sorted, "{name}: {plan:?}");
+        }
     }
 }

@@ -6,11 +6,11 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use tenure_core::event::EventKind;
-use tenure_core::membership::EndReason;
+use tenure_core::membership::{EndReason, Revision};
 use tenure_core::settling::GapCause;
 use tenure_core::store::StoreOptions;
 use tenure_core::sweep::{BURST, Unsettled};
-use tenure_core::{Error, MemberId, StoreTime, TenureId};
+use tenure_core::{Error, MemberId, StoreTime, TenureId, Term};
 
 use crate::error::Cause;
 use crate::event::Draft;
@@ -21,12 +21,9 @@ use crate::sql::{instant, statements};
 statements! { "membership.sql":
     DELETE_MEMBER = "delete",
     RECORD_END = "record_end",
-    REASON = "reason",
-}
-statements! { "registry.sql":
-    HOLDS = "holds",
 }
 statements! { "sweep.sql":
+    HOLDS = "holds",
     LAPSE = "lapse",
     DROP_LAPSES_BEFORE = "drop_lapses_before",
     CLEAR_LAPSES = "clear_lapses",
@@ -45,6 +42,8 @@ pub(crate) struct Undo {
     pub(crate) gap: Option<(StoreTime, bool)>,
     /// What `pending` held before each change.
     pub(crate) pending: Vec<(MemberId, Option<Option<Entry>>)>,
+    /// What `revised` held before each change.
+    revised: Vec<(MemberId, Option<(Term, Revision)>)>,
 }
 
 /// A step in progress.
@@ -173,17 +172,6 @@ impl Step<'_> {
         Ok(Err(Error::ended(tenure, self.reason_of(tenure)?)))
     }
 
-    /// The reason on record; `Unknown` when there is none.
-    pub(crate) fn reason_of(&self, tenure: &TenureId) -> Result<EndReason, Cause> {
-        let mut look = self.sql.prepare_cached(REASON)?;
-        let reason: Option<String> = look
-            .query_row(params![self.id, tenure.to_string()], |row| row.get(0))
-            .optional()?;
-        Ok(reason
-            .and_then(|reason| EndReason::parse(&reason))
-            .unwrap_or(EndReason::Unknown))
-    }
-
     /// The list of ended tenures with holdings that this kind of end goes to.
     pub(crate) fn work_list(&mut self, lapsed: bool) -> &mut crate::group::Work {
         if lapsed {
@@ -265,6 +253,7 @@ impl Undo {
             meta,
             gap: None,
             pending: Vec::new(),
+            revised: Vec::new(),
         }
     }
 
@@ -274,12 +263,25 @@ impl Undo {
         self.pending.push((member.clone(), before));
     }
 
+    /// Changes the revision of a tenure, and remembers what was there.
+    pub(crate) fn revise(&mut self, table: &mut Table, tenure: &TenureId, revision: Revision) {
+        let member = tenure.member();
+        let before = table.revised.insert(member.clone(), (tenure.term(), revision));
+        self.revised.push((member.clone(), before));
+    }
+
     /// Takes the step out of the table again.
     pub(crate) fn apply(self, table: &mut Table) -> Meta {
         for (member, before) in self.pending.into_iter().rev() {
             match before {
                 Some(entry) => table.pending.insert(member, entry),
                 None => table.pending.remove(&member),
+            };
+        }
+        for (member, before) in self.revised.into_iter().rev() {
+            match before {
+                Some(revised) => table.revised.insert(member, revised),
+                None => table.revised.remove(&member),
             };
         }
         if let Some((tick, restarted)) = self.gap {

@@ -5,21 +5,23 @@ use std::collections::{BTreeMap, HashSet};
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
 use tenure_core::event::EventKind;
-use tenure_core::membership::{EndReason, Holdings};
+use tenure_core::membership::EndReason;
 use tenure_core::store::Call;
 use tenure_core::sweep::{
     Doomed, EndedBatch, Eviction, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps, turn_of,
 };
 use tenure_core::{Group, MemberId, Result, StoreTime, TenureId};
 
+use crate::ended::Ended;
 use crate::error::Cause;
 use crate::event::Draft;
 use crate::live::{Entry, Table};
-use crate::sql::{instant, read_instant, read_name, read_number, statements};
+use crate::sql::{instant, read_holdings, read_instant, read_name, statements};
 use crate::step::{Answer, Step};
 use crate::store::SqliteStore;
 
 statements! { "sweep.sql":
+    COUNT = "count",
     RELEASABLE = "releasable",
     VISIT_AGAIN = "visit_again",
     FORGET = "forget",
@@ -27,7 +29,6 @@ statements! { "sweep.sql":
 }
 statements! { "registry.sql":
     HELD = "held",
-    COUNT = "count",
 }
 
 /// The most items of a dry run that are counted.
@@ -70,6 +71,7 @@ impl Step<'_> {
         self.sql
             .prepare_cached(FORGET)?
             .execute(params![self.id, instant(self.now), limit])?;
+        self.forget_reservations(limit)?;
         self.engage_brake()?;
         Ok(Ok(batch))
     }
@@ -89,25 +91,44 @@ impl Step<'_> {
             if budget == 0 {
                 break;
             }
-            let removed = self.release_some(&candidate.tenure, turn.min(budget))?;
-            budget -= removed.looked_at;
-            if !self.strike_if_empty(&candidate.tenure.to_string())? {
-                self.sql.prepare_cached(VISIT_AGAIN)?.execute(params![
-                    self.id,
-                    candidate.tenure.to_string(),
-                    instant(self.now)
-                ])?;
-            }
-            *self.lists_changed = true;
-            if !removed.keys.is_empty() {
-                batch.evicted.push(self.evicted(candidate, removed, &request.pass)?);
+            let turn = turn.min(budget);
+            let eviction = self.visit(candidate, turn, &request.pass, &mut budget)?;
+            if !eviction.claims.is_empty() || eviction.leases > 0 {
+                batch.evicted.push(eviction);
             }
         }
         batch.more = !self.releasable(braked.is_some(), 1)?.is_empty();
         Ok(Ok(batch))
     }
 
-    /// Ended tenures whose turn it is, in order. Each holds something, so `limit` of them use up a budget of `limit`.
+    /// One tenure's turn: its claims, and when none is left its leases, which may have to wait.
+    fn visit(&mut self, candidate: Candidate, turn: u32, pass: &str, budget: &mut u32) -> Result<Eviction, Cause> {
+        let Candidate { tenure, ended, .. } = candidate;
+        let removed = self.release_some(&tenure, turn)?;
+        let (left, more) = (turn - removed.looked_at, removed.more);
+        let claims = self.evicted(&tenure, ended, removed, pass)?;
+        let (leases, wait_until) = match more {
+            true => (0, None),
+            false => self.evict_leases(&tenure, ended, left, pass)?,
+        };
+        *budget -= turn - left + leases;
+        let text = tenure.to_string();
+        if !self.strike_if_empty(&text)? {
+            let visit_at = instant(wait_until.unwrap_or(self.now));
+            self.sql
+                .prepare_cached(VISIT_AGAIN)?
+                .execute(params![self.id, text, visit_at])?;
+        }
+        *self.lists_changed = true;
+        Ok(Eviction {
+            tenure,
+            claims,
+            leases: u64::from(leases),
+        })
+    }
+
+    /// Ended tenures whose turn it is, in order. At most `limit`: one that has to wait uses up no budget, but leaves the
+    /// list until then.
     fn releasable(&self, braked: bool, limit: u32) -> Result<Vec<Candidate>, Cause> {
         let mut candidates = Vec::new();
         for lapsed in [false, true] {
@@ -119,8 +140,8 @@ impl Step<'_> {
             while let Some(row) = rows.next()? {
                 candidates.push(Candidate {
                     tenure: read_name(row, 0)?,
-                    reason: row.get(1)?,
-                    visit_at: read_instant(row, 2)?,
+                    visit_at: read_instant(row, 1)?,
+                    ended: Ended::read(row, 2)?,
                 });
             }
         }
@@ -129,15 +150,18 @@ impl Step<'_> {
         Ok(candidates)
     }
 
-    /// Removes some holdings of an ended tenure, by compare-and-delete.
+    /// Removes some claims of an ended tenure, by compare-and-delete.
     fn release_some(&self, tenure: &TenureId, limit: u32) -> Result<Removed, Cause> {
         let text = tenure.to_string();
-        let held: Vec<(String, String)> = self
+        let mut held: Vec<(String, String)> = self
             .sql
             .prepare_cached(HELD)?
-            .query_map(params![self.id, text, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .query_map(params![self.id, text, limit + 1], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<rusqlite::Result<_>>()?;
+        let more = held.len() > limit as usize;
+        held.truncate(limit as usize);
         let mut removed = Removed {
+            more,
             looked_at: u32::try_from(held.len()).unwrap_or(limit),
             ..Removed::default()
         };
@@ -152,10 +176,20 @@ impl Step<'_> {
         Ok(removed)
     }
 
-    fn evicted(&mut self, candidate: Candidate, removed: Removed, pass: &str) -> Result<Eviction, Cause> {
+    /// Tells what was removed, unless nothing was. Answers how many, by registry.
+    fn evicted(
+        &mut self,
+        tenure: &TenureId,
+        ended: Ended,
+        removed: Removed,
+        pass: &str,
+    ) -> Result<BTreeMap<String, u64>, Cause> {
+        if removed.keys.is_empty() {
+            return Ok(removed.counts);
+        }
         let mut event = Draft::new(EventKind::Evicted)
-            .of(&candidate.tenure)
-            .because(&candidate.reason)
+            .of(tenure)
+            .because(ended.reason.as_str())
             .in_pass(pass);
         for (registry, count) in &removed.counts {
             event.count(registry, *count);
@@ -164,25 +198,23 @@ impl Step<'_> {
             event = event.keys(&removed.keys);
         }
         self.emit(event)?;
-        Ok(Eviction {
-            tenure: candidate.tenure,
-            claims: removed.counts,
-            leases: 0,
-        })
+        Ok(removed.counts)
     }
 }
 
 /// An ended tenure whose turn it is.
 struct Candidate {
     tenure: TenureId,
-    reason: String,
     visit_at: StoreTime,
+    ended: Ended,
 }
 
-/// What was removed from one.
+/// The claims that were removed from one.
 #[derive(Default)]
 struct Removed {
     looked_at: u32,
+    /// Claims are left.
+    more: bool,
     counts: BTreeMap<String, u64>,
     keys: Vec<String>,
 }
@@ -238,13 +270,13 @@ fn doomed_rows(
     let listed: HashSet<TenureId> = lapsed.iter().cloned().collect();
     let mut doomed = Vec::new();
     for tenure in lapsed {
-        let claims = snapshot
+        let holdings = snapshot
             .prepare_cached(COUNT)?
-            .query_row(params![id, tenure.to_string()], |row| read_number(row, 0))?;
+            .query_row(params![id, tenure.to_string()], |row| read_holdings(row, 0))?;
         doomed.push(Doomed {
             tenure,
             reason: EndReason::Lapsed,
-            holdings: Holdings { claims, leases: 0 },
+            holdings,
             braked: false,
         });
     }
@@ -258,10 +290,7 @@ fn doomed_rows(
                 doomed.push(Doomed {
                     tenure,
                     reason: EndReason::parse(&reason).unwrap_or(EndReason::Unknown),
-                    holdings: Holdings {
-                        claims: read_number(row, 2)?,
-                        leases: 0,
-                    },
+                    holdings: read_holdings(row, 2)?,
                     braked: lapsed && braked,
                 });
             }

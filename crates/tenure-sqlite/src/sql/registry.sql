@@ -10,12 +10,6 @@ ON CONFLICT (grp, registry, key) DO UPDATE SET tenure = excluded.tenure;
 -- name: delete
 DELETE FROM claims WHERE grp = ?1 AND registry = ?2 AND key = ?3 AND tenure = ?4;
 
--- name: holds
-SELECT EXISTS (SELECT 1 FROM claims WHERE grp = ?1 AND tenure = ?2);
-
--- name: count
-SELECT count(*) FROM claims WHERE grp = ?1 AND tenure = ?2;
-
 -- name: held
 SELECT registry, key FROM claims WHERE grp = ?1 AND tenure = ?2 ORDER BY registry, key LIMIT ?3;
 

@@ -1,5 +1,13 @@
 -- Ended tenures with holdings left, records to forget, and who lapsed lately.
 
+-- name: holds
+SELECT EXISTS (SELECT 1 FROM claims WHERE grp = ?1 AND tenure = ?2)
+    OR EXISTS (SELECT 1 FROM leases WHERE grp = ?1 AND tenure = ?2);
+
+-- name: count
+SELECT (SELECT count(*) FROM claims WHERE grp = ?1 AND tenure = ?2),
+       (SELECT count(*) FROM leases WHERE grp = ?1 AND tenure = ?2);
+
 -- name: work
 SELECT count(*), min(visit_us) FROM ended WHERE grp = ?1 AND lapsed = ?2 AND visit_us IS NOT NULL;
 
@@ -7,7 +15,7 @@ SELECT count(*), min(visit_us) FROM ended WHERE grp = ?1 AND lapsed = ?2 AND vis
 SELECT min(visit_us) FROM ended WHERE grp = ?1 AND lapsed = ?2 AND visit_us IS NOT NULL;
 
 -- name: releasable
-SELECT tenure, reason, visit_us FROM ended
+SELECT tenure, visit_us, reason, end_us, ended_us FROM ended
 WHERE grp = ?1 AND lapsed = ?2 AND visit_us <= ?3
 ORDER BY visit_us, tenure
 LIMIT ?4;
@@ -28,7 +36,9 @@ WHERE grp = ?1 AND tenure IN (
 );
 
 -- name: doomed
-SELECT tenure, reason, (SELECT count(*) FROM claims c WHERE c.grp = e.grp AND c.tenure = e.tenure)
+SELECT tenure, reason,
+       (SELECT count(*) FROM claims c WHERE c.grp = e.grp AND c.tenure = e.tenure),
+       (SELECT count(*) FROM leases l WHERE l.grp = e.grp AND l.tenure = e.tenure)
 FROM ended e
 WHERE grp = ?1 AND lapsed = ?2 AND visit_us IS NOT NULL
 ORDER BY visit_us, tenure

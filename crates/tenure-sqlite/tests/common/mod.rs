@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use tenure_core::clock::{ManualClock, SystemClock};
 use tenure_core::event::{Event, EventLog, EventQuery};
-use tenure_core::membership::{Beat, BeatReply, Join, Labels, MembershipStore};
+use tenure_core::lease::{AcquireOutcome, LeaseStore, ReleaseOutcome, Token};
+use tenure_core::membership::{Beat, BeatReply, Join, Labels, MembershipStore, Revision};
 use tenure_core::registry::{ClaimMode, ClaimOutcome, RegistryStore};
-use tenure_core::store::{Call, StoreOptions};
-use tenure_core::{Clock, Group, Key, MemberId, RegistryName, Result, TenureId};
+use tenure_core::store::{Call, PageRequest, StoreOptions};
+use tenure_core::sweep::SweepSteps;
+use tenure_core::{Clock, Group, Key, LeaseName, MemberId, RegistryName, Result, TenureId};
 use tenure_sqlite::SqliteStore;
 
 /// Where the virtual wall clock starts.
@@ -88,6 +90,64 @@ pub(crate) async fn events(store: &SqliteStore) -> Vec<Event> {
         kinds: Vec::new(),
     };
     store.events(&group(), &query).await.expect("events").events
+}
+
+pub(crate) fn lease(name: &str) -> LeaseName {
+    LeaseName::new(name).expect("a name")
+}
+
+pub(crate) async fn acquire(store: &SqliteStore, tenure: &TenureId, name: &str) -> AcquireOutcome {
+    let acquired = store.acquire(&group(), tenure, &[lease(name)], Call::default()).await;
+    acquired.expect("an answer").outcomes.remove(0)
+}
+
+/// A lease that is to be had.
+pub(crate) async fn granted(store: &SqliteStore, tenure: &TenureId, name: &str) -> Token {
+    match acquire(store, tenure, name).await {
+        AcquireOutcome::Granted { token, .. } => token,
+        other => panic!("{name} for {tenure}: {other:?}"),
+    }
+}
+
+pub(crate) async fn release(
+    store: &SqliteStore,
+    tenure: &TenureId,
+    name: &str,
+    token: Token,
+    to: Option<&str>,
+) -> ReleaseOutcome {
+    let (group, given, to) = (group(), [(lease(name), token)], to.map(member));
+    let done = store.release_leases(&group, tenure, &given, to.as_ref(), Call::default());
+    done.await.expect("an answer").outcomes.remove(0)
+}
+
+/// The holder of a lease with its token, and whether it is alive.
+pub(crate) async fn holder(store: &SqliteStore, name: &str) -> Option<(TenureId, Token, bool)> {
+    let seen = store.lease_of(&group(), &lease(name)).await.expect("a look-up");
+    seen.map(|seen| (seen.tenure, seen.token, seen.alive))
+}
+
+/// What a tenure holds, by name, and the revision of it.
+pub(crate) async fn held(store: &SqliteStore, tenure: &TenureId) -> (Vec<String>, Revision) {
+    let page = PageRequest {
+        after: None,
+        limit: 1_000,
+    };
+    let held = store.held_leases(&group(), tenure, &page).await.expect("a page");
+    let names = held.page.items.into_iter().map(|lease| lease.lease.to_string());
+    (names.collect(), held.revision)
+}
+
+/// Lets time pass while the store serves.
+pub(crate) async fn pass(store: &SqliteStore, clock: &ManualClock, time: Duration) {
+    let mut left = time;
+    while !left.is_zero() {
+        let status = store.tick(&group()).await.expect("a tick");
+        let step = (status.gap / 3).min(left);
+        clock.advance(step);
+        left -= step;
+    }
+    store.tick(&group()).await.expect("a tick");
 }
 
 /// The owner of a key and whether it is alive.

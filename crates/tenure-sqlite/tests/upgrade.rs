@@ -1,0 +1,137 @@
+//! A file that an earlier version has written opens, keeps everything, and can hold what this version knows.
+
+mod common;
+
+use std::path::Path;
+
+use common::{START, acquire, beat, claim, events, granted, held, holder, join, manual, open, owner, pass, release, s};
+use tenure_core::event::EventKind;
+use tenure_core::lease::AcquireOutcome;
+use tenure_core::membership::{BeatReply, EndReason, Revision};
+use tenure_core::store::{Call, Store};
+use tenure_core::sweep::{SweepRequest, SweepSteps, run_pass};
+
+/// The schema before leases.
+const FIRST: &str = include_str!("../src/sql/migrations/0001_tenures.sql");
+
+/// What the version before leases left behind: `a` alive with a claim, `b` expelled with a claim not yet released, `c`
+/// lapsed and released.
+fn written_before_leases(path: &Path) {
+    let at = |seconds: u64| START - 60_000_000 + seconds * 1_000_000;
+    let (a, b, c) = (at(0), at(1), at(2));
+    let sql = rusqlite::Connection::open(path).expect("a file of the version before");
+    sql.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))
+        .expect("a file of the version before");
+    sql.execute_batch(&format!(
+        "BEGIN; {FIRST}
+        PRAGMA application_id = {};
+        PRAGMA user_version = 1;
+        INSERT INTO meta VALUES (1, 'ingest', {a}, {end}, {a}, {c}, {first} + 6, {first}, 30000000, 60000000, NULL, NULL,
+            NULL, NULL);
+        INSERT INTO members VALUES (1, 'a', {a}, 60000000, {a} + 60000000, '{{\"zone\":\"x\"}}');
+        INSERT INTO ended VALUES
+            (1, 'b@{b}', 'expelled', 0, {b} + 60000000, {end}, {end} + 240000000, {end} + 250000),
+            (1, 'c@{c}', 'lapsed', 1, {end}, {end}, {end} + 240000000, NULL);
+        INSERT INTO lapses VALUES (1, 'c', {end});
+        INSERT INTO claims VALUES (1, 'devices/', 'dev-a', 'a@{a}'), (1, 'devices/', 'dev-b', 'b@{b}');
+        INSERT INTO events VALUES
+            (1, {first}, {a}, 'joined', 'a@{a}', NULL, NULL, NULL, NULL),
+            (1, {first} + 1, {b}, 'joined', 'b@{b}', NULL, NULL, NULL, NULL),
+            (1, {first} + 2, {c}, 'joined', 'c@{c}', NULL, NULL, NULL, NULL),
+            (1, {first} + 3, {end}, 'expelled', 'b@{b}', NULL, NULL, NULL, NULL),
+            (1, {first} + 4, {end}, 'lapsed', 'c@{c}', NULL, NULL, NULL, NULL),
+            (1, {first} + 5, {end}, 'evicted', 'c@{c}', 'lapsed', 'p.0', '{{\"devices\":2}}', NULL),
+            (1, {first} + 6, {end}, 'group_unsettled', NULL, 'silent', NULL, '{{\"silent_ms\":3000}}', NULL);
+        UPDATE clock SET high_water_us = {end};
+        COMMIT;",
+        0x5445_4e52,
+        end = at(32),
+        first = a + 1,
+    ))
+    .expect("a file of the version before");
+}
+
+fn version(path: &Path) -> i64 {
+    let sql = rusqlite::Connection::open(path).expect("a file of the version before");
+    sql.pragma_query_value(None, "user_version", |row| row.get(0))
+        .expect("a file of the version before")
+}
+
+#[tokio::test]
+async fn a_file_of_the_version_before_leases_keeps_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, clock) = (dir.path().join("tenure.db"), manual());
+    written_before_leases(&path);
+    let store = open(&path, &clock);
+    assert_eq!(version(&path), 2);
+    let told = events(&store).await;
+    let kinds: Vec<_> = told.iter().map(|event| event.kind.as_str()).collect();
+    let all = [
+        "joined",
+        "joined",
+        "joined",
+        "expelled",
+        "lapsed",
+        "evicted",
+        "group_unsettled",
+    ];
+    assert_eq!(kinds, all);
+    assert_eq!((told[5].counts["devices"], told[5].pass.as_deref()), (2, Some("p.0")));
+    assert!(told.iter().all(|event| event.lease.is_none() && event.token.is_none()));
+    let (a, b) = (told[0].tenure.clone().unwrap(), told[1].tenure.clone().unwrap());
+    assert_eq!(owner(&store, "dev-a").await, Some((a.clone(), true)));
+    assert_eq!(owner(&store, "dev-b").await, Some((b.clone(), false)));
+    let renewed = BeatReply::Renewed {
+        expires_in: s(60),
+        revision: Revision::NONE,
+    };
+    assert_eq!(beat(&store, &a).await, renewed);
+    assert_eq!(beat(&store, &b).await, BeatReply::Ended(EndReason::Expelled));
+    clock.advance(s(1));
+    let report = run_pass(
+        &*store,
+        &common::group(),
+        &SweepRequest::default(),
+        "q",
+        Call::default(),
+    )
+    .await;
+    assert_eq!(report.unwrap().evicted_total(), 1);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn an_upgraded_file_holds_leases_as_a_new_one_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, clock) = (dir.path().join("tenure.db"), manual());
+    written_before_leases(&path);
+    let store = open(&path, &clock);
+    let a = events(&store).await[0].tenure.clone().unwrap();
+    // A claim of the earlier version has no revision; the next change has one.
+    claim(&store, &a, "dev-c").await.unwrap();
+    let (_, revision) = held(&store, &a).await;
+    assert!(revision.0 > a.term().get());
+    assert!(matches!(
+        acquire(&store, &a, "poll").await,
+        AcquireOutcome::Unsettled { .. }
+    ));
+    for _ in 0..3 {
+        pass(&store, &clock, s(20)).await;
+        beat(&store, &a).await;
+    }
+    let b = join(&store, "b", s(60)).await;
+    let token = granted(&store, &a, "poll").await;
+    assert!(token.get() > revision.0);
+    release(&store, &a, "poll", token, Some("b")).await;
+    let next = granted(&store, &b, "poll").await;
+    store.close().await;
+    let store = open(&path, &clock);
+    assert_eq!(holder(&store, "poll").await, Some((b, next, true)));
+    let granted = events(&store)
+        .await
+        .into_iter()
+        .filter(|e| e.kind == EventKind::LeaseGranted);
+    assert_eq!(granted.map(|e| e.token.unwrap()).collect::<Vec<_>>(), [token, next]);
+    store.tick(&common::group()).await.unwrap();
+    store.close().await;
+}
