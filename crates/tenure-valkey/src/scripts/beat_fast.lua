@@ -23,7 +23,7 @@ do
     local terms = { struct_unpack('<' .. string.rep('d', count), ARGV[10]) }
     local rows = redis.call('HMGET', KEYS[3], unpack(ARGV, names_from, names_from + count - 1))
     local told = ARGV[12] ~= '' and { struct_unpack('<' .. string.rep('d', count), ARGV[12]) }
-    local renewed, one_ttl, ttls, revisions, news = {}, nil, nil, {}, false
+    local renewed, one_ttl, ttls, revisions = {}, nil, nil, nil
     for i = 1, count do
       local row = rows[i]
       if not row then
@@ -42,9 +42,16 @@ do
           common = false
           break
         end
-        news = true
+        if not revisions then
+          revisions = {}
+          for j = 1, i - 1 do
+            revisions[j] = told and told[j] or 0
+          end
+        end
       end
-      revisions[i] = revision
+      if revisions then
+        revisions[i] = revision
+      end
       renewed[2 * i - 1] = ARGV[names_from - 1 + i]
       renewed[2 * i] = struct_pack('<dddd', term, now + ttl, ttl, revision)
       if ttls then
@@ -63,7 +70,7 @@ do
       redis.call('HSET', KEYS[1], 'state', struct_pack(STATE, born, now, resumed, min_ttl, max_ttl, unsettled, cause, grants,
         brake_since, brake_until))
       redis.call('HSET', KEYS[3], unpack(renewed))
-      return { ARGV[1], now, 'ok', ttls or one_ttl, news and revisions or 0 }
+      return { ARGV[1], now, 'ok', ttls or one_ttl, revisions or 0 }
     end
   end
 end

@@ -3,8 +3,8 @@ local member, ttl, labels = ARGV[8], tonumber(ARGV[9]), ARGV[10]
 
 local current = load_member(member)
 local others = count_members() - (current and 1 or 0)
-local was_lapsed = redis.call('ZSCORE', LAPSES, member)
-local alone = others == 0 and redis.call('ZCARD', LAPSES) == 0
+local was_lapsed = count_lapses() > 0 and redis.call('ZSCORE', LAPSES, member)
+local alone = others == 0 and count_lapses() == 0
 local superseded = 0
 if current then
   if now >= end_of(current) then

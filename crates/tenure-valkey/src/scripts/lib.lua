@@ -92,6 +92,16 @@ local function count_members()
   return present
 end
 
+-- How many lapses are on record, without those of this step.
+local lapses
+local function count_lapses()
+  if not lapses then
+    lapses = redis.call('ZCARD', LAPSES)
+    touched[LAPSES] = true
+  end
+  return lapses
+end
+
 local function note_ttl(ttl)
   if group.min_ttl == 0 or ttl < group.min_ttl then
     group.min_ttl = ttl
@@ -195,7 +205,8 @@ local function finish(member, m, reason)
   plan('ZREM', DUE, member)
   ended_now[tenure] = reason .. ' ' .. text(end_of(m)) .. ' ' .. NOW
   plan('HSET', ENDED, tenure, ended_now[tenure])
-  if holds_anything(tenure) then
+  -- Whoever gains something gets a revision: most members never do.
+  if m.revision ~= 0 and holds_anything(tenure) then
     plan('ZADD', reason == 'lapsed' and LAPSED or RELEASING, text(now + BURST), tenure)
     plan('SADD', unreleased_key(member), tenure)
   else
@@ -256,8 +267,7 @@ local function engage_brake(gone)
   if group.brake_until ~= 0 then
     return
   end
-  local kept = redis.call('ZCARD', LAPSES)
-  touched[LAPSES] = true
+  local kept = count_lapses()
   if kept + lapses_added == 0 then
     return
   end
@@ -283,15 +293,14 @@ local function lift_brake(force)
     reason = 'operator'
   elseif now >= group.brake_until then
     reason = 'time'
-  elseif not too_many(redis.call('ZCARD', LAPSES)) then
+  elseif not too_many(count_lapses()) then
     reason = 'recovered'
   else
     return
   end
   group.brake_since, group.brake_until = 0, 0
   if reason ~= 'recovered' then
-    redis.call('ZCARD', LAPSES)
-    touched[LAPSES] = true
+    count_lapses()
     plan('UNLINK', LAPSES)
   end
   event('sweep_unbraked', nil, 'reason', reason)
