@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use tenure_core::id::Group;
 
-use crate::{adopt, claims, doctor, events, join, launch, members, serve, status, sweep, why};
+use crate::{adopt, claims, doctor, events, join, launch, leases, members, serve, status, sweep, targets, why};
 
 /// Where a daemon listens unless it is told otherwise.
 pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
@@ -28,6 +28,8 @@ enum Command {
     Join(join::Join),
     Members(members::Members),
     Claims(claims::Claims),
+    Leases(leases::Leases),
+    Targets(targets::Targets),
     Events(events::Events),
     Why(why::Why),
     Status(status::Status),
@@ -50,6 +52,8 @@ impl Cli {
             Command::Launch(launch) => launch.run(),
             Command::Members(members) => members.store.with(async |store| members.run(store).await),
             Command::Claims(claims) => claims.store.with(async |store| claims.run(store).await),
+            Command::Leases(leases) => leases.store.with(async |store| leases.run(store).await),
+            Command::Targets(targets) => targets.run(),
             Command::Events(events) => events.store.with(async |store| events.run(store).await),
             Command::Why(why) => why.store.with(async |store| why.run(store).await),
             Command::Status(status) => status.store.with(async |store| status.run(store).await),

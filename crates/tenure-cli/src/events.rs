@@ -181,7 +181,7 @@ impl Events {
                 json_line(event)?;
             } else {
                 let [at, kind, tenure, details] = columns(event);
-                line(format!("{at}  {kind:<15}  {tenure}  {details}").trim_end())?;
+                line(format!("{at}  {kind:<16}  {tenure}  {details}").trim_end())?;
             }
         }
         Ok(())
@@ -191,7 +191,11 @@ impl Events {
 /// An event for people: when, what, whose, and the rest.
 pub(crate) fn columns(event: &Event) -> [String; 4] {
     let mut details = Vec::new();
+    details.extend(event.lease.as_ref().map(ToString::to_string));
     details.extend(event.reason.clone());
+    details.extend(event.token.map(|token| format!("token={token}")));
+    details.extend(event.from.as_ref().map(|from| format!("from={from}")));
+    details.extend(event.to.as_ref().map(|to| format!("to={to}")));
     if !event.counts.is_empty() {
         details.push(pairs(&event.counts));
     }

@@ -13,6 +13,7 @@ mod events;
 mod exit;
 mod join;
 mod launch;
+mod leases;
 mod listing;
 mod logging;
 mod members;
@@ -21,6 +22,7 @@ mod serve;
 mod settings;
 mod status;
 mod sweep;
+mod targets;
 mod why;
 
 use std::process::ExitCode;

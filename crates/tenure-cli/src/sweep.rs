@@ -82,23 +82,26 @@ fn show(dry_run: bool, report: &SweepReport) -> anyhow::Result<()> {
                 doomed.tenure.to_string(),
                 doomed.reason.as_str().to_owned(),
                 doomed.holdings.claims.to_string(),
+                doomed.holdings.leases.to_string(),
                 yes_no(doomed.braked),
             ]
         });
-        return table(["tenure", "reason", "claims", "braked"], rows.collect());
+        return table(["tenure", "reason", "claims", "leases", "braked"], rows.collect());
     }
     let rows = report.evicted.iter().map(|eviction| {
         [
             eviction.tenure.to_string(),
             eviction.claims.values().sum::<u64>().to_string(),
+            eviction.leases.to_string(),
             pairs(&eviction.claims),
         ]
     });
-    table(["tenure", "evicted", "by registry"], rows.collect())?;
+    table(["tenure", "evicted", "leases", "by registry"], rows.collect())?;
     say(format_args!(
-        "{} tenures lapsed, {} claims evicted",
+        "{} tenures lapsed, {} claims evicted, {} leases released",
         report.ended,
-        report.evicted_total()
+        report.evicted_total(),
+        report.leases_total()
     ));
     Ok(())
 }

@@ -6,11 +6,14 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use tenure_core::error::Result;
-use tenure_core::id::{Group, RegistryName, TenureId};
+use tenure_core::id::{Group, MemberId, RegistryName, TenureId};
+use tenure_core::lease::Lease;
 use tenure_core::membership::Member;
 use tenure_core::placement::{Node, Placement};
 use tenure_core::store::{MAX_PAGE, PageRequest, Store};
+use tenure_core::target::Target;
 
 /// The registry in which a draining node claims its own name.
 pub const DRAINING: &str = "fleet.draining";
@@ -18,6 +21,8 @@ pub const DRAINING: &str = "fleet.draining";
 pub const WEIGHT_LABEL: &str = "fleet.weight";
 /// The most members that are read. A larger group is hardly a fleet.
 pub const MAX_NODES: usize = 10_000;
+/// How many leases are looked up at once.
+const LOOK_UPS: usize = 32;
 
 /// A member as a node, with the weight that it has by its label; 1 when the label is none.
 #[must_use]
@@ -73,4 +78,45 @@ async fn draining(store: &dyn Store, group: &Group) -> Result<BTreeSet<TenureId>
             return Ok(draining);
         }
     }
+}
+
+/// A target, where a fleet would rather have it, and who works on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// The target.
+    pub target: Target,
+    /// The node it is placed on first, without bounded load. Only a preference; the lease decides.
+    pub preferred: Option<MemberId>,
+    /// Its lease, when somebody holds it.
+    pub lease: Option<Lease>,
+}
+
+/// Tells where targets would rather be, and who holds their leases. O(members + targets × nodes), in pages and single
+/// look-ups.
+///
+/// # Errors
+/// `Unavailable`.
+pub async fn look_at(store: &dyn Store, group: &Group, targets: Vec<Target>) -> Result<Vec<Placed>> {
+    if targets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let placement = placement_of(store, group).await?;
+    let mut looks = Vec::with_capacity(targets.len());
+    for target in targets {
+        let preferred = placement
+            .as_ref()
+            .and_then(|placement| placement.preferred(target.target.as_str()))
+            .cloned();
+        looks.push(look_at_one(store, group, target, preferred));
+    }
+    stream::iter(looks).buffered(LOOK_UPS).try_collect().await
+}
+
+async fn look_at_one(store: &dyn Store, group: &Group, target: Target, preferred: Option<MemberId>) -> Result<Placed> {
+    let lease = store.lease_of(group, &target.target).await?;
+    Ok(Placed {
+        target,
+        preferred,
+        lease,
+    })
 }

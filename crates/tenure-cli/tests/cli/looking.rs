@@ -41,6 +41,7 @@ fn members_as_a_table_and_as_json() {
             "EXPIRES IN",
             "TTL",
             "CLAIMS",
+            "LEASES",
             "JOINED AT",
             "TENURE",
             "LABELS"
@@ -48,10 +49,10 @@ fn members_as_a_table_and_as_json() {
     );
     let row = columns(lines[1]);
     assert_eq!(row[..2], ["gw-1", "yes"]);
-    assert_eq!(row[3..5], ["1m00s", "2"]);
-    assert_eq!(row[6..], [&tenure, "rack=r 7,zone=eu"]);
+    assert_eq!(row[3..6], ["1m00s", "2", "0"]);
+    assert_eq!(row[7..], [&tenure, "rack=r 7,zone=eu"]);
     assert_eq!(
-        (columns(lines[2])[0], columns(lines[2])[7], lines.len()),
+        (columns(lines[2])[0], columns(lines[2])[8], lines.len()),
         ("gw-2", "-", 3)
     );
 
@@ -193,7 +194,7 @@ fn followed_events_come_as_they_happen_also_after_an_outage() {
     said(&documents, "waiting for it");
     daemon.process.resume().unwrap();
     daemon.http("DELETE", &format!("/v1/groups/g/tenures/{tenure}"), "");
-    said(&lines, "  left             gw-1@");
+    said(&lines, "  left              gw-1@");
     said(&documents, "\"type\":\"left\"");
     let log = documents.log();
     let events: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -317,13 +318,16 @@ fn sweep_tells_what_it_does_and_what_it_would_do() {
     let ran = daemon.run(&["sweep", "--group", "g"]);
     assert_eq!(
         (ran.code, ran.out.as_str()),
-        (Some(0), "TENURE  EVICTED  BY REGISTRY\n")
+        (Some(0), "TENURE  EVICTED  LEASES  BY REGISTRY\n")
     );
-    assert_eq!(ran.err, "tenure: 0 tenures lapsed, 0 claims evicted\n");
+    assert_eq!(
+        ran.err,
+        "tenure: 0 tenures lapsed, 0 claims evicted, 0 leases released\n"
+    );
     let ran = daemon.run(&["sweep", "--group", "g", "--dry-run"]);
     assert_eq!(
         (ran.code, ran.out.as_str()),
-        (Some(0), "TENURE  REASON  CLAIMS  BRAKED\n")
+        (Some(0), "TENURE  REASON  CLAIMS  LEASES  BRAKED\n")
     );
 }
 
@@ -392,6 +396,11 @@ fn without_a_daemon_every_command_says_so_and_fails() {
     for args in [
         &["members"][..],
         &["claims", "--registry", "r"],
+        &["leases"],
+        &["leases", "l"],
+        &["targets"],
+        &["targets", "add", "t"],
+        &["targets", "pause", "t"],
         &["events"],
         &["why", "a"],
         &["status"],

@@ -3,7 +3,9 @@
 
 mod join;
 mod killed;
+mod leases;
 mod looking;
 mod serve;
 mod support;
+mod targets;
 mod usage;

@@ -144,6 +144,20 @@ impl Daemon {
         joined["tenure"].as_str().expect("a join answers a tenure").to_owned()
     }
 
+    /// Asks for a lease under a tenure.
+    #[track_caller]
+    pub(crate) fn acquire(&self, group: &str, lease: &str, tenure: &str) -> (u16, Value) {
+        let body = serde_json::json!({ "tenure": tenure }).to_string();
+        self.http("POST", &format!("/v1/groups/{group}/leases/{lease}/acquire"), &body)
+    }
+
+    /// Gives a lease up, for somebody or nobody.
+    #[track_caller]
+    pub(crate) fn release(&self, group: &str, lease: &str, tenure: &str, token: u64, to: Option<&str>) -> (u16, Value) {
+        let body = serde_json::json!({ "tenure": tenure, "token": token, "to": to }).to_string();
+        self.http("POST", &format!("/v1/groups/{group}/leases/{lease}/release"), &body)
+    }
+
     /// Claims keys under a tenure.
     #[track_caller]
     pub(crate) fn claim(&self, group: &str, registry: &str, tenure: &str, keys: &[String]) -> (u16, Value) {

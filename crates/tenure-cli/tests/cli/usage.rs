@@ -120,6 +120,23 @@ fn wrong_arguments_are_refused_with_what_would_be_right() {
         ),
         (&["members", "--limit", "0"], "0 is not in 1.."),
         (&["claims"], "--registry <REGISTRY>"),
+        (&["leases", "a/b"], "the lease \"a/b\" has '/' at position 2"),
+        (&["leases", "l", "--holder", "a"], "cannot be used with"),
+        (
+            &["leases", "--holder", "a@1"],
+            "the member \"a@1\" has '@' at position 2",
+        ),
+        (&["leases", "release", "l"], "unexpected argument 'l'"),
+        (&["targets", "a b"], "the lease \"a b\" has ' ' at position 2"),
+        (&["targets", "add"], "<TARGET>..."),
+        (&["targets", "pause"], "<TARGET>..."),
+        (&["targets", "add", "t", "--weight", "0"], "0 is not in 1..=1000"),
+        (&["targets", "add", "t", "--weight", "1001"], "1001 is not in 1..=1000"),
+        (&["targets", "rm", "t", "--paused"], "unexpected argument '--paused'"),
+        (
+            &["targets", "--limit", "5", "rm", "t"],
+            "subcommand 'rm' cannot be used with",
+        ),
         (
             &["events", "--type", "died"],
             "\"died\" is not a type of event; there are joined, left, lapsed",

@@ -4,20 +4,16 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use futures_util::{StreamExt, TryStreamExt, stream};
-use tenure::nodes::placement_of;
+use tenure::nodes::look_at;
 use tenure::wire::{Code, Problem, REMOVED, Target, TargetQuery, TargetRequest, TargetsPage, TargetsQuery};
 use tenure_core::error::Result;
-use tenure_core::id::{Group, LeaseName, MemberId};
+use tenure_core::id::{Group, LeaseName};
 use tenure_core::target as core;
 
 use super::openapi::{Reads, Writes};
 use crate::app::App;
 use crate::extract::{Limits, Names, NoQuery, OptionalJson, Query};
 use crate::reply::{Answer, Failure, json, no_content};
-
-/// How many leases of a page of targets are looked up at once.
-const LOOK_UPS: usize = 32;
 
 /// Make a target, or replace it
 ///
@@ -139,22 +135,9 @@ pub(crate) async fn list(
 
 /// Adds where targets would rather be, and who holds their leases.
 async fn show(app: &App, group: &Group, targets: Vec<core::Target>, plain: bool) -> Result<Vec<Target>> {
-    if plain || targets.is_empty() {
-        return Ok(targets.into_iter().map(Target::from).collect());
+    if plain {
+        return Ok(targets.into_iter().map(Into::into).collect());
     }
-    let placement = placement_of(&*app.store, group).await?;
-    let mut looks = Vec::with_capacity(targets.len());
-    for target in targets {
-        let preferred = placement
-            .as_ref()
-            .and_then(|placement| placement.preferred(target.target.as_str()))
-            .cloned();
-        looks.push(show_one(app, group, target, preferred));
-    }
-    stream::iter(looks).buffered(LOOK_UPS).try_collect().await
-}
-
-async fn show_one(app: &App, group: &Group, target: core::Target, preferred: Option<MemberId>) -> Result<Target> {
-    let lease = app.store.lease_of(group, &target.target).await?;
-    Ok(Target::new(target, preferred, lease))
+    let placed = look_at(&*app.store, group, targets).await?;
+    Ok(placed.into_iter().map(Into::into).collect())
 }

@@ -3,9 +3,11 @@
 use serde::{Deserialize, Serialize};
 use tenure_core::error::Result;
 use tenure_core::id::{LeaseName, MemberId, TenureId};
-use tenure_core::lease::{Lease, Token};
+use tenure_core::lease::Token;
 use tenure_core::store::{DEFAULT_PAGE, PageRequest};
 use tenure_core::target::{self as core, TargetSpec};
+
+use crate::nodes::Placed;
 
 /// `PUT …/targets/{t}`; the whole body may be left out. What is not given is as in a new target: a target is replaced, not
 /// patched.
@@ -78,13 +80,11 @@ pub struct Target {
     pub alive: Option<bool>,
 }
 
-impl Target {
-    /// A target with its preferred node and its lease, as far as they are known.
-    #[must_use]
-    pub fn new(target: core::Target, preferred: Option<MemberId>, lease: Option<Lease>) -> Self {
-        let mut shown = Self::from(target);
-        shown.preferred = preferred;
-        if let Some(lease) = lease {
+impl From<Placed> for Target {
+    fn from(placed: Placed) -> Self {
+        let mut shown = Self::from(placed.target);
+        shown.preferred = placed.preferred;
+        if let Some(lease) = placed.lease {
             shown.holder = Some(lease.holder);
             shown.tenure = Some(lease.tenure);
             shown.token = Some(lease.token);

@@ -1,0 +1,77 @@
+//! `tenure leases`: who holds what, with which token, and whether the holder is alive now.
+//!
+//! It only looks. A lease is given up by its holder; one whose holder hangs is freed by expelling that member, and is then
+//! given out after the last deadline of its tenure: nobody else can tell that its process has stopped.
+
+use clap::Args;
+use tenure::wire::{self, LeasesPage};
+use tenure_core::Store;
+use tenure_core::id::{LeaseName, MemberId};
+use tenure_core::lease::Lease;
+
+use crate::cli::{FormatArgs, GroupArgs, PageArgs, StoreArgs};
+use crate::exit::{DONE, FAILED, say};
+use crate::listing;
+use crate::output::{brief, json, table, yes_no};
+
+/// Lists the leases of a group, or looks one up.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Leases {
+    /// Only this lease; exit code 1 when nobody holds it.
+    lease: Option<LeaseName>,
+    /// Only what this member holds.
+    #[arg(long, value_name = "MEMBER", conflicts_with = "lease")]
+    holder: Option<MemberId>,
+    #[command(flatten)]
+    group: GroupArgs,
+    #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+impl Leases {
+    pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
+        let group = &self.group.name;
+        if let Some(lease) = &self.lease {
+            let Some(found) = store.lease_of(group, lease).await? else {
+                say(format_args!("nobody holds {lease} in the group {group}"));
+                return Ok(FAILED);
+            };
+            if self.format.json {
+                json(&wire::Lease::from(found))?;
+            } else {
+                show(&[found])?;
+            }
+            return Ok(DONE);
+        }
+        let holder = self.holder.as_ref();
+        let page = listing::read(&self.page, async |request| store.leases(group, holder, &request).await).await?;
+        if self.format.json {
+            json(&LeasesPage::from(page))?;
+        } else {
+            show(&page.items)?;
+            listing::tell_of_more(&page);
+        }
+        Ok(DONE)
+    }
+}
+
+fn show(leases: &[Lease]) -> anyhow::Result<()> {
+    let rows = leases.iter().map(|lease| {
+        [
+            lease.lease.to_string(),
+            lease.holder.to_string(),
+            yes_no(lease.alive),
+            brief(lease.expires_in),
+            lease.token.to_string(),
+            lease.tenure.to_string(),
+        ]
+    });
+    table(
+        ["lease", "holder", "alive", "expires in", "token", "tenure"],
+        rows.collect(),
+    )
+}

@@ -1,0 +1,116 @@
+//! `tenure targets`: what a fleet places on its nodes, where it would rather be, and who works on it.
+
+mod change;
+
+use clap::Args;
+use tenure::nodes::{Placed, look_at};
+use tenure::wire::{self, TargetsPage};
+use tenure_core::Store;
+use tenure_core::id::{Group, LeaseName};
+use tenure_core::store::Page;
+
+use crate::cli::{FormatArgs, GroupArgs, PageArgs, StoreArgs};
+use crate::exit::{DONE, FAILED, say};
+use crate::listing;
+use crate::output::{json, or_dash, table, yes_no};
+use change::Change;
+
+/// Lists the targets of a group, looks one up, or changes them.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Targets {
+    #[command(subcommand)]
+    change: Option<Change>,
+    #[command(flatten)]
+    list: List,
+}
+
+#[derive(Debug, Clone, Args)]
+struct List {
+    /// Only this target; exit code 1 when there is none.
+    target: Option<LeaseName>,
+    #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where, and how to print.
+#[derive(Debug, Clone, Args)]
+struct Place {
+    #[command(flatten)]
+    group: GroupArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+impl Targets {
+    pub(crate) fn run(&self) -> anyhow::Result<u8> {
+        match &self.change {
+            Some(change) => change.run(),
+            None => self.list.place.store.with(async |store| self.list.run(store).await),
+        }
+    }
+}
+
+impl List {
+    async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
+        let group = &self.place.group.name;
+        if let Some(target) = &self.target {
+            let Some(found) = store.target(group, target).await? else {
+                say(missing(target, group));
+                return Ok(FAILED);
+            };
+            let placed = look_at(store, group, vec![found]).await?;
+            if self.place.format.json {
+                placed
+                    .into_iter()
+                    .map(wire::Target::from)
+                    .try_for_each(|one| json(&one))?;
+            } else {
+                show(&placed)?;
+            }
+            return Ok(DONE);
+        }
+        let listed = listing::read(&self.page, async |request| store.targets(group, &request).await).await?;
+        let page = Page {
+            items: look_at(store, group, listed.items).await?,
+            next: listed.next,
+        };
+        if self.place.format.json {
+            json(&TargetsPage {
+                targets: page.items.into_iter().map(Into::into).collect(),
+                next: page.next,
+            })?;
+        } else {
+            show(&page.items)?;
+            listing::tell_of_more(&page);
+        }
+        Ok(DONE)
+    }
+}
+
+fn missing(target: &LeaseName, group: &Group) -> String {
+    format!("there is no target {target} in the group {group}")
+}
+
+fn show(targets: &[Placed]) -> anyhow::Result<()> {
+    let rows = targets.iter().map(|placed| {
+        let lease = placed.lease.as_ref();
+        [
+            placed.target.target.to_string(),
+            yes_no(placed.target.spec.paused),
+            placed.target.spec.weight.to_string(),
+            or_dash(placed.preferred.as_ref()),
+            or_dash(lease.map(|lease| &lease.holder)),
+            or_dash(lease.map(|lease| yes_no(lease.alive))),
+            or_dash(lease.map(|lease| lease.token)),
+        ]
+    });
+    table(
+        ["target", "paused", "weight", "preferred", "holder", "alive", "token"],
+        rows.collect(),
+    )
+}

@@ -1,0 +1,137 @@
+//! Making, pausing and removing targets.
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tenure_core::Store;
+use tenure_core::id::{Group, LeaseName};
+use tenure_core::store::Call;
+use tenure_core::target::{MAX_WEIGHT, Target, TargetSpec};
+
+use super::{Place, missing};
+use crate::exit::{DONE, FAILED, say};
+use crate::output::{json, or_dash, table, yes_no};
+
+#[derive(Debug, Clone, Subcommand)]
+pub(super) enum Change {
+    /// Makes targets, or replaces how they are treated.
+    #[command(visible_alias = "set")]
+    Add {
+        /// Nobody is to work on them for now.
+        #[arg(long)]
+        paused: bool,
+        /// Their share of a node's load; only bounded load looks at it.
+        #[arg(long, value_name = "WEIGHT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_WEIGHT)))]
+        weight: u32,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Takes targets out of work for now: whoever holds their leases gives them up.
+    Pause(Which),
+    /// Puts paused targets back to work.
+    Resume(Which),
+    /// Removes targets: whoever holds their leases gives them up.
+    Rm(Which),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Which {
+    /// The targets.
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<LeaseName>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What became of a target.
+#[derive(Debug, Serialize)]
+struct Changed {
+    target: LeaseName,
+    outcome: &'static str,
+    #[serde(flatten)]
+    spec: Option<TargetSpec>,
+}
+
+impl Change {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        let which = self.which();
+        which.place.store.with(async |store| {
+            let mut changed = Vec::new();
+            let done = self.change_all(store, which, &mut changed).await;
+            // What was done before a failure stays done.
+            tell(&which.place, &changed)?;
+            done
+        })
+    }
+
+    fn which(&self) -> &Which {
+        match self {
+            Self::Add { which, .. } | Self::Pause(which) | Self::Resume(which) | Self::Rm(which) => which,
+        }
+    }
+
+    async fn change_all(&self, store: &dyn Store, which: &Which, changed: &mut Vec<Changed>) -> anyhow::Result<u8> {
+        let group = &which.place.group.name;
+        let mut code = DONE;
+        for target in &which.targets {
+            match self.change(store, group, target).await? {
+                Some(one) => changed.push(one),
+                None => {
+                    say(missing(target, group));
+                    code = FAILED;
+                }
+            }
+        }
+        Ok(code)
+    }
+
+    /// `None` when there is no such target to change.
+    async fn change(&self, store: &dyn Store, group: &Group, target: &LeaseName) -> anyhow::Result<Option<Changed>> {
+        let done = |outcome, spec| {
+            Some(Changed {
+                target: target.clone(),
+                outcome,
+                spec,
+            })
+        };
+        let paused = match self {
+            Self::Add { paused, weight, .. } => {
+                let spec = TargetSpec {
+                    paused: *paused,
+                    weight: *weight,
+                };
+                let new = store.put_target(group, target, spec, Call::default()).await?;
+                return Ok(done(if new { "added" } else { "set" }, Some(spec)));
+            }
+            Self::Rm(_) => {
+                let removed = store.remove_target(group, target, Call::default()).await?;
+                return Ok(done("removed", None).filter(|_| removed));
+            }
+            Self::Pause(_) => true,
+            Self::Resume(_) => false,
+        };
+        let Some(Target { spec, .. }) = store.target(group, target).await? else {
+            return Ok(None);
+        };
+        let spec = TargetSpec { paused, ..spec };
+        store.put_target(group, target, spec, Call::default()).await?;
+        Ok(done(if paused { "paused" } else { "resumed" }, Some(spec)))
+    }
+}
+
+fn tell(place: &Place, changed: &[Changed]) -> anyhow::Result<()> {
+    if place.format.json {
+        return json(&serde_json::json!({ "targets": changed }));
+    }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let rows = changed.iter().map(|one| {
+        [
+            one.target.to_string(),
+            one.outcome.to_owned(),
+            or_dash(one.spec.map(|spec| yes_no(spec.paused))),
+            or_dash(one.spec.map(|spec| spec.weight)),
+        ]
+    });
+    table(["target", "outcome", "paused", "weight"], rows.collect())
+}

@@ -1,0 +1,202 @@
+//! Leases, end to end: real members, a real daemon, and what happens to a lease when one of them is killed, stopped or
+//! started again. The members are `tenure join` around a shell; what they hold they acquire over HTTP, as a program in
+//! any language would.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tenure_testkit::{Process, wait};
+
+use crate::support::{Daemon, SOON, address_in, said};
+
+const GROUP: &str = "fleet";
+const TTL: Duration = Duration::from_secs(2);
+
+/// A member that beats, and its tenure.
+struct Node {
+    process: Process,
+    tenure: String,
+}
+
+fn node(daemon: &Daemon, name: &str, ttl: &str) -> Node {
+    let script = "echo \"tenure $TENURE_ID\"; exec sleep 1000";
+    let process = daemon.spawn(&[
+        "join", "--group", GROUP, "--member", name, "--ttl", ttl, "--", "sh", "-c", script,
+    ]);
+    said(&process, "tenure ");
+    let log = process.log();
+    let tenure = log.lines().find_map(|line| line.strip_prefix("tenure "));
+    let tenure = tenure.expect("it said so").to_owned();
+    Node { process, tenure }
+}
+
+/// Acquires a lease that is to be had, and answers its token.
+#[track_caller]
+fn granted(daemon: &Daemon, lease: &str, node: &Node) -> u64 {
+    let (status, answer) = daemon.acquire(GROUP, lease, &node.tenure);
+    assert_eq!((status, &answer["outcome"]), (200, &json!("granted")), "{answer}");
+    answer["token"].as_u64().expect("a token")
+}
+
+/// Asks for a lease until it is granted; answers the grant, when it came, and what was answered before.
+#[track_caller]
+fn insist(daemon: &Daemon, lease: &str, node: &Node) -> (Value, Instant, Vec<Value>) {
+    let (mut refused, mut grant) = (Vec::new(), None);
+    wait::until(&format!("{lease} is granted"), SOON, || {
+        match daemon.acquire(GROUP, lease, &node.tenure) {
+            (200, answer) => grant = Some((answer, Instant::now())),
+            (_, answer) => refused.push(answer),
+        }
+        grant.is_some()
+    });
+    let (answer, at) = grant.expect("just granted");
+    (answer, at, refused)
+}
+
+fn events(daemon: &Daemon, kind: &str) -> Vec<Value> {
+    let path = format!("/v1/groups/{GROUP}/events?types={kind}&limit=1000");
+    let page = daemon.http("GET", &path, "").1;
+    page["events"].as_array().cloned().expect("events")
+}
+
+#[test]
+fn the_lease_of_a_killed_holder_is_taken_over_within_a_second_of_its_deadline() {
+    let daemon = Daemon::start(&[]);
+    let nodes: Vec<_> = (0..3).map(|n| node(&daemon, &format!("node-{n}"), "2s")).collect();
+    let token = granted(&daemon, "poll", &nodes[0]);
+    let others = granted(&daemon, "other", &nodes[1]);
+    for node in &nodes[1..] {
+        let (status, refused) = daemon.acquire(GROUP, "poll", &node.tenure);
+        assert_eq!(
+            (status, &refused["code"], &refused["held_by"]),
+            (409, &json!("lease_held"), &json!(nodes[0].tenure))
+        );
+    }
+    nodes[0].process.signal(Signal::KILL).unwrap();
+    let killed_at = Instant::now();
+    let (grant, at, refused) = insist(&daemon, "poll", &nodes[2]);
+    let took = at.duration_since(killed_at);
+    assert!(took < TTL + Duration::from_secs(1), "{took:?}");
+    assert!(grant["token"].as_u64() > Some(token.max(others)), "{grant}");
+    assert!(
+        refused.iter().all(|answer| answer["code"] == "lease_held"),
+        "{refused:?}"
+    );
+    eprintln!("MEASURED the lease of a killed holder: taken over after {took:?} (ttl {TTL:?})");
+    // Whether the janitor or the next holder comes first: everybody reads who holds it now, and it was let go once.
+    let seen = daemon.http("GET", &format!("/v1/groups/{GROUP}/leases/poll"), "").1;
+    assert_eq!(
+        (&seen["tenure"], &seen["alive"]),
+        (&json!(nodes[2].tenure), &json!(true))
+    );
+    let of_the_dead = |event: &&Value| {
+        event["lease"] == "poll" && (event["tenure"] == nodes[0].tenure || event["from"] == nodes[0].tenure)
+    };
+    let (released, taken) = (events(&daemon, "lease_released"), events(&daemon, "lease_taken_over"));
+    assert_eq!(
+        released.iter().chain(&taken).filter(of_the_dead).count(),
+        1,
+        "{released:?} {taken:?}"
+    );
+    let kept = daemon.acquire(GROUP, "other", &nodes[1].tenure).1;
+    assert_eq!((&kept["outcome"], &kept["token"]), (&json!("kept"), &json!(others)));
+}
+
+#[test]
+fn tokens_go_on_rising_when_the_daemon_is_killed_and_started_again() {
+    let mut daemon = Daemon::start(&[]);
+    let tenure = daemon.join(GROUP, "node", 3_000);
+    let holder = |daemon: &Daemon| daemon.http("GET", &format!("/v1/groups/{GROUP}/leases/poll"), "").1;
+    let ask = |daemon: &Daemon, lease: &str| daemon.acquire(GROUP, lease, &tenure);
+    let mut tokens = vec![ask(&daemon, "poll").1["token"].as_u64().expect("a token")];
+    for lease in ["second", "third"] {
+        tokens.push(ask(&daemon, lease).1["token"].as_u64().expect("a token"));
+    }
+    for starts in 1..3 {
+        daemon.process.kill();
+        daemon.process.restart().unwrap();
+        daemon.addr = address_in(&daemon.process, starts);
+        // What was acknowledged is known, and is held by whom it was held by.
+        let seen = holder(&daemon);
+        assert_eq!(
+            (&seen["token"], &seen["tenure"], &seen["alive"]),
+            (&json!(tokens[0]), &json!(tenure), &json!(true))
+        );
+        assert_eq!(ask(&daemon, "poll").1["outcome"], "kept");
+        let lease = format!("new-{starts}");
+        let mut answers = Vec::new();
+        wait::until("it grants again", SOON, || {
+            let (status, answer) = daemon.http("PUT", &format!("/v1/groups/{GROUP}/tenures/{tenure}/beat"), "{}");
+            assert_eq!(status, 200, "{answer}");
+            let (status, answer) = ask(&daemon, &lease);
+            assert!(status == 200 || answer["code"] == "unsettled", "{answer}");
+            answers.push(answer);
+            status == 200
+        });
+        tokens.push(answers.last().unwrap()["token"].as_u64().expect("a token"));
+        assert!(
+            answers.len() == 1 || answers[0]["retry_after_ms"].as_u64() <= Some(3_000),
+            "{answers:?}"
+        );
+    }
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+#[test]
+fn the_lease_of_a_superseded_holder_waits_for_its_last_deadline() {
+    let daemon = Daemon::start(&[]);
+    let zombie = node(&daemon, "node", "3s");
+    let token = granted(&daemon, "poll", &zombie);
+    // It hangs, and is started anew before its ttl is over. Its process may run on at any time.
+    zombie.process.pause().unwrap();
+    let asked_at = Instant::now();
+    let seen = daemon.http("GET", &format!("/v1/groups/{GROUP}/members/node"), "").1;
+    let left = Duration::from_millis(seen["expires_in_ms"].as_u64().expect("a time"));
+    let fresh = node(&daemon, "node", "3s");
+    let (grant, at, refused) = insist(&daemon, "poll", &fresh);
+    assert!(!refused.is_empty(), "it is not given out at once");
+    assert!(
+        refused
+            .iter()
+            .all(|answer| answer["code"] == "lease_held" && answer["held_by"] == zombie.tenure),
+        "{refused:?}"
+    );
+    let took = at.duration_since(asked_at);
+    assert!(
+        took >= left,
+        "granted after {took:?}, and the zombie may have worked for {left:?}"
+    );
+    assert!(took < left + Duration::from_secs(1), "{took:?} {left:?}");
+    assert!(grant["token"].as_u64() > Some(token));
+    // It wakes up, and can do nothing about it.
+    let (status, late) = daemon.release(GROUP, "poll", &zombie.tenure, token, None);
+    assert_eq!((status, &late["reason"]), (410, &json!("superseded")), "{late}");
+    zombie.process.resume().unwrap();
+    assert_eq!(
+        zombie.process.wait(SOON).unwrap().code(),
+        Some(1),
+        "{}",
+        zombie.process.log()
+    );
+    let kept = daemon.acquire(GROUP, "poll", &fresh.tenure).1;
+    assert_eq!((&kept["outcome"], &kept["token"]), (&json!("kept"), &grant["token"]));
+}
+
+#[test]
+fn a_hand_off_is_for_its_successor_and_a_leave_frees_at_once() {
+    let daemon = Daemon::start(&[]);
+    let nodes: Vec<_> = (0..3).map(|n| node(&daemon, &format!("node-{n}"), "10s")).collect();
+    let token = granted(&daemon, "poll", &nodes[0]);
+    let (status, given) = daemon.release(GROUP, "poll", &nodes[0].tenure, token, Some("node-2"));
+    assert_eq!((status, &given["outcome"]), (200, &json!("reserved")));
+    let (status, refused) = daemon.acquire(GROUP, "poll", &nodes[1].tenure);
+    assert_eq!((status, &refused["reserved_for"]), (409, &json!("node-2")), "{refused}");
+    let next = granted(&daemon, "poll", &nodes[2]);
+    assert!(next > token);
+    // One who says that it is over needs no waiting.
+    nodes[2].process.signal(Signal::TERM).unwrap();
+    nodes[2].process.wait(SOON).unwrap();
+    let last = granted(&daemon, "poll", &nodes[1]);
+    assert!(last > next);
+}
