@@ -17,12 +17,14 @@ mod brake;
 mod evict;
 mod health;
 mod heartbeat;
+mod leases;
 mod look;
 mod owner;
 mod pass;
 mod report;
 mod slot;
 mod step;
+mod targets;
 
 use std::time::Duration;
 
@@ -32,10 +34,12 @@ use tenure_core::time::parse_duration;
 
 pub use health::Break;
 pub use heartbeat::Heartbeat;
+pub use leases::{MAX_OLD_TTL, MIN_OLD_TTL, OldKeys, OldLease, TakenOld};
 pub use owner::{MAX_OWNER, MAX_OWNERS, OwnerAt};
 pub use pass::{Janitor, Listener};
 pub use report::{Notice, PassReport, Preview};
 pub use step::Candidate;
+pub use targets::{ForeignTargets, FoundTargets, KeyPattern, MAX_TARGETS};
 
 /// The most entries or heartbeats that one step touches.
 pub const PAGE: usize = 200;

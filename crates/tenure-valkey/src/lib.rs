@@ -25,6 +25,7 @@ mod classify;
 pub mod connection;
 mod event;
 mod examine;
+pub mod foreign;
 mod keys;
 mod lease;
 mod membership;

@@ -1,0 +1,15 @@
+-- Renews old leases, at most 200 a call: each only if it is still held by our very value.
+--
+-- KEYS the leases. ARGV[3] for how long (ms), then the value that each is held by.
+-- Answers: one character a lease: `o` renewed, `-` not ours any more.
+local marks = {}
+for i = 1, #KEYS do
+    local mark = '-'
+    if value_of(KEYS[i]) == ARGV[3 + i] then
+        redis.call('PEXPIRE', KEYS[i], ARGV[3])
+        mark = 'o'
+    end
+    marks[i] = mark
+end
+head[4] = table.concat(marks)
+return head
