@@ -12,6 +12,7 @@ mod daemon;
 mod hot;
 mod load;
 mod machine;
+mod node;
 mod probe;
 mod process;
 mod report;
@@ -45,6 +46,13 @@ struct Arguments {
     /// Where the raw figures go.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Be a node of a fleet, for `takeover`.
+    #[arg(long, hide = true, requires_all = ["store", "targets"])]
+    node: Option<String>,
+    #[arg(long, hide = true)]
+    store: Option<String>,
+    #[arg(long, hide = true)]
+    targets: Option<usize>,
 }
 
 /// The raw figures of a run.
@@ -59,7 +67,17 @@ struct Run {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Arguments::parse()).await {
+    let arguments = Arguments::parse();
+    if let (Some(name), Some(store), Some(targets)) = (&arguments.node, &arguments.store, arguments.targets) {
+        return match node::run(name, store, targets).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{name}: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    match run(arguments).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -15,7 +15,7 @@ const JOINERS: usize = 128;
 /// A hiccup of the machine is to show in the figures and not to end the run.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a group may take to be filled.
-const FILLING: Duration = Duration::from_secs(90);
+const FILLING: Duration = Duration::from_secs(240);
 /// The ttl of members that are not to lapse while they are watched.
 pub const HOUR: Duration = Duration::from_secs(3600);
 /// Beats in one call in the background.
@@ -58,7 +58,7 @@ pub fn member(number: usize) -> String {
     format!("node-{number:07}")
 }
 
-/// Joins `count` members without labels; their tenures, in order. Fewer when it takes more than a minute and a half.
+/// Joins `count` members without labels; their tenures, in order. Fewer when it takes more than four minutes.
 ///
 /// # Errors
 /// When a join fails.

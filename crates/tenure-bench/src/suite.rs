@@ -77,13 +77,15 @@ benchmarks! {
     "evict" = evict: "the claims of a dead owner beside HGETALL + HDEL",
     "adopt" = adopt: "a pass over a large hash of another program",
     "sweepers" = sweepers: "what eight sweepers cost a store where nobody dies",
+    "leases" = leases: "what keeping and getting leases costs, beside PEXPIRE and etcd keepalives",
+    "takeover" = takeover: "10,000 leases on three nodes, one of them killed",
     "memory" = memory: "resident memory of the daemon",
 }
 
 impl Benchmark {
     /// Runs it. A failure, a panic or too long a time is an outcome like others.
     pub async fn run(self, size: Size) -> Done {
-        let bound = Duration::from_secs(size.pick(300, 60));
+        let bound = Duration::from_secs(size.pick(600, 60));
         let start = Instant::now();
         let report = Report::default();
         // On a task of its own, so that a server that panics its handle fails this benchmark alone.

@@ -6,5 +6,7 @@ pub mod beats_http;
 pub mod beats_valkey;
 pub mod detection;
 pub mod evict;
+pub mod leases;
 pub mod memory;
 pub mod sweepers;
+pub mod takeover;

@@ -1,0 +1,225 @@
+//! What it costs to keep leases and to get them.
+//!
+//! One beat keeps whatever an instance holds, so its cost must not grow with the leases. Beside it: the hand-written kind,
+//! one key with a time to live for each lease, renewed by `PEXPIRE` one by one in a pipeline, and etcd, one lease each.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use tenure_core::id::{Group, LeaseName, TenureId};
+use tenure_core::membership::{Beat, BeatReply, Revision};
+use tenure_core::store::{Call, Store};
+use tenure_testkit::etcd::Etcd;
+use tokio::task::JoinSet;
+
+use crate::hot::Hot;
+use crate::load::{Load, request};
+use crate::process::cpu_seconds;
+use crate::report::{Goal, Report, Row};
+use crate::stats::Samples;
+use crate::subject;
+use crate::suite::Size;
+
+/// Beats under way at once.
+const BEATERS: usize = 8;
+/// Leases in one call.
+const CALL: usize = 1_000;
+const TTL_SECONDS: u64 = 600;
+
+/// Runs it.
+///
+/// # Errors
+/// When something fails; etcd is left out with a note when it is not installed.
+pub async fn run(size: Size, report: Report) -> Result<()> {
+    let hot = Hot::start()?;
+    let store = subject::open_patient(&hot.url()).await?;
+    hot.client()?.call(&["HSET", "tenure:store", "born", "1"])?;
+    let etcd = tokio::task::spawn_blocking(Etcd::start).await?;
+    if etcd.is_none() {
+        report.note("etcd is not installed; its rows are left out");
+    }
+    let (mut one, mut most) = (Samples::default(), Samples::default());
+    for held in size.pick([1, 100, 10_000], [1, 100, 1_000]) {
+        let world = World::hold(&hot, &store, held, &report).await?;
+        let ours = world.keep(size, &report, etcd.as_ref()).await?;
+        if held == 1 {
+            one = ours;
+        } else {
+            most = ours;
+        }
+    }
+    let what = "a beat of the one with the most leases, server CPU";
+    let row = Row::new(what, most.median(), "µs").against(
+        "of the one with a single lease",
+        one.median(),
+        Some(one.median() / most.median()),
+    );
+    report.row(row.goal(Goal::Within(0.2)));
+    store.close().await;
+    Ok(())
+}
+
+struct World<'a> {
+    hot: &'a Hot,
+    store: &'a Arc<dyn Store>,
+    group: Group,
+    tenure: TenureId,
+    revision: Revision,
+    held: usize,
+}
+
+impl<'a> World<'a> {
+    /// One instance that asks for its leases.
+    async fn hold(hot: &'a Hot, store: &'a Arc<dyn Store>, held: usize, report: &Report) -> Result<Self> {
+        let group = subject::group(&format!("bench-{held}"))?;
+        let mut tenures = subject::fill(store, &group, 1, subject::HOUR).await?;
+        let tenure = tenures.pop().context("a tenure")?;
+        let names: Vec<LeaseName> = names(held).map(LeaseName::new).collect::<Result<_, _>>()?;
+        let (cpu, start) = (hot.used()?.cpu, Instant::now());
+        let mut revision = Revision::NONE;
+        for some in names.chunks(CALL) {
+            let acquired = store.acquire(&group, &tenure, some, Call::default()).await?;
+            ensure!(
+                acquired.outcomes.iter().all(|outcome| outcome.token().is_some()),
+                "a lease was not granted"
+            );
+            revision = acquired.revision;
+        }
+        let (took, used) = (start.elapsed(), hot.used()?.cpu - cpu);
+        if held >= CALL {
+            let what = format!("{held} leases acquired, {CALL} in a call: server CPU of each");
+            report.row(Row::new(what, per_op(used, held), "µs"));
+            let what = format!("{held} leases acquired: the whole time");
+            report.row(Row::new(what, crate::stats::ms(took), "ms"));
+        }
+        Ok(Self {
+            hot,
+            store,
+            group,
+            tenure,
+            revision,
+            held,
+        })
+    }
+
+    /// What keeping them for another ttl costs, and what it costs the others.
+    async fn keep(&self, size: Size, report: &Report, etcd: Option<&Etcd>) -> Result<Samples> {
+        let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+        for round in 0..size.rounds() {
+            for our_turn in [round % 2 == 0, round % 2 != 0] {
+                if our_turn {
+                    ours.push(self.beats(size.pick(5_000, 500)).await?);
+                } else {
+                    theirs.push(self.renewals(size.pick(50_000, 2_000))?);
+                }
+            }
+        }
+        let what = format!("{} leases of one instance kept for a ttl: server CPU", self.held);
+        report.row(Row::costs(what.clone(), "µs", &ours, "PEXPIRE each", &theirs));
+        report.keep(format!("{what}, µs"), &ours);
+        report.keep(format!("{what}, PEXPIRE µs"), &theirs);
+        if let Some(etcd) = etcd {
+            let cost = Samples::from_iter([self.etcd(etcd, size.pick(3_000, 300)).await?]);
+            report.row(Row::costs(what, "µs", &ours, "etcd keepalive each", &cost));
+        }
+        Ok(ours)
+    }
+
+    /// Single beats, each of which keeps everything: µs of the server for one.
+    async fn beats(&self, count: usize) -> Result<f64> {
+        let cpu = self.hot.used()?.cpu;
+        let mut tasks = JoinSet::new();
+        for _ in 0..BEATERS {
+            let (store, group) = (Arc::clone(self.store), self.group.clone());
+            let beat = Beat {
+                tenure: self.tenure.clone(),
+                ttl: None,
+                revision: self.revision,
+            };
+            tasks.spawn(async move {
+                for _ in 0..count / BEATERS {
+                    let beaten = store.beat(&group, std::slice::from_ref(&beat)).await?;
+                    let kept = |reply: &BeatReply| matches!(reply, BeatReply::Renewed { .. });
+                    ensure!(beaten.replies.iter().all(kept), "a beat was not renewed");
+                }
+                Ok(())
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.context("a beating task")??;
+        }
+        Ok(per_op(self.hot.used()?.cpu - cpu, count / BEATERS * BEATERS))
+    }
+
+    /// One key a lease, renewed one by one: µs of the server for all of them once.
+    fn renewals(&self, count: usize) -> Result<f64> {
+        let mut client = self.hot.client()?;
+        let set: Vec<Vec<String>> = names(self.held)
+            .map(|name| {
+                ["SET", &format!("lease:{name}"), "node-1", "EX", "600"]
+                    .map(str::to_owned)
+                    .to_vec()
+            })
+            .collect();
+        let renew: Vec<Vec<String>> = names(self.held)
+            .map(|name| {
+                ["PEXPIRE", &format!("lease:{name}"), "600000"]
+                    .map(str::to_owned)
+                    .to_vec()
+            })
+            .collect();
+        for some in set.chunks(100) {
+            Hot::pipeline(&mut client, some)?;
+        }
+        let (rounds, cpu) = ((count / self.held).max(1), self.hot.used()?.cpu);
+        for _ in 0..rounds {
+            for some in renew.chunks(100) {
+                Hot::pipeline(&mut client, some)?;
+            }
+        }
+        Ok(per_op(self.hot.used()?.cpu - cpu, rounds))
+    }
+
+    /// One lease of etcd each, kept one by one over its JSON gateway: µs of the server for all of them once.
+    #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 leases")]
+    async fn etcd(&self, etcd: &Etcd, count: usize) -> Result<f64> {
+        let (addr, pid) = (etcd.addr(), etcd.process().pid().context("etcd has ended")?);
+        // Numbers of their own for each world.
+        let ids = || (1..=self.held).map(|number| self.held * 100_000 + number);
+        let grant = ids().map(|id| {
+            request(
+                addr,
+                "POST",
+                "/v3/lease/grant",
+                &format!(r#"{{"TTL":{TTL_SECONDS},"ID":{id}}}"#),
+            )
+        });
+        let keep = ids().map(|id| request(addr, "POST", "/v3/lease/keepalive", &format!(r#"{{"ID":{id}}}"#)));
+        let mut load = Load {
+            addr,
+            connections: 16,
+            requests: grant.collect(),
+            count: self.held,
+            time: std::time::Duration::from_secs(60),
+            good: |_| true,
+        };
+        load.run().await.context("grant leases at etcd")?;
+        load.requests = keep.collect();
+        load.count = count.max(self.held);
+        load.good = |body| body.windows(5).any(|window| window == b"\"TTL\"");
+        let before = cpu_seconds(pid)?;
+        let tally = load.run().await.context("keep leases at etcd")?;
+        let used = cpu_seconds(pid)? - before;
+        Ok(per_op(used, tally.good) * self.held as f64)
+    }
+}
+
+fn names(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|number| format!("endpoint-{number:05}"))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 operations")]
+fn per_op(cpu_seconds: f64, count: usize) -> f64 {
+    cpu_seconds * 1e6 / count as f64
+}
