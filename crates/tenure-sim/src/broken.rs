@@ -31,11 +31,13 @@ pub enum Broken {
     GhostReads,
     /// What a superseded tenure leased can be had at once, although its process may still run.
     SupersededFreesAtOnce,
+    /// Beats say nothing of what is held, so that a grant that was lost with a tail goes unnoticed.
+    ForgetRevisions,
 }
 
 impl Broken {
     /// Every one.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ReviveOnLateBeat,
         Self::NoGrace,
         Self::ForgetSuspend,
@@ -44,7 +46,23 @@ impl Broken {
         Self::ForgetNotAfter,
         Self::GhostReads,
         Self::SupersededFreesAtOnce,
+        Self::ForgetRevisions,
     ];
+
+    /// Bends what the store is asked.
+    pub(crate) fn bend_request(self, op: &mut Op) {
+        match (self, op) {
+            (Self::ForgetRevisions, Op::Beat { beats }) => {
+                beats.iter_mut().for_each(|beat| beat.revision = Revision::NONE);
+            }
+            (Self::ForgetNotAfter, op) => {
+                if let Some(call) = op.call_mut() {
+                    call.not_after = None;
+                }
+            }
+            _ => {}
+        }
+    }
 
     /// Bends what the store answered, and does in it what a store with this bug would have done.
     pub(crate) fn bend(self, server: &Server, op: &Op, reply: Result<Reply>) -> Result<Reply> {
@@ -80,6 +98,14 @@ impl Broken {
             (Self::GhostReads, Op::ClaimOf { .. }, Ok(Reply::Claim(Some(mut claim)))) => {
                 claim.alive = true;
                 Ok(Reply::Claim(Some(claim)))
+            }
+            (Self::ForgetRevisions, Op::Beat { .. }, Ok(Reply::Beaten(mut beaten))) => {
+                for reply in &mut beaten.replies {
+                    if let BeatReply::Renewed { revision, .. } = reply {
+                        *revision = Revision::NONE;
+                    }
+                }
+                Ok(Reply::Beaten(beaten))
             }
             (_, _, reply) => reply,
         }

@@ -15,6 +15,8 @@ use std::fmt;
 use std::time::Duration;
 
 use tenure::{ErrorKind, EventId, EventKind, Key, MemberId, RegistryName, StoreTime, TenureId};
+use tenure_core::id::LeaseName;
+use tenure_core::lease::Token;
 
 use crate::step::Step;
 
@@ -56,10 +58,8 @@ pub struct Lapse {
     pub current: Current,
     /// When, by the store.
     pub now: StoreTime,
-    /// The store's clock jumped forward by less than a gap, and without that it would not have lapsed yet.
-    pub jumped: bool,
-    /// A beat of it that the store confirmed was lost with a tail, and would have kept it alive until now.
-    pub tail_lost: bool,
+    /// It ended earlier than its holder could know, in a way that is documented (see [`Checker::excuse`]).
+    pub excused: bool,
 }
 
 /// What is true in the world, as far as the store's steps tell.
@@ -76,13 +76,17 @@ pub struct Checker {
     begun: BTreeSet<TenureId>,
     /// The newest confirmed beat that a loss took, by tenure.
     lost_beats: BTreeMap<TenureId, StoreTime>,
+    /// Grants that a loss took, and when.
+    lost_grants: BTreeMap<(LeaseName, Token), StoreTime>,
+    /// Tenures that have beaten since the last loss.
+    heard: BTreeSet<TenureId>,
     /// Claims that are gone without their members being told, until they claim them again: others took them, or a loss
     /// of data did.
     gone: BTreeSet<((RegistryName, Key), MemberId)>,
     /// Data of this life of the store was lost at its end, so that a tail loss may be noticed.
     tail_was_lost: bool,
-    /// Terms may repeat their order after a wipe by a clock that had fallen back.
-    terms_may_fall: bool,
+    /// All data was lost, so that terms may fall while the clock is behind the ones before.
+    wiped: bool,
     /// A broken rule under test makes the store end tenures nobody ended; another check is to notice.
     pub unasked_ends: bool,
     max_ttl: Duration,
@@ -144,8 +148,8 @@ impl Checker {
                 EventKind::LeaseReleased => self.lease_released(step, event)?,
                 EventKind::SweepBraked => self.shadow.braked = true,
                 EventKind::SweepUnbraked => self.shadow.braked = false,
-                EventKind::GroupUnsettled => self.shadow.unsettled = true,
-                EventKind::GroupSettled => self.shadow.unsettled = false,
+                EventKind::GroupUnsettled => self.unsettled(step)?,
+                EventKind::GroupSettled => self.shadow.unsettled_until = None,
                 _ => {}
             }
         }
@@ -210,7 +214,7 @@ impl Checker {
     }
 
     /// The newest steps were lost: this is how things stood before them. `wiped` when it is everything.
-    pub fn lost(&mut self, older: Shadow, wiped: bool, clock_fell: bool) {
+    pub fn lost(&mut self, older: Shadow, wiped: bool, now: StoreTime) {
         let newer = std::mem::replace(&mut self.shadow, older);
         for (member, current) in &newer.current {
             let kept = self.shadow.current.get(member);
@@ -224,14 +228,63 @@ impl Checker {
                 self.gone.insert((key.clone(), tenure.member().clone()));
             }
         }
+        for (lease, held) in &newer.leases {
+            if self.shadow.leases.get(lease) != Some(held) && !wiped {
+                self.lost_grants.insert((lease.clone(), held.1), now);
+            }
+        }
+        self.heard.clear();
         self.tail_was_lost = !wiped;
-        self.terms_may_fall |= wiped && clock_fell;
+        self.wiped |= wiped;
     }
 
     /// Whether a member may believe to own a key that it does not: a loss of data took it, or somebody else did.
     #[must_use]
     pub fn may_be_gone(&self, entry: &(RegistryName, Key), member: &MemberId) -> bool {
         self.gone.contains(&(entry.clone(), member.clone()))
+    }
+
+    /// Whether a tenure that is over ended earlier than its holder could know, in one of the two ways that
+    /// `GUARANTEES.md` names: the store's clock jumped forward by less than a gap, and but for that it would not be over
+    /// yet; or a beat that the store had confirmed was lost with a tail, and would have kept it until now.
+    #[must_use]
+    pub fn excuse(&self, tenure: &TenureId, now: StoreTime, jumped: u64) -> bool {
+        let Some(Ended { current, .. }) = self.shadow.ended.get(tenure) else {
+            return false;
+        };
+        let (began, before) = if self.shadow.resumed_at > current.renewed_at {
+            (self.shadow.resumed_at, self.shadow.jumped_at_resume)
+        } else {
+            (current.renewed_at, current.jumped)
+        };
+        let jumped = Duration::from_micros(jumped.saturating_sub(before));
+        let lost_beat = self.lost_beats.get(tenure);
+        now.since(began).saturating_sub(jumped) < current.ttl || lost_beat.is_some_and(|at| now < *at + current.ttl)
+    }
+
+    /// Whether a grant was lost with a tail that nobody has noticed: its holder may trust it for one more beat.
+    #[must_use]
+    pub fn grant_was_lost(&self, tenure: &TenureId, lease: &LeaseName, token: Token) -> bool {
+        let lost_at = self.lost_grants.get(&(lease.clone(), token));
+        lost_at.is_some_and(|at| self.shadow.resumed_at < *at) && !self.heard.contains(tenure)
+    }
+
+    /// Whether a grant was lost with a tail, noticed or not.
+    #[must_use]
+    pub fn loss_took(&self, lease: &LeaseName, token: Token) -> bool {
+        self.lost_grants.contains_key(&(lease.clone(), token))
+    }
+
+    /// A grace period lasts as long as the longest ttl at least.
+    fn unsettled(&mut self, step: &Step) -> Checked {
+        self.shadow.unsettled_until = step.unsettled_until;
+        let longest = self.shadow.current.values().map(|current| current.ttl).max();
+        let until = step.now + longest.unwrap_or_default();
+        must(
+            step.unsettled_until >= Some(until),
+            "a grace lasts one full ttl",
+            || format!("until {:?}, not {until}", step.unsettled_until),
+        )
     }
 
     /// The highest number that a sequence ever gave out.

@@ -21,6 +21,7 @@ pub mod node_store;
 pub mod process;
 pub mod program;
 pub mod server;
+pub mod sink;
 pub mod step;
 pub mod store_clock;
 pub mod time;

@@ -14,6 +14,7 @@ use crate::node_clock::NodeClock;
 use crate::node_store::NodeStore;
 use crate::process::Process;
 use crate::program::{Habits, Program, View};
+use crate::sink::Sink;
 use crate::time::{At, Drift, WorldClock};
 
 /// What every process is started with.
@@ -27,6 +28,8 @@ pub struct Start {
     pub group: String,
     /// The longest ttl.
     pub max_ttl: Duration,
+    /// What everybody writes to.
+    pub sink: Arc<Sink>,
     /// What is broken on purpose.
     pub broken: Option<Broken>,
 }
@@ -87,6 +90,7 @@ impl Node {
             network,
             group,
             max_ttl,
+            sink,
             broken,
         } = &self.start;
         let process = Process::new()?;
@@ -96,8 +100,9 @@ impl Node {
         let forget_not_after = *broken == Some(Broken::ForgetNotAfter);
         let local: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
         let store = NodeStore::new(self.index, network.clone(), Arc::clone(&local), forget_not_after);
-        // One in five uses the store without sweeping it.
-        let sweeper = (!self.chance.happens(200)).then(SweeperSettings::default);
+        // One in five uses the store without sweeping it; the first always does.
+        let sweeps = !self.chance.happens(200) || self.index == 0;
+        let sweeper = sweeps.then(SweeperSettings::default);
         let settings = ClientSettings {
             max_ttl: *max_ttl,
             sweeper,
@@ -105,7 +110,14 @@ impl Node {
         };
         let tenure = Tenure::on_store(store, Arc::clone(&local), process.handle().clone(), &settings)?;
         let view = Arc::<View>::default();
-        let program = Program::new(tenure.clone(), local, habits, Arc::clone(&view), fork(&mut self.chance));
+        let program = Program::new(
+            tenure.clone(),
+            local,
+            habits,
+            Arc::clone(&view),
+            Arc::clone(sink),
+            fork(&mut self.chance),
+        );
         process.handle().spawn(program.run(group.clone()));
         self.running = Some(Running {
             clock,

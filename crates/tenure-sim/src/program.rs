@@ -2,17 +2,22 @@
 //!
 //! It knows nothing of the world but its store, its clock and its runtime.
 
-use std::collections::BTreeSet;
+mod lease;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure::{
-    ClaimMode, Clock, EndReason, GroupHandle, JoinOptions, Membership, PageRequest, Registry, Result, SweepRequest,
-    Tenure, Verdict,
+    ClaimMode, Clock, EndReason, GroupHandle, JoinOptions, LeaseGuard, Membership, PageRequest, Registry, Result,
+    SweepRequest, Tenure, Verdict,
 };
 
 use crate::chance::Chance;
+use crate::sink::Sink;
+
+pub use lease::LEASES;
 
 /// The registry that everybody claims in.
 pub const REGISTRY: &str = "devices";
@@ -22,11 +27,18 @@ const KEYS: u64 = 12;
 const MS: Duration = Duration::from_millis(1);
 
 /// What the world can see of a program: what a program itself may ask without I/O.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct View {
     membership: Mutex<Option<Arc<Membership>>>,
     claims: Mutex<BTreeSet<String>>,
+    guards: Mutex<BTreeMap<String, LeaseGuard>>,
     calm: AtomicBool,
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("View")
+    }
 }
 
 impl View {
@@ -42,7 +54,12 @@ impl View {
         lock(&self.claims).clone()
     }
 
-    /// From now on it only stays alive.
+    /// Looks at each of its guards.
+    pub fn for_each_guard(&self, mut look: impl FnMut(&LeaseGuard)) {
+        lock(&self.guards).values().for_each(&mut look);
+    }
+
+    /// From now on it only stays alive, and asks for the leases that nobody has.
     pub fn calm_down(&self) {
         self.calm.store(true, Ordering::Relaxed);
     }
@@ -55,6 +72,7 @@ impl View {
         *lock(&self.membership) = membership;
         // What it claims, it claims under this membership; another one begins with nothing.
         lock(&self.claims).clear();
+        drop(std::mem::take(&mut *lock(&self.guards)));
     }
 }
 
@@ -77,18 +95,27 @@ pub struct Program {
     clock: Arc<dyn Clock>,
     habits: Habits,
     view: Arc<View>,
+    sink: Arc<Sink>,
     chance: Chance,
 }
 
 impl Program {
     /// A program that has not begun.
     #[must_use]
-    pub fn new(tenure: Tenure, clock: Arc<dyn Clock>, habits: Habits, view: Arc<View>, chance: Chance) -> Self {
+    pub fn new(
+        tenure: Tenure,
+        clock: Arc<dyn Clock>,
+        habits: Habits,
+        view: Arc<View>,
+        sink: Arc<Sink>,
+        chance: Chance,
+    ) -> Self {
         Self {
             tenure,
             clock,
             habits,
             view,
+            sink,
             chance,
         }
     }
@@ -134,8 +161,17 @@ impl Program {
                 }
                 () = sleep => {}
             }
+            self.let_go_of_lost();
             if self.view.is_calm() {
+                self.acquire(membership).await;
                 continue;
+            }
+            match self.chance.below(100) {
+                0..25 => self.acquire(membership).await,
+                25..30 => self.acquire_all(membership).await,
+                30..55 => self.write().await,
+                55..62 => self.give_up(membership).await,
+                _ => {}
             }
             if let Some(end) = self.act(group, membership, &registry).await {
                 return end;

@@ -41,6 +41,8 @@ pub struct Server {
     stalled: VecDeque<Request>,
     /// Those who wait for events, and until when.
     listeners: Vec<(EventId, At, Request)>,
+    /// Its data was lost once, so it knows that it may have had more.
+    lossy: bool,
     /// Every step since it was last empty: what a restart from an older copy is made from.
     log: Vec<(StoreTime, Op)>,
     last_event: EventId,
@@ -51,7 +53,7 @@ impl Server {
     /// A store that has never served.
     #[must_use]
     pub fn new(clock: Arc<StoreMachineClock>, options: StoreOptions, group: Group, broken: Option<Broken>) -> Self {
-        let memory = empty(&clock, &options);
+        let memory = empty(&clock, &options, false);
         Self {
             clock,
             options,
@@ -60,6 +62,7 @@ impl Server {
             serving: Serving::Up,
             broken,
             stalled: VecDeque::new(),
+            lossy: false,
             listeners: Vec::new(),
             log: Vec::new(),
             last_event: EventId(0),
@@ -120,7 +123,7 @@ impl Server {
     /// The newest steps are lost, as in a failover to a replica that lagged or a restart from an older copy.
     pub fn roll_back(&mut self, to: usize) {
         self.log.truncate(to);
-        self.memory = empty(&self.clock, &self.options);
+        self.memory = empty(&self.clock, &self.options, self.lossy);
         let log = std::mem::take(&mut self.log);
         for (at, op) in &log {
             self.clock.pretend(Some(*at));
@@ -140,7 +143,8 @@ impl Server {
 
     /// All data is lost.
     pub fn wipe(&mut self) {
-        self.memory = empty(&self.clock, &self.options);
+        self.lossy = true;
+        self.memory = empty(&self.clock, &self.options, true);
         self.log.clear();
         self.after_a_loss();
     }
@@ -163,8 +167,8 @@ impl Server {
             self.hide_the_silence(last, gap);
         }
         let mut op = request.op.clone();
-        if let (Some(Broken::ForgetNotAfter), Some(call)) = (self.broken, op.call_mut()) {
-            call.not_after = None;
+        if let Some(broken) = self.broken {
+            broken.bend_request(&mut op);
         }
         if let (Some(broken), Op::Join { join, .. }) = (self.broken, &op) {
             let look = at_once(self.memory.member(&self.group, &join.member));
@@ -183,6 +187,7 @@ impl Server {
             self.last_step = Some(now);
         }
         let events = self.new_events();
+        let status = self.status();
         Step {
             number: request.number,
             node: request.node,
@@ -193,7 +198,8 @@ impl Server {
             op: request.op.clone(),
             reply,
             events,
-            resumed_at: self.status().resumed_at,
+            resumed_at: status.resumed_at,
+            unsettled_until: status.unsettled.map(|grace| grace.until),
             gap,
         }
     }
@@ -258,8 +264,12 @@ impl Server {
     }
 }
 
-fn empty(clock: &Arc<StoreMachineClock>, options: &StoreOptions) -> Arc<MemoryStore> {
-    clock.make(|| MemoryStore::new(options.clone(), Arc::clone(clock) as Arc<dyn Clock>))
+fn empty(clock: &Arc<StoreMachineClock>, options: &StoreOptions, lossy: bool) -> Arc<MemoryStore> {
+    let reads = Arc::clone(clock) as Arc<dyn Clock>;
+    clock.make(|| match lossy {
+        true => MemoryStore::after_loss(options.clone(), reads),
+        false => MemoryStore::new(options.clone(), reads),
+    })
 }
 
 /// The reference store never waits.

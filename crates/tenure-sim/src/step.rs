@@ -28,6 +28,8 @@ pub struct Step {
     pub events: Vec<Event>,
     /// When the store last resumed serving, as it says after this step.
     pub resumed_at: StoreTime,
+    /// Until when the group is inside a grace period, as it says after this step.
+    pub unsettled_until: Option<StoreTime>,
     /// How long a silence is a gap, as the store said before this step.
     pub gap: std::time::Duration,
 }

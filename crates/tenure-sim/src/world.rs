@@ -5,6 +5,7 @@ mod disturb;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -20,6 +21,7 @@ use crate::network::{Network, Parcel};
 use crate::node::{Node, Start};
 use crate::program::Habits;
 use crate::server::{Server, Serving};
+use crate::sink::Sink;
 use crate::store_clock::StoreMachineClock;
 use crate::time::{At, Drift, WorldClock};
 use crate::wire::{Op, Reply, Request};
@@ -108,6 +110,7 @@ struct World {
     server: Server,
     checker: Checker,
     nodes: Vec<Node>,
+    sink: Arc<Sink>,
     history: History,
     chance: Chance,
     mix: Mix,
@@ -148,11 +151,13 @@ impl World {
         let links = plan.nodes + 1;
         let network = Network::new(&clock, group.clone(), links, Chance::new(plan.seed, 2));
         let store_clock = StoreMachineClock::new(&clock, drift);
+        let sink = Arc::<Sink>::default();
         let start = Start {
             world: clock.clone(),
             network: network.clone(),
             group: GROUP.to_owned(),
             max_ttl: MAX_TTL,
+            sink: Arc::clone(&sink),
             broken: plan.broken,
         };
         let nodes = (0..links).map(|index| Node::new(index, start.clone(), Chance::new(plan.seed, 100 + index as u64)));
@@ -160,6 +165,7 @@ impl World {
             server: Server::new(store_clock, options, group.clone(), plan.broken),
             checker: Checker::new(MAX_TTL),
             nodes: nodes.collect(),
+            sink,
             history: History::new(plan.keep),
             chance,
             mix: plan.mix.clone(),
@@ -237,6 +243,7 @@ impl World {
         for index in 0..self.nodes.len() {
             if self.nodes[index].run() {
                 self.watch_holder(index)?;
+                self.watch_sink()?;
             }
         }
         Ok(())
@@ -274,6 +281,9 @@ impl World {
         let lapses = self.checker.step(&step)?;
         for lapse in &lapses {
             self.watch_lapse(lapse)?;
+        }
+        for event in &step.events {
+            self.watch_grant(&step, event)?;
         }
         let answer = (step.reply, step.now);
         self.network.reply(request, answer);

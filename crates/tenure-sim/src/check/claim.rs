@@ -19,7 +19,7 @@ impl Checker {
             "an eviction names its pass",
             || format!("{:?}, not {}", event.pass, request.pass),
         )?;
-        let ended = self.shadow.ended.get(tenure).copied();
+        let ended = self.shadow.ended.get(tenure);
         let may = ended.is_some_and(|ended| !(self.shadow.braked && ended.reason == EndReason::Lapsed));
         must(may, "only the ended are evicted, and not while the brake holds", || {
             format!("{tenure}, {ended:?}, braked: {}", self.shadow.braked)

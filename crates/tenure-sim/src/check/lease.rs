@@ -3,7 +3,7 @@
 use tenure::{EndReason, Event, TenureId};
 use tenure_core::lease::{AcquireOutcome, ReleaseOutcome};
 
-use super::{Checked, Checker, Shadow, must};
+use super::{Checked, Checker, must};
 use crate::step::Step;
 use crate::wire::{Op, Reply};
 
@@ -16,11 +16,10 @@ impl Checker {
             format!("{lease}: {token} after {}", self.highest_token)
         })?;
         self.highest_token = token.get();
-        must(
-            !self.shadow.unsettled,
-            "nothing is granted inside a grace period",
-            || format!("{lease} to {tenure}"),
-        )?;
+        let settled = self.shadow.unsettled_until.is_none_or(|until| step.now >= until);
+        must(settled, "nothing is granted inside a grace period", || {
+            format!("{lease} to {tenure} at {}", step.now)
+        })?;
         let before = self.shadow.leases.insert(lease.clone(), (tenure.clone(), token));
         let Some((holder, _)) = before else {
             return Ok(());
@@ -121,11 +120,4 @@ impl Checker {
             _ => Ok(()),
         }
     }
-}
-
-/// How long until the last deadline of a tenure, for the checks on holders.
-#[must_use]
-pub fn last_deadline(shadow: &Shadow, tenure: &TenureId) -> Option<tenure::StoreTime> {
-    let current = shadow.current(tenure).map(|current| current.renewed_at + current.ttl);
-    current.or_else(|| shadow.ended.get(tenure).map(|ended| ended.end))
 }

@@ -13,8 +13,10 @@ impl Checker {
             return unnamed(event);
         };
         let term = tenure.term().get();
+        // Two faults in one, which is more than is promised: all data gone, and a clock that is behind what is gone.
+        let behind = self.wiped && step.now.micros() <= self.highest_term;
         must(
-            term > self.highest_term || (self.terms_may_fall && !self.begun.contains(&tenure)),
+            term > self.highest_term || (behind && !self.begun.contains(&tenure)),
             "terms rise for ever",
             || format!("{tenure} after {}", self.highest_term),
         )?;
@@ -50,19 +52,8 @@ impl Checker {
         })?;
         self.outages.check(&current, now)?;
         self.note_end(&current, EndReason::Lapsed, step);
-        let (began, before) = if self.shadow.resumed_at > current.renewed_at {
-            (self.shadow.resumed_at, self.shadow.jumped_at_resume)
-        } else {
-            (current.renewed_at, current.jumped)
-        };
-        let jumped = std::time::Duration::from_micros(step.jumped.saturating_sub(before));
-        let lost_beat = self.lost_beats.get(&current.tenure);
-        Ok(Lapse {
-            jumped: now.since(began).saturating_sub(jumped) < current.ttl,
-            tail_lost: lost_beat.is_some_and(|at| now < *at + current.ttl),
-            now,
-            current,
-        })
+        let excused = self.excuse(&current.tenure, now, step.jumped);
+        Ok(Lapse { excused, now, current })
     }
 
     /// Left, superseded or expelled: somebody asked for it.
@@ -108,6 +99,7 @@ impl Checker {
     fn note_end(&mut self, current: &Current, reason: EndReason, step: &Step) {
         let end = Shadow::end_of(current, self.shadow.resumed_at, step.now);
         let ended = Ended {
+            current: current.clone(),
             reason,
             end,
             at: step.now,
@@ -116,6 +108,9 @@ impl Checker {
     }
 
     pub(super) fn member_replies(&mut self, step: &Step) -> Checked {
+        if let Op::Beat { beats } = &step.op {
+            self.heard.extend(beats.iter().map(|beat| beat.tenure.clone()));
+        }
         match (&step.op, &step.reply) {
             (Op::Beat { beats }, Ok(Reply::Beaten(beaten))) => {
                 must(beats.len() == beaten.replies.len(), "each beat has its answer", || {

@@ -26,8 +26,10 @@ pub struct Current {
 }
 
 /// A tenure that is over.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Ended {
+    /// How it stood.
+    pub current: Current,
     /// Why.
     pub reason: EndReason,
     /// Its end time, had it not been ended before.
@@ -57,8 +59,8 @@ pub struct Shadow {
     pub last_event: EventId,
     /// The brake is engaged.
     pub braked: bool,
-    /// Inside a grace period.
-    pub unsettled: bool,
+    /// Until when the group is inside a grace period.
+    pub unsettled_until: Option<StoreTime>,
 }
 
 impl Shadow {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tenure::{Key, RegistryName, Verdict};
+use tenure::{Key, LeaseName, RegistryName, Verdict};
 
 use super::World;
 use crate::check::{Checked, Violation, must};
-use crate::program::REGISTRY;
+use crate::program::{LEASES, REGISTRY};
 use crate::world::disturb::Change;
 
 /// Everybody is alive this long after the last fault: a ttl to lapse, a rest of the program, a join.
@@ -66,7 +66,25 @@ impl World {
             "what the dead held is released once the faults stop",
             || format!("{left:?}"),
         )?;
-        (0..self.nodes.len() - 1).try_for_each(|index| self.remembers(index))
+        (0..self.nodes.len() - 1).try_for_each(|index| self.remembers(index))?;
+        LEASES.iter().try_for_each(|lease| self.is_held(lease))
+    }
+
+    /// A lease is held by somebody alive who knows it.
+    fn is_held(&self, name: &str) -> Checked {
+        let Ok(lease) = LeaseName::new(name) else { return Ok(()) };
+        let held = self.checker.shadow.leases.get(&lease);
+        let mut known = false;
+        for node in &self.nodes {
+            let Some(view) = node.view() else { continue };
+            view.for_each_guard(|guard| {
+                let same = held == Some(&(guard.tenure().clone(), guard.token()));
+                known |= same && *guard.lease() == lease && guard.verdict() == Verdict::Held;
+            });
+        }
+        must(known, "every target is held again once the faults stop", || {
+            format!("{lease}: the store has {held:?}, and no such guard is held")
+        })
     }
 
     /// What a program believes to own, it owns, or somebody alive took it.

@@ -1,16 +1,17 @@
 //! What the world sees of a holder when the store has declared its tenure over.
 
-use tenure::{EndReason, TenureId, Verdict};
+use tenure::{EndReason, Event, EventKind, TenureId, Verdict};
 
 use super::World;
 use crate::check::{Lapse, Violation, must};
+use crate::step::Step;
 
 impl World {
     /// A tenure has lapsed in the store: whoever holds it must have stopped by itself, and must have had a reason not to
     /// beat.
     pub(super) fn watch_lapse(&mut self, lapse: &Lapse) -> Result<(), Violation> {
         let tenure = &lapse.current.tenure;
-        if lapse.jumped || lapse.tail_lost {
+        if lapse.excused {
             self.excused.insert(tenure.clone());
             return Ok(());
         }
@@ -49,6 +50,54 @@ impl World {
             "a holder stops before its tenure can end",
             || format!("n{index} trusts {tenure}, which has lapsed"),
         )
+    }
+
+    /// The store has given a lease out: nobody else trusts it at this moment, on whatever machine, running or not.
+    pub(super) fn watch_grant(&self, step: &Step, event: &Event) -> Result<(), Violation> {
+        let (EventKind::LeaseGranted | EventKind::LeaseTakenOver, Some(lease), Some(token)) =
+            (event.kind, &event.lease, event.token)
+        else {
+            return Ok(());
+        };
+        let mut both = None;
+        for (index, node) in self.nodes.iter().enumerate() {
+            let Some(view) = node.view() else { continue };
+            view.for_each_guard(|guard| {
+                let trusted = guard.lease() == lease && guard.token() != token && guard.verdict() == Verdict::Held;
+                let excused = self.checker.excuse(guard.tenure(), step.now, step.jumped)
+                    || self.excused.contains(guard.tenure())
+                    || self.checker.grant_was_lost(guard.tenure(), lease, guard.token());
+                if trusted && !excused {
+                    both = Some(format!(
+                        "{lease} was granted to {:?} with {token}; n{index} trusts {} with {}",
+                        event.tenure,
+                        guard.tenure(),
+                        guard.token()
+                    ));
+                }
+            });
+        }
+        must(both.is_none(), "never two holders who trust one lease", || {
+            both.unwrap_or_default()
+        })
+    }
+
+    /// The sink has refused nobody who had reason to trust its lease, and has let no old token through.
+    pub(super) fn watch_sink(&self) -> Result<(), Violation> {
+        let fell = self.sink.fell();
+        must(fell.is_none(), "a fence admits no older token", || {
+            fell.unwrap_or_default()
+        })?;
+        for refused in self.sink.take_refused() {
+            let lost =
+                tenure::LeaseName::new(&refused.lease).is_ok_and(|lease| self.checker.loss_took(&lease, refused.token));
+            must(
+                lost || self.excused.contains(&refused.tenure),
+                "never two holders who trust one lease",
+                || format!("the fence refused {refused:?}, who still trusts it"),
+            )?;
+        }
+        Ok(())
     }
 
     fn holder_of(&self, tenure: &TenureId) -> Option<(usize, Verdict)> {

@@ -1,0 +1,86 @@
+//! The part of a program that works on what only one may work on.
+
+use std::sync::Arc;
+
+use tenure::{Acquire, LeaseName, Membership, PageRequest, Verdict};
+
+use super::{MS, Program, lock};
+
+/// The leases that there are.
+pub const LEASES: [&str; 6] = ["t0", "t1", "t2", "t3", "t4", "t5"];
+
+impl Program {
+    /// Drops the guards that are lost.
+    pub(super) fn let_go_of_lost(&self) {
+        lock(&self.view.guards).retain(|_, guard| guard.verdict() != Verdict::Lost);
+    }
+
+    /// Asks for one lease that is not ours.
+    pub(super) async fn acquire(&mut self, membership: &Arc<Membership>) {
+        let Some(name) = self.chance.pick(&LEASES).copied() else {
+            return;
+        };
+        if lock(&self.view.guards).contains_key(name) {
+            return;
+        }
+        if let Ok(Acquire::Granted(guard)) = membership.leases().acquire(name).await {
+            lock(&self.view.guards).insert(name.to_owned(), guard);
+        }
+    }
+
+    /// Asks for all of them.
+    pub(super) async fn acquire_all(&mut self, membership: &Arc<Membership>) {
+        let names: Vec<LeaseName> = LEASES.iter().filter_map(|name| LeaseName::new(name).ok()).collect();
+        let Ok(outcomes) = membership.leases().acquire_many(&names).await else {
+            return;
+        };
+        let granted = outcomes.into_iter().filter_map(Acquire::granted);
+        lock(&self.view.guards).extend(granted.map(|guard| (guard.lease().to_string(), guard)));
+    }
+
+    /// Works under one lease: looks at the verdict, and some time later writes. What happens in between is why there
+    /// are fences.
+    pub(super) async fn write(&mut self) {
+        let held: Vec<_> = lock(&self.view.guards)
+            .values()
+            .filter(|guard| guard.verdict() == Verdict::Held)
+            .map(|guard| (guard.lease().to_string(), guard.token(), guard.tenure().clone()))
+            .collect();
+        let Some((lease, token, tenure)) = self.chance.pick(&held).cloned() else {
+            return;
+        };
+        self.rest(MS, MS * 400).await;
+        let trusted = lock(&self.view.guards)
+            .get(&lease)
+            .is_some_and(|guard| guard.token() == token && guard.verdict() == Verdict::Held);
+        self.sink.write(&lease, token, &tenure, trusted);
+    }
+
+    /// Gives one lease up, or hands it to somebody.
+    pub(super) async fn give_up(&mut self, membership: &Arc<Membership>) {
+        let held: Vec<String> = lock(&self.view.guards).keys().cloned().collect();
+        let Some(name) = self.chance.pick(&held) else { return };
+        let Some(guard) = lock(&self.view.guards).remove(name) else {
+            return;
+        };
+        if self.chance.happens(400) {
+            drop(guard.release().await);
+            return;
+        }
+        let members = self.members(membership).await;
+        match self.chance.pick(&members) {
+            Some(heir) => drop(guard.hand_off(heir).await),
+            // Dropping it gives it up as well, in the background.
+            None => drop(guard),
+        }
+    }
+
+    async fn members(&self, membership: &Arc<Membership>) -> Vec<tenure::MemberId> {
+        let Ok(group) = self.tenure.group(membership.group().as_str()) else {
+            return Vec::new();
+        };
+        let page = group.members(&PageRequest::default()).await;
+        page.map(|page| page.items.into_iter().map(|member| member.member).collect())
+            .unwrap_or_default()
+    }
+}
