@@ -39,11 +39,12 @@
 //!
 //! # What a task can rely on
 //!
-//! - It runs only while this node holds the lease, under the token that it is shown. It is dropped at its next `await` the
-//!   moment the lease is lost: by an answer of the store, or by a whole ttl without one.
-//! - [`Assignment::next_cycle`] answers `true` only while the lease is certainly ours, and waits while that is in doubt: a
-//!   store that is out of reach pauses the work before anybody else can take over, and it goes on once the lease is
-//!   confirmed. No I/O.
+//! - It runs only while the lease is certainly ours, under the token that it is shown. While that is in doubt it is not
+//!   polled: it stands still at its `await`, also in the middle of a cycle, and also after the process was suspended. So a
+//!   store that is out of reach pauses the work before anybody else can take over; it goes on once the lease is confirmed.
+//! - It is dropped at its `await` the moment the lease is lost: by an answer of the store, or by a whole ttl without one.
+//! - [`Assignment::next_cycle`] is where to ask before each cycle. What the task has started elsewhere (a thread, another
+//!   task) does not stand still by itself; it has to ask [`Assignment::verdict`]. No I/O.
 //! - When the target is paused, removed or handed over, [`Assignment::stopping`] is cancelled. The task has
 //!   [`FleetSettings::stop_within`] to end, then it is dropped. Its lease is given up after that and not before. Work that
 //!   cannot be dropped (it blocks its thread, or has cloned the assignment into another task) keeps its lease until it

@@ -1,8 +1,9 @@
 //! The user's task on one target, from its start until its guard has come back.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,6 +11,7 @@ use futures_util::future::BoxFuture;
 use tenure_core::clock::{Clock, Mono};
 use tenure_core::id::MemberId;
 use tenure_core::lease::Token;
+use tenure_core::verdict::Verdict;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
@@ -106,7 +108,7 @@ impl Work {
         starter.runtime.spawn(async move {
             let mine = assignment.clone();
             let work = AssertUnwindSafe(async move { task(mine).await }).catch_unwind();
-            let ended = until_cut(work, &lost, &cut).await;
+            let ended = while_held(work, assignment.guard(), &lost, &cut).await;
             // Whatever the task has started elsewhere learns it too.
             stop.cancel();
             assignment.note(ended);
@@ -145,19 +147,37 @@ impl Work {
     }
 }
 
-/// Lets work go on until it ends, or until it must not go on. The work is dropped before this answers.
-async fn until_cut<E>(
+/// Lets work go on until it ends, or until it must not go on; the work is dropped before this answers.
+///
+/// The work is polled only while the lease is held. In doubt it stands still where it is, so that not even a cycle that
+/// is under way does another step, and a process that was suspended does none before it was confirmed.
+async fn while_held<E>(
     work: impl Future<Output = Result<(), E>>,
+    guard: &LeaseGuard,
     lost: &CancellationToken,
     cut: &CancellationToken,
 ) -> Ended {
-    tokio::select! {
-        biased;
-        () = lost.cancelled() => Ended::Dropped,
-        () = cut.cancelled() => Ended::Dropped,
-        done = work => match done {
-            Ok(()) => Ended::Returned,
-            Err(_) => Ended::Panicked,
-        },
+    let mut work = std::pin::pin!(work);
+    loop {
+        let step = poll_fn(|context| match guard.verdict() {
+            Verdict::Held => work.as_mut().poll(context).map(Some),
+            Verdict::Uncertain | Verdict::Lost => Poll::Ready(None),
+        });
+        tokio::select! {
+            biased;
+            () = lost.cancelled() => return Ended::Dropped,
+            () = cut.cancelled() => return Ended::Dropped,
+            done = step => match done {
+                Some(Ok(())) => return Ended::Returned,
+                Some(Err(_)) => return Ended::Panicked,
+                None => {}
+            },
+        }
+        tokio::select! {
+            biased;
+            () = lost.cancelled() => return Ended::Dropped,
+            () = cut.cancelled() => return Ended::Dropped,
+            _ = guard.decided() => {}
+        }
     }
 }

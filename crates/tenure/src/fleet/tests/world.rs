@@ -47,6 +47,7 @@ struct Record {
     cycles: BTreeMap<String, u64>,
     starts: BTreeMap<LeaseName, u64>,
     moves: usize,
+    members: BTreeMap<String, Arc<Membership>>,
     behaviours: BTreeMap<LeaseName, Behaviour>,
 }
 
@@ -176,6 +177,8 @@ impl World {
             ..JoinOptions::named(name).unwrap()
         };
         let membership = Arc::new(tenure.group("g").unwrap().join(options).await.unwrap());
+        let known = Arc::clone(&membership);
+        lock(&self.record).members.insert(name.to_owned(), known);
         let member = Member {
             store,
             membership: Arc::clone(&membership),
@@ -236,6 +239,11 @@ impl World {
         let record = lock(&self.record);
         let mine = record.workers.iter().filter(|(_, workers)| workers.contains_key(name));
         mine.map(|(target, _)| target.clone()).collect()
+    }
+
+    /// On how many targets these nodes work together.
+    pub(super) fn worked_on_by(&self, names: &[&str]) -> usize {
+        names.iter().map(|name| self.worked_on(name).len()).sum()
     }
 
     /// The nodes that work on a target.
@@ -376,21 +384,24 @@ async fn work(record: Arc<Mutex<Record>>, node: String, stubborn: Arc<Notify>, t
     }
 }
 
-/// Enters a worker; there must be no other, and never one with a higher token before it.
+/// Enters a worker. No other may believe that it holds the lease (one that is in doubt stands still), and no worker
+/// before it may have had a higher token.
 fn enter(record: &Mutex<Record>, node: &str, target: &Assignment) {
     let (lease, token) = (target.target().clone(), target.token().get());
     let mut record = lock(record);
     let workers = record.workers.entry(lease.clone()).or_default();
     workers.insert(node.to_owned(), token);
-    let alone = workers.len() == 1;
+    let others: Vec<String> = workers.keys().filter(|other| *other != node).cloned().collect();
+    let alone = others
+        .iter()
+        .all(|other| record.members[other].verdict() != Verdict::Held);
     let before = record.last_token.insert(lease.clone(), token).unwrap_or(0);
     if record.last_worker.insert(lease.clone(), node.to_owned()).as_deref() != Some(node) {
         record.moves += 1;
     }
     // A panic here would be caught and the task started again: this ends the test.
-    if !alone || before >= token {
-        let workers = &record.workers[&lease];
-        eprintln!("{lease} is worked on by {workers:?}; the token before was {before}");
+    if !alone || before > token {
+        eprintln!("{node} works on {lease} under {token} beside {others:?}; the token before was {before}");
         std::process::abort();
     }
 }
