@@ -193,3 +193,80 @@ async fn a_look_up_that_an_end_overtakes_is_repeated() {
     );
     world.store.close().await;
 }
+
+/// Polls once, so that the step is queued.
+async fn queued<F: Future + Unpin>(future: &mut F) {
+    let early = std::future::poll_fn(|context| {
+        std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_ready())
+    });
+    assert!(!early.await, "the writer is stopped");
+}
+
+/// Stops the writer inside a step, until the answer is dropped or sent to.
+async fn stop_the_writer(world: &World) -> std::sync::mpsc::Sender<()> {
+    let (go, may_go) = std::sync::mpsc::channel::<()>();
+    let (inside, is_inside) = tokio::sync::oneshot::channel();
+    let (store, group) = (Arc::clone(&world.store), world.group.clone());
+    tokio::spawn(async move {
+        let work = move |_: &mut Step<'_>| {
+            let _ = inside.send(());
+            let _ = may_go.recv();
+            Ok(Ok(()))
+        };
+        store.step(&group, Call::default(), work).await
+    });
+    is_inside.await.unwrap();
+    go
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_fails_whole_leaves_no_revision_behind() {
+    let world = World::new();
+    let a = world.join("a").await;
+    let go = stop_the_writer(&world).await;
+    // Both meet in the next transaction, and the second one destroys it, as a full disk does.
+    let asked = [poll()];
+    let mut granting = world.store.acquire(&world.group, &a, &asked, Call::default());
+    let mut destroying = Box::pin(world.store.step::<()>(&world.group, Call::default(), |step| {
+        step.sql.execute_batch("ROLLBACK")?;
+        Err(Cause::Strange("on purpose".to_owned()))
+    }));
+    queued(&mut granting).await;
+    queued(&mut destroying).await;
+    drop(go);
+    let (granted, destroyed) = tokio::join!(granting, destroying);
+    granted.unwrap_err();
+    destroyed.unwrap_err();
+    // The next commit publishes its own changes alone.
+    world.join("b").await;
+    assert_eq!(
+        (world.told(&a).await, world.held(&a).await),
+        (Revision::NONE, (0, Revision::NONE))
+    );
+    world.granted(&a).await;
+    world.store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenure_that_begins_in_the_transaction_of_the_last_ones_grant_has_no_revision() {
+    let world = World::new();
+    let a = world.join("a").await;
+    let go = stop_the_writer(&world).await;
+    let asked = [poll()];
+    let mut granting = world.store.acquire(&world.group, &a, &asked, Call::default());
+    let mut joining = Box::pin(world.join("a"));
+    let name = a.member().clone();
+    let mut looking = Box::pin(world.store.step(&world.group, Call::default(), move |step| {
+        let entry = step.live.lock().head(&name).expect("it has joined again");
+        Ok(Ok(entry.revision))
+    }));
+    queued(&mut granting).await;
+    queued(&mut joining).await;
+    queued(&mut looking).await;
+    drop(go);
+    let (granted, again, seen) = tokio::join!(granting, joining, looking);
+    assert!(!granted.unwrap().revision.is_none());
+    assert_eq!(seen.unwrap(), Revision::NONE);
+    assert_eq!(world.told(&again).await, Revision::NONE);
+    world.store.close().await;
+}
