@@ -99,7 +99,7 @@ impl GroupHandle {
             .await
     }
 
-    /// What happened to a member, a tenure or a key, when, and why. See [`crate::why`].
+    /// What happened to a member, a tenure, a key or a lease, when, and why. See [`crate::why`].
     ///
     /// # Errors
     /// `Invalid` for what is none of them, `Unavailable`.

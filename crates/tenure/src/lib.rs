@@ -26,6 +26,12 @@
 //! // Before acting as an owner, ask whether we still are one. No I/O.
 //! assert_eq!(membership.verdict(), Verdict::Held);
 //!
+//! // Work that only one may do has a lease, and a token that a sink can tell an older holder by.
+//! let guard = membership.leases().acquire("endpoint-7").await?.granted().expect("nobody else is here");
+//! assert_eq!(guard.verdict(), Verdict::Held);
+//! println!("polling endpoint-7 with token {}", guard.token());
+//! guard.release().await?;
+//!
 //! // Leaving is how a membership ends well; what it held is released.
 //! membership.leave().await?;
 //! assert!(!devices.look_up("device-42").await?.is_some_and(|claim| claim.alive));
@@ -74,12 +80,15 @@
 //! | `superseded`: a newer process has the same name | stops and says so |
 //! | `expelled`: an operator ended it | stops and says so |
 //! | the process was suspended | doubts everything until the store has confirmed it |
+//! | the end of the store's data is gone (failover to a replica that lagged) | sees it at the next beat; claims again, and its leases are `Uncertain` until they were read back |
+//! | a lease is lost, for any reason | its [`LeaseGuard`] is `Lost` for ever and its token is cancelled; acquire again |
+//! | a reply is lost | a claim is read back, a lease is asked for again, a release is sent again; what nobody here knows of is given back |
 //! | user code blocks every thread of its runtime | beats go on; set [`JoinOptions::progress_within`] if they should not |
 //!
 //! # What is where
 //!
 //! [`Tenure`] connects, [`GroupHandle`] looks at a group, [`Membership`] is this process in it, [`Registry`] is what it
-//! owns. Stores that are swept by their users are swept by the [`sweeper`] of every client, all at once; it runs under
+//! owns, [`Leases`] what it holds alone. Stores that are swept by their users are swept by the [`sweeper`] of every client, all at once; it runs under
 //! [`loops`], which survive what goes wrong in them. [`why`] explains. Everything takes its time, its store and its
 //! runtime from whoever makes it ([`Tenure::on_store`]), so a simulation drives the same code as a program.
 

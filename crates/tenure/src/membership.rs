@@ -55,6 +55,10 @@ pub struct JoinOptions {
     /// When set, beats stop once [`Membership::progress`] has not been called for this long, so that a process whose
     /// work hangs does not look alive. Off by default.
     pub progress_within: Option<Duration>,
+    /// Others act under this tenure, too, as a command does that is wrapped by `tenure join`: what the tenure holds that
+    /// this process knows nothing of is theirs, and is left alone. Off by default: then a lease that nobody here knows of
+    /// is given up, since nobody works under it (its grant was not heard).
+    pub others_act: bool,
 }
 
 impl Default for JoinOptions {
@@ -66,6 +70,7 @@ impl Default for JoinOptions {
             interval: None,
             request_timeout: None,
             progress_within: None,
+            others_act: false,
         }
     }
 }
@@ -185,7 +190,8 @@ impl Membership {
             context.clock.sleep(jitter(&*context.clock, bound / 2, 50)).await;
         };
         context.touch(&group);
-        let shared = Shared::new(context, group, join, timing, options.progress_within, &joined, sent_at);
+        let mut shared = Shared::new(context, group, join, timing, options.progress_within, &joined, sent_at);
+        shared.leases.share(options.others_act);
         Ok(Self::start(Arc::new(shared)))
     }
 

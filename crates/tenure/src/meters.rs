@@ -12,6 +12,8 @@ use tenure_core::membership::EndReason;
 
 /// Entries removed from registries because their owner's tenure ended. Labels: group, registry, owner (the host).
 pub const EVICTED: &str = "tenure_registry_evicted_total";
+/// Leases removed because their holder's tenure ended and nobody had taken them over. Labels: group, owner (the host).
+pub const LEASES_EVICTED: &str = "tenure_leases_evicted_total";
 /// Members with a current tenure. Label: group.
 pub const MEMBERS: &str = "tenure_members";
 /// Tenures that this process ended. Labels: group, reason.
@@ -36,7 +38,7 @@ pub const LEASES_HELD: &str = "tenure_leases_held";
 /// `lost`).
 pub const LEASE_TRANSITIONS: &str = "tenure_lease_transitions_total";
 
-/// The most series of [`EVICTED`]; owners above it are counted under `other`.
+/// The most series of [`EVICTED`] and [`LEASES_EVICTED`] together; owners above it are counted under `other`.
 pub const MAX_EVICTED_SERIES: usize = 1_000;
 
 #[expect(clippy::cast_precision_loss, reason = "seconds need no more than 53 bits")]
@@ -81,6 +83,14 @@ pub fn lease_transition(group: &Group, transition: &'static str) {
 /// Counts leases that this process holds up or down. The guards of [`crate::lease`] do it themselves.
 pub fn leases_held(group: &Group, more: f64) {
     metrics::gauge!(LEASES_HELD, "group" => group.to_string()).increment(more);
+}
+
+/// Counts evicted leases, with a bound on the number of series.
+pub(crate) fn leases_evicted(group: &Group, owner: &MemberId, count: u64) {
+    // Names of registries are not empty, so this is a series of its own.
+    let owner = owner_label(group, "", owner.host());
+    let labels = [("group", group.to_string()), ("owner", owner)];
+    metrics::counter!(LEASES_EVICTED, &labels).increment(count);
 }
 
 /// Counts evicted entries, with a bound on the number of series.

@@ -31,6 +31,9 @@ fn beats_go_on(url: &str) {
     let devices = membership.registry("devices").unwrap();
     // The user's own calls use the same connection before and after.
     runtime.block_on(devices.claim("d1")).unwrap();
+    let leases = membership.leases();
+    let guard = runtime.block_on(leases.acquire("t1")).unwrap().granted();
+    let guard = guard.expect("nobody else is there");
     let before = membership.valid_until();
     let watch = membership.watch();
 
@@ -41,7 +44,7 @@ fn beats_go_on(url: &str) {
     let mut seen = 0;
     let mut valid_until = before;
     while !blocked.iter().all(tokio::task::JoinHandle::is_finished) {
-        assert_eq!(membership.verdict(), Verdict::Held);
+        assert_eq!((membership.verdict(), guard.verdict()), (Verdict::Held, Verdict::Held));
         if membership.valid_until() > valid_until {
             valid_until = membership.valid_until();
             seen += 1;
@@ -53,6 +56,8 @@ fn beats_go_on(url: &str) {
     assert_eq!((status.rejoins, status.pauses, &status.tenure), (0, 0, &first));
     let claim = runtime.block_on(devices.look_up("d1")).unwrap().unwrap();
     assert!(claim.alive && claim.tenure == first);
+    let seen = runtime.block_on(leases.look_up("t1")).unwrap().unwrap();
+    assert!(seen.alive && seen.token == guard.token());
     runtime.block_on(async {
         membership.leave().await.unwrap();
         tenure.close().await;

@@ -2,10 +2,12 @@
 
 use tenure_core::clock::ManualClock;
 use tenure_core::error::ErrorKind;
-use tenure_core::id::{MemberId, TenureId};
-use tenure_core::membership::{Join, Labels, MembershipStore};
+use tenure_core::id::{LeaseName, MemberId, TenureId};
+use tenure_core::lease::LeaseStore;
+use tenure_core::membership::{Join, Labels, MembershipStore, Revision};
 use tenure_core::memory::MemoryStore;
 use tenure_core::store::{Call, StoreOptions};
+use tenure_core::sweep::Sweep;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -243,4 +245,43 @@ fn a_runtime_that_has_ended_is_an_error_and_no_deadlock() {
     drop(runtime);
     drop(asked);
     assert!(flight.state().groups.is_empty());
+}
+
+#[tokio::test]
+async fn revisions_travel_with_each_beat_both_ways() {
+    let world = world(3, BatchSettings::default()).await;
+    let lease = [LeaseName::new("t1").unwrap()];
+    let acquired = world
+        .store
+        .acquire(&world.group, &world.tenures[1], &lease, Call::default());
+    let known = acquired.await.unwrap().revision;
+    let unknown = Revision(world.store.now().await.unwrap().micros() + 5);
+    world.clock.advance(ms(1));
+    let beat = |n: usize, revision: Revision| {
+        let (batcher, group, tenure) = (world.batcher.clone(), world.group.clone(), world.tenures[n].clone());
+        let beat = Beat {
+            revision,
+            ..Beat::of(tenure)
+        };
+        tokio::spawn(async move { batcher.beat(&group, beat).await.unwrap().reply })
+    };
+    // The first is under way while the others gather.
+    world.store.next(Verb::Beat, Fault::Gate);
+    let beats = [beat(0, Revision::NONE), beat(1, known), beat(2, unknown)];
+    pass(&world.clock, ms(5)).await;
+    world.store.open();
+    let mut seen = Vec::new();
+    for beat in beats {
+        match beat.await.unwrap() {
+            BeatReply::Renewed { revision, .. } => seen.push(revision),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(seen, [Revision::NONE, known, Revision::NONE]);
+    assert_eq!(world.store.beat_batches(), [1, 2]);
+    let status = world.store.status(&world.group).await.unwrap();
+    assert!(
+        status.unsettled.is_some(),
+        "the store was told of a number that it does not know"
+    );
 }

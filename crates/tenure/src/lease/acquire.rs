@@ -36,8 +36,13 @@ async fn acquire_part(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<
         ));
     }
     let asking = Asking::begin(shared, leases, deadline).await;
-    let acquired = ask(shared, &tenure, &asking.wanted, deadline).await?;
-    let mut granted = take(shared, &tenure, &asking, acquired)?.into_iter();
+    let mut granted = if asking.wanted.is_empty() {
+        Vec::new()
+    } else {
+        let acquired = ask(shared, &tenure, &asking.wanted, deadline).await?;
+        take(shared, &tenure, &asking, acquired)?
+    }
+    .into_iter();
     let busy = || Acquire::Held {
         by: tenure.clone(),
         free_in: shared.pace(),
@@ -75,6 +80,7 @@ impl<'a> Asking<'a> {
             .filter(|lease| !state.entries.contains_key(*lease) && state.asking.insert((*lease).clone()))
             .cloned()
             .collect();
+        state.asked = true;
         drop(state);
         Self { book, wanted }
     }
@@ -156,7 +162,11 @@ fn enter(shared: &Arc<Shared>, grant: Arc<Grant>, from: Option<&TenureId>) -> Re
         return Err(Error::ended(&grant.tenure, EndReason::Unknown));
     }
     journal::acquired(&shared.group, &grant, from, shared.timing().ttl);
-    Ok(LeaseGuard::new(shared, grant))
+    let guard = LeaseGuard::new(shared, grant);
+    if guard.verdict() == Verdict::Lost {
+        tracing::debug!(?guard, "granted too late to be held");
+    }
+    Ok(guard)
 }
 
 impl Book {

@@ -51,6 +51,11 @@ pub(super) struct GivingUp {
     pub(super) tried: bool,
 }
 
+/// Grants that have just been lost, and are still to be told of.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Lost(Vec<Arc<Grant>>);
+
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) grant: Arc<Grant>,
@@ -62,6 +67,8 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Book {
     group: Group,
+    /// Others act under our tenure, too: what nobody here knows of is theirs.
+    pub(super) others_act: bool,
     pub(super) state: Mutex<State>,
     /// There is something to give up or to read back.
     pub(super) work: Notify,
@@ -87,6 +94,10 @@ pub(super) struct State {
     pub(super) read_at: Option<Mono>,
     /// It is being read.
     pub(super) reading: bool,
+    /// An act without leases was unheard: the next beat's number is the one.
+    pub(super) accept_next: bool,
+    /// Whether a lease was ever asked for under this tenure.
+    pub(super) asked: bool,
     /// Asked for, and not answered yet.
     pub(super) asking: BTreeSet<LeaseName>,
     pub(super) entries: BTreeMap<LeaseName, Entry>,
@@ -96,10 +107,16 @@ impl Book {
     pub(crate) fn new(group: Group) -> Self {
         Self {
             group,
+            others_act: false,
             state: Mutex::default(),
             work: Notify::new(),
             changes: watch::Sender::new(()),
         }
+    }
+
+    /// Whether others act under our tenure, too.
+    pub(crate) fn share(&mut self, others_act: bool) {
+        self.others_act = others_act;
     }
 
     /// Whether everything is to be doubted until it was read back.
@@ -126,33 +143,41 @@ impl Book {
             .count()
     }
 
-    /// A new tenure begins: everything of the one before is lost for ever.
-    pub(crate) fn begin(&self) {
-        self.lose_all("joined_again");
+    /// A new tenure begins: everything of the one before is lost for ever. Answers what was held until now, to be told.
+    pub(crate) fn begin(&self) -> Lost {
+        let lost = self.lose_all();
         let mut state = self.state();
         let (epoch, asking) = (state.epoch + 1, std::mem::take(&mut state.asking));
         *state = State {
             epoch,
+            asked: !asking.is_empty(),
             asking,
             ..State::default()
         };
-        drop(state);
-        self.changed();
+        lost
     }
 
-    /// The tenure is lost: so is every grant.
-    pub(crate) fn lose_all(&self, reason: &str) {
-        let lost: Vec<Arc<Grant>> = {
-            let state = self.state();
-            state.entries.values().map(|entry| Arc::clone(&entry.grant)).collect()
-        };
-        for grant in &lost {
-            self.lose(grant, reason);
+    /// The tenure is lost: so is every grant. Answers those that were held until now, to be told.
+    pub(crate) fn lose_all(&self) -> Lost {
+        let state = self.state();
+        let held = state.entries.values().filter(|entry| !entry.grant.lost.is_cancelled());
+        let lost: Vec<Arc<Grant>> = held.map(|entry| Arc::clone(&entry.grant)).collect();
+        lost.iter().for_each(|grant| grant.lost.cancel());
+        Lost(lost)
+    }
+
+    /// Tells of what was lost. Not under a lock: whoever listens may ask for a verdict.
+    pub(crate) fn tell(&self, lost: &Lost, reason: &str) {
+        for grant in &lost.0 {
+            journal::lost(&self.group, grant, reason);
+        }
+        if !lost.0.is_empty() {
+            self.changed();
         }
     }
 
     /// A grant is lost. Told once.
-    pub(super) fn lose(&self, grant: &Grant, reason: &str) {
+    pub(super) fn lose(&self, grant: &Arc<Grant>, reason: &str) {
         let first = {
             let _state = self.state();
             let first = !grant.lost.is_cancelled();
@@ -160,8 +185,7 @@ impl Book {
             first
         };
         if first {
-            journal::lost(&self.group, grant, reason);
-            self.changed();
+            self.tell(&Lost(vec![Arc::clone(grant)]), reason);
         }
     }
 

@@ -34,7 +34,10 @@ pub(super) async fn give_up(
         }
         answers.push(answered);
     }
-    let over = || Err(Error::ended(shared.tenure(), EndReason::Left));
+    let over = || match shared.acting_tenure() {
+        Ok(tenure) => Err(Error::ended(tenure, EndReason::Left)),
+        Err(error) => Err(error),
+    };
     let waiting = async {
         let mut outcomes = Vec::with_capacity(answers.len());
         for (answered, guard) in answers.into_iter().zip(&guards) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tenure_core::clock::{Mono, jitter, within};
-use tenure_core::error::{ErrorKind, Result};
+use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{LeaseName, TenureId};
 use tenure_core::lease::{HeldLeases, Token};
 use tenure_core::membership::Revision;
@@ -72,11 +72,18 @@ async fn rest(shared: &Shared, failed: u32) {
 }
 
 async fn turn(shared: &Shared) -> Result<()> {
-    while give_up::round(shared).await? {}
+    let given_up = loop {
+        match give_up::round(shared).await {
+            Ok(true) => {}
+            Ok(false) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    // Also when giving up fails: what is held must not wait for it.
     if shared.leases.read_is_due(shared.now()) {
         read_back(shared).await?;
     }
-    Ok(())
+    given_up
 }
 
 /// What was in the book when a reading began.
@@ -86,27 +93,25 @@ struct Reading {
     grants: Vec<Arc<Grant>>,
 }
 
-/// Reads what the store has for our tenure, and settles the book by it.
+/// Reads what the store has for our tenure, and settles the book by it. A failed reading is repeated.
 async fn read_back(shared: &Shared) -> Result<()> {
     let tenure = shared.acting_tenure()?;
-    for again in 1.. {
+    for again in 1..=READS {
         let reading = shared.leases.start_reading();
-        match read_all(shared, &tenure).await {
-            Ok(Some((held, revision, stable))) if stable || again >= READS => {
+        match read_all(shared, &tenure).await? {
+            Some((held, revision, stable)) if stable || again == READS => {
                 shared.leases.settle(&tenure, reading, held, revision);
                 return Ok(());
             }
-            Ok(_) => {}
-            Err(error) => {
-                shared.leases.read_again(shared.now());
-                return Err(error);
-            }
+            _ => {}
         }
     }
-    Ok(())
+    let fell = "what the store says that we hold fell back again and again while it was read";
+    Err(Error::unavailable(fell, Outcome::Unchanged))
 }
 
-/// All pages, and whether nothing changed from the first to the last; nothing when the store fell back meanwhile.
+/// All pages with the number at the first, and whether nothing changed up to the last; nothing when the store fell back
+/// meanwhile.
 async fn read_all(shared: &Shared, tenure: &TenureId) -> Result<Option<(BTreeMap<LeaseName, Token>, Revision, bool)>> {
     let (mut held, mut first, mut last) = (BTreeMap::new(), None, Revision::NONE);
     let mut page = PageRequest {
@@ -114,14 +119,7 @@ async fn read_all(shared: &Shared, tenure: &TenureId) -> Result<Option<(BTreeMap
         limit: MAX_PAGE,
     };
     loop {
-        let HeldLeases { page: leases, revision } = match read_page(shared, tenure, &page).await {
-            // Then nothing can be held there either.
-            Err(error) if error.kind() == ErrorKind::Unsupported => HeldLeases {
-                page: tenure_core::store::Page::default(),
-                revision: Revision::NONE,
-            },
-            read => read?,
-        };
+        let HeldLeases { page: leases, revision } = read_page(shared, tenure, &page).await?;
         if revision < last {
             return Ok(None);
         }
@@ -150,8 +148,18 @@ impl Book {
         state.read_at.map(|at| at.since(now))
     }
 
+    /// Whether to read now. Without a lease ever asked for there is nothing to read.
     fn read_is_due(&self, now: Mono) -> bool {
-        self.state().read_at.is_some_and(|at| at <= now)
+        let mut state = self.state();
+        if state.read_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        if !state.asked {
+            state.read_at = None;
+            state.doubted = false;
+            state.accept_next = true;
+        }
+        state.asked
     }
 
     fn start_reading(&self) -> Reading {
@@ -165,12 +173,12 @@ impl Book {
         }
     }
 
+    /// A reading that was not settled is to be repeated, however it ended.
     fn stop_reading(&self) {
-        self.state().reading = false;
-    }
-
-    fn read_again(&self, now: Mono) {
-        self.state().read_from(now);
+        let mut state = self.state();
+        if std::mem::take(&mut state.reading) {
+            state.read_from(Mono::default());
+        }
     }
 
     /// Settles the book by what the store has: what is not there is lost, what nobody here knows is given up.
@@ -190,7 +198,7 @@ impl Book {
         }
         let mut strange = 0;
         for (lease, token) in held {
-            if state.asking.contains(&lease) || state.entries.contains_key(&lease) {
+            if self.others_act || state.asking.contains(&lease) || state.entries.contains_key(&lease) {
                 continue;
             }
             strange += 1;
@@ -202,11 +210,14 @@ impl Book {
         state.told = state.told.max(revision);
         state.verified = revision;
         state.reading = false;
-        let settled = state.doubts == reading.doubts;
-        if settled {
+        let certain_again = state.doubted && state.doubts == reading.doubts;
+        if certain_again {
             state.doubted = false;
         }
         drop(state);
+        if certain_again {
+            tracing::info!(group = %self.group(), %tenure, "leases are certain again: read back");
+        }
         let (group, lost_now) = (self.group(), lost.len());
         tracing::info!(%group, %tenure, lost = lost_now, given_up = strange, "read back what is held");
         for (grant, giving_up) in lost {

@@ -71,9 +71,18 @@ impl Book {
         if sent.epoch != state.epoch {
             return Compared::Same;
         }
+        if self.others_act {
+            // What others did under our tenure is heard of here for the first time; a reply of our own that is missing is
+            // an act that was not heard, and is read back for that.
+            state.told = state.told.max(seen);
+        }
         let compared = if seen < sent.told {
             Compared::TailLost
         } else if seen > state.told && state.flying == 0 && state.read_at.is_none() && !state.reading {
+            if std::mem::take(&mut state.accept_next) {
+                state.told = seen;
+                return Compared::Same;
+            }
             Compared::ReplyLost
         } else {
             if seen == state.told && seen != state.verified {

@@ -190,37 +190,45 @@ impl Shared {
         state.trust.end();
         state.ended.get_or_insert(reason);
         state.lost.cancel();
-        self.leases.lose_all(reason.as_str());
+        let lost = self.leases.lose_all();
+        drop(state);
+        self.leases.tell(&lost, reason.as_str());
     }
 
     /// A new tenure begins.
     pub(super) fn begin(&self, joined: &Joined, sent_at: Mono) {
         let mut state = self.state();
         state.lost.cancel();
-        self.leases.begin();
+        let lost = self.leases.begin();
         *state = State {
             tenure: joined.tenure.clone(),
             trust: Trust::begin(sent_at, self.timing),
             ended: None,
             lost: CancellationToken::new(),
         };
+        drop(state);
+        self.leases.tell(&lost, "joined_again");
     }
 
     /// Publishes what changed since the last time, writes transitions to the log, and cancels the token of a tenure
     /// that is lost.
     pub(super) fn publish(&self, change: impl FnOnce(&mut MembershipStatus)) {
-        let (tenure, verdict) = {
+        let (tenure, verdict, lost) = {
             let mut state = self.state();
             let verdict = state.trust.verdict(self.now());
+            let mut lost = None;
             if verdict == Verdict::Lost {
                 state.lost.cancel();
-                self.leases.lose_all("unconfirmed");
+                lost = Some(self.leases.lose_all());
             } else if state.lost.is_cancelled() {
                 // Confirmed after all, before anyone could take over: whoever asks from now on gets a fresh token.
                 state.lost = CancellationToken::new();
             }
-            (state.tenure.clone(), verdict)
+            (state.tenure.clone(), verdict, lost)
         };
+        if let Some(lost) = lost {
+            self.leases.tell(&lost, "unconfirmed");
+        }
         self.status.send_if_modified(|status| {
             let before = status.clone();
             status.tenure = tenure;

@@ -10,7 +10,7 @@ use tenure_core::error::Result;
 use tenure_core::event::{Event, EventId, EventKind, EventQuery};
 use tenure_core::id::{Group, TenureId};
 use tenure_core::store::MAX_PAGE;
-use tenure_core::sweep::GroupStatus;
+use tenure_core::sweep::{Eviction, GroupStatus};
 
 use super::visit::Visit;
 use crate::meters;
@@ -19,12 +19,38 @@ use crate::meters;
 const MAX_PAGES: usize = 100;
 
 /// Counts and tells one eviction.
-pub(super) fn tell_eviction(group: &Group, tenure: &TenureId, claims: &BTreeMap<String, u64>, pass: &str) {
+pub(super) fn tell_eviction(group: &Group, eviction: &Eviction, pass: &str) {
+    let Eviction { tenure, claims, leases } = eviction;
     for (registry, count) in claims {
         meters::evicted(group, registry, tenure.member(), *count);
     }
+    if *leases > 0 {
+        meters::leases_evicted(group, tenure.member(), *leases);
+    }
     let evicted: u64 = claims.values().sum();
-    tracing::info!(%group, %tenure, owner = tenure.member().host(), evicted, ?claims, pass, "evicted");
+    tracing::info!(%group, %tenure, owner = tenure.member().host(), evicted, ?claims, leases, pass, "evicted");
+}
+
+/// What one pass did, by its events: one with counts for the claims of a tenure, and one for each lease.
+fn evictions_of(pass: &str, events: Vec<Event>) -> Vec<Eviction> {
+    let mut evictions: BTreeMap<TenureId, Eviction> = BTreeMap::new();
+    for event in events {
+        let (true, Some(tenure)) = (event.pass.as_deref() == Some(pass), event.tenure) else {
+            continue;
+        };
+        let eviction = evictions.entry(tenure.clone()).or_insert_with(|| Eviction {
+            tenure,
+            claims: BTreeMap::new(),
+            leases: 0,
+        });
+        if event.kind == EventKind::LeaseReleased {
+            eviction.leases += 1;
+        }
+        for (registry, count) in event.counts {
+            *eviction.claims.entry(registry).or_default() += count;
+        }
+    }
+    evictions.into_values().collect()
 }
 
 /// Looks up what became of releases whose reply was lost, once they can no longer take effect.
@@ -38,14 +64,10 @@ pub(super) async fn read_back(visit: &mut Visit<'_>, status: &GroupStatus) -> Re
         .cloned()
         .collect();
     for pending in over {
-        let (events, whole) = read(visit, pending.since, vec![EventKind::Evicted]).await?;
-        let mine = events
-            .iter()
-            .filter(|event| event.pass.as_deref() == Some(pending.pass.as_str()));
-        for event in mine {
-            if let Some(tenure) = &event.tenure {
-                tell_eviction(visit.group, tenure, &event.counts, &pending.pass);
-            }
+        let kinds = vec![EventKind::Evicted, EventKind::LeaseReleased];
+        let (events, whole) = read(visit, pending.since, kinds).await?;
+        for eviction in evictions_of(&pending.pass, events) {
+            tell_eviction(visit.group, &eviction, &pending.pass);
         }
         if !whole {
             let (group, pass) = (visit.group, &pending.pass);

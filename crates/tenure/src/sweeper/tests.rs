@@ -2,7 +2,7 @@
 
 use tenure_core::clock::ManualClock;
 use tenure_core::event::{EventKind, EventQuery};
-use tenure_core::id::{Key, MemberId, RegistryName, TenureId};
+use tenure_core::id::{Key, LeaseName, MemberId, RegistryName, TenureId};
 use tenure_core::membership::{Beat, Join, Labels};
 use tenure_core::memory::MemoryStore;
 use tenure_core::registry::ClaimMode;
@@ -71,6 +71,21 @@ impl World {
                 .await
                 .unwrap();
         }
+    }
+
+    async fn acquire(&self, in_group: &Group, tenure: &TenureId, leases: usize) {
+        let leases: Vec<LeaseName> = (0..leases)
+            .map(|n| LeaseName::new(format!("{}-{n}", tenure.member())).unwrap())
+            .collect();
+        let acquired = self.memory.acquire(in_group, tenure, &leases, Call::default());
+        assert!(
+            acquired
+                .await
+                .unwrap()
+                .outcomes
+                .iter()
+                .all(|outcome| outcome.token().is_some())
+        );
     }
 
     async fn events(&self, in_group: &Group, kinds: &[EventKind]) -> Vec<tenure_core::event::Event> {
@@ -206,6 +221,36 @@ async fn a_count_is_neither_lost_nor_doubled_when_replies_are() {
 }
 
 #[tokio::test]
+async fn leases_of_the_dead_are_counted_once_whatever_becomes_of_the_replies() {
+    for fault in [
+        None,
+        Some(Fault::LoseReply),
+        Some(Fault::LoseRequest),
+        Some(Fault::Hang { applied: true }),
+    ] {
+        let world = world(2);
+        let _listening = world.ears.listen();
+        let g = group("g");
+        let alive = world.join(&g, "alive").await;
+        let dead = world.join(&g, "dead").await;
+        world.claim(&g, &dead, 150).await;
+        world.acquire(&g, &dead, 350).await;
+        world.sweepers[0].0.touch(&g);
+        for _ in 0..3 {
+            fault
+                .iter()
+                .for_each(|fault| world.store.next(Verb::Release, fault.clone()));
+        }
+        world.keep_alive(&g, &alive, TTL + secs(20)).await;
+        let released = world.events(&g, &[EventKind::LeaseReleased]).await;
+        assert_eq!((released.len(), world.evicted(&g).await), (350, 150), "{fault:?}");
+        let series = "tenure_leases_evicted_total{group=\"g\",owner=\"dead\"}";
+        assert_eq!(world.ears.count(series), 350, "{fault:?}");
+        assert_eq!(world.ears.count("tenure_registry_evicted_total"), 150, "{fault:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_release_that_takes_effect_after_it_was_given_up_is_counted() {
     for late in [ms(300), ms(1_900), ms(2_500)] {
         let world = world(1);
@@ -216,7 +261,7 @@ async fn a_release_that_takes_effect_after_it_was_given_up_is_counted() {
         world.claim(&g, &dead, 150).await;
         world.sweepers[0].0.touch(&g);
         // Nobody else may release it first: what comes after it fails until the late one had its time.
-        world.store.release_late(late);
+        world.store.late(Verb::Release, late);
         world.keep_alive(&g, &alive, TTL + ms(200)).await;
         world
             .store

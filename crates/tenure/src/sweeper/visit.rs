@@ -182,7 +182,7 @@ impl<'a> Visit<'a> {
             match self.in_time(step).await {
                 Ok(batch) => {
                     for eviction in &batch.evicted {
-                        journal::tell_eviction(self.group, &eviction.tenure, &eviction.claims, &request.pass);
+                        journal::tell_eviction(self.group, eviction, &request.pass);
                     }
                     if !batch.more {
                         return Ok(true);

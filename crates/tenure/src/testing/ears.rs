@@ -66,8 +66,13 @@ impl CounterFn for Cell {
 }
 
 impl GaugeFn for Cell {
-    fn increment(&self, _: f64) {}
-    fn decrement(&self, _: f64) {}
+    fn increment(&self, more: f64) {
+        let add = |bits| Some((f64::from_bits(bits) + more).to_bits());
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok();
+    }
+    fn decrement(&self, less: f64) {
+        GaugeFn::increment(self, -less);
+    }
     fn set(&self, value: f64) {
         self.0.store(value.to_bits(), Ordering::Relaxed);
     }

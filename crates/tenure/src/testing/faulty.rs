@@ -66,6 +66,8 @@ pub(crate) struct Faulty {
     clock: Arc<dyn Clock>,
     plan: Mutex<Plan>,
     gate: Notify,
+    /// What is written goes here as well.
+    replica: Mutex<Option<Arc<dyn Store>>>,
 }
 
 #[derive(Default)]
@@ -74,10 +76,13 @@ struct Plan {
     next: BTreeMap<Verb, Vec<Fault>>,
     /// The fault of every call of a verb, once `next` is used up.
     always: BTreeMap<Verb, Fault>,
+    /// The fault of some calls of a verb, in percent of them.
+    sometimes: BTreeMap<Verb, (u64, Fault)>,
+    /// The next call of a verb is given up at once, and arrives this much later.
+    late: BTreeMap<Verb, Duration>,
     calls: BTreeMap<Verb, u64>,
     beats: Vec<usize>,
     broken_group: Option<Group>,
-    late_release: Option<Duration>,
 }
 
 impl fmt::Debug for Faulty {
@@ -93,6 +98,7 @@ impl Faulty {
             clock,
             plan: Mutex::default(),
             gate: Notify::new(),
+            replica: Mutex::default(),
         })
     }
 
@@ -109,6 +115,29 @@ impl Faulty {
         }
     }
 
+    /// So many percent of the calls of this verb go wrong from now on.
+    pub(crate) fn sometimes(&self, verb: Verb, percent: u64, fault: Fault) {
+        self.plan().sometimes.insert(verb, (percent, fault));
+    }
+
+    /// No call goes wrong any more.
+    pub(crate) fn heal(&self) {
+        let mut plan = self.plan();
+        plan.next.clear();
+        plan.always.clear();
+        plan.sometimes.clear();
+    }
+
+    /// The next call of this verb is given up at once, and arrives this much later.
+    pub(crate) fn late(&self, verb: Verb, late: Duration) {
+        self.plan().late.insert(verb, late);
+    }
+
+    /// What is written from now on is written there as well, until `None`.
+    pub(crate) fn replicate(&self, replica: Option<Arc<dyn Store>>) {
+        *self.replica.lock().unwrap_or_else(PoisonError::into_inner) = replica;
+    }
+
     /// Everything is out of reach, or in reach again.
     pub(crate) fn cut(&self, cut: bool) {
         use Verb::*;
@@ -119,6 +148,9 @@ impl Faulty {
             Look,
             Claim,
             ReleaseClaim,
+            Acquire,
+            ReleaseLeases,
+            Targets,
             Events,
             Tick,
             EndLapsed,
@@ -133,11 +165,6 @@ impl Faulty {
     /// Sweep steps of one group fail.
     pub(crate) fn break_group(&self, group: Option<Group>) {
         self.plan().broken_group = group;
-    }
-
-    /// The next release is given up at once, and applied this much later.
-    pub(crate) fn release_late(&self, late: Duration) {
-        self.plan().late_release = Some(late);
     }
 
     /// Lets one gated call go on.
@@ -163,6 +190,16 @@ impl Faulty {
         Arc::clone(&self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    fn twin(&self) -> Option<Arc<dyn Store>> {
+        self.replica.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_late(&self, verb: Verb) -> Option<tenure_core::clock::Sleep> {
+        let late = self.plan().late.remove(&verb)?;
+        *self.plan().calls.entry(verb).or_default() += 1;
+        Some(self.clock.sleep(late))
+    }
+
     fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,11 +212,28 @@ impl Faulty {
             .get_mut(&verb)
             .filter(|faults| !faults.is_empty())
             .map(|faults| faults.remove(0));
-        next.or_else(|| plan.always.get(&verb).cloned())
+        let sometimes = plan.sometimes.get(&verb);
+        let sometimes = sometimes.filter(|(percent, _)| self.clock.entropy() % 100 < *percent);
+        let sometimes = sometimes.map(|(_, fault)| fault.clone());
+        next.or_else(|| plan.always.get(&verb).cloned()).or(sometimes)
+    }
+
+    /// Runs a call that writes.
+    async fn write<T: Send>(
+        &self,
+        verb: Verb,
+        call: impl Future<Output = Result<T>> + Send,
+        copy: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let both = async {
+            let done = call.await;
+            copy.await.ok();
+            done
+        };
+        self.run(verb, both).await
     }
 
     async fn run<T>(&self, verb: Verb, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let lost = || Error::unavailable("the reply was lost", Outcome::Unknown);
         match self.take(verb) {
             None => call.await,
             Some(Fault::Fail(kind)) => Err(Error::new(kind, "made to fail")),
@@ -214,6 +268,26 @@ impl Faulty {
     }
 }
 
+fn lost() -> Error {
+    Error::unavailable("the reply was lost", Outcome::Unknown)
+}
+
+/// A call of the store inside, and the same of its replica, if there is one.
+macro_rules! write {
+    ($self:ident, $verb:expr, |$store:ident| $call:expr) => {{
+        let (inner, twin) = ($self.inner(), $self.twin());
+        let $store = &inner;
+        let call = $call;
+        let copy = async {
+            match &twin {
+                Some($store) => $call.await,
+                None => Err(lost()),
+            }
+        };
+        $self.write($verb, call, copy).await
+    }};
+}
+
 /// The store inside, which certainly has steps.
 struct Inside(Arc<dyn Store>);
 
@@ -226,17 +300,14 @@ impl Inside {
 #[async_trait]
 impl MembershipStore for Faulty {
     async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined> {
-        let inner = self.inner();
-        self.run(Verb::Join, inner.join(group, join, call)).await
+        write!(self, Verb::Join, |store| store.join(group, join, call))
     }
     async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten> {
         self.plan().beats.push(beats.len());
-        let inner = self.inner();
-        self.run(Verb::Beat, inner.beat(group, beats)).await
+        write!(self, Verb::Beat, |store| store.beat(group, beats))
     }
     async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
-        let inner = self.inner();
-        self.run(Verb::End, inner.end(group, tenure, by, call)).await
+        write!(self, Verb::End, |store| store.end(group, tenure, by, call))
     }
     async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>> {
         let inner = self.inner();
@@ -259,9 +330,8 @@ impl RegistryStore for Faulty {
         mode: ClaimMode,
         call: Call,
     ) -> Result<Claimed> {
-        let inner = self.inner();
-        self.run(Verb::Claim, inner.claim(group, registry, tenure, keys, mode, call))
-            .await
+        write!(self, Verb::Claim, |store| store
+            .claim(group, registry, tenure, keys, mode, call))
     }
     async fn release_claim(
         &self,
@@ -271,12 +341,8 @@ impl RegistryStore for Faulty {
         tenure: &TenureId,
         call: Call,
     ) -> Result<()> {
-        let inner = self.inner();
-        self.run(
-            Verb::ReleaseClaim,
-            inner.release_claim(group, registry, key, tenure, call),
-        )
-        .await
+        write!(self, Verb::ReleaseClaim, |store| store
+            .release_claim(group, registry, key, tenure, call))
     }
     async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
         let inner = self.inner();
@@ -297,9 +363,15 @@ impl RegistryStore for Faulty {
 #[async_trait]
 impl LeaseStore for Faulty {
     async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
-        let inner = self.inner();
-        self.run(Verb::Acquire, inner.acquire(group, tenure, leases, call))
-            .await
+        if let Some(sleep) = self.is_late(Verb::Acquire) {
+            let (inner, group, tenure, leases) = (self.inner(), group.clone(), tenure.clone(), leases.to_vec());
+            tokio::spawn(async move {
+                sleep.await;
+                drop(inner.acquire(&group, &tenure, &leases, call).await);
+            });
+            return Err(lost());
+        }
+        write!(self, Verb::Acquire, |store| store.acquire(group, tenure, leases, call))
     }
     async fn release_leases(
         &self,
@@ -309,12 +381,17 @@ impl LeaseStore for Faulty {
         to: Option<&MemberId>,
         call: Call,
     ) -> Result<GivenUp> {
-        let inner = self.inner();
-        self.run(
-            Verb::ReleaseLeases,
-            inner.release_leases(group, tenure, leases, to, call),
-        )
-        .await
+        if let Some(sleep) = self.is_late(Verb::ReleaseLeases) {
+            let (inner, group, tenure) = (self.inner(), group.clone(), tenure.clone());
+            let (leases, to) = (leases.to_vec(), to.cloned());
+            tokio::spawn(async move {
+                sleep.await;
+                drop(inner.release_leases(&group, &tenure, &leases, to.as_ref(), call).await);
+            });
+            return Err(lost());
+        }
+        write!(self, Verb::ReleaseLeases, |store| store
+            .release_leases(group, tenure, leases, to, call))
     }
     async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
         let inner = self.inner();
@@ -365,8 +442,14 @@ impl EventLog for Faulty {
 #[async_trait]
 impl SweepSteps for Faulty {
     async fn tick(&self, group: &Group) -> Result<GroupStatus> {
-        let steps = self.steps_of(group)?;
-        self.run(Verb::Tick, steps.steps().tick(group)).await
+        let (steps, twin) = (self.steps_of(group)?, self.twin());
+        let copy = async {
+            match twin.as_ref().and_then(|twin| twin.steps()) {
+                Some(steps) => steps.tick(group).await,
+                None => Err(lost()),
+            }
+        };
+        self.write(Verb::Tick, steps.steps().tick(group), copy).await
     }
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
         let steps = self.steps_of(group)?;
@@ -375,13 +458,13 @@ impl SweepSteps for Faulty {
     }
     async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
         let steps = self.steps_of(group)?;
-        if let Some(late) = self.plan().late_release.take() {
-            let (group, request, sleep) = (group.clone(), request.clone(), self.clock.sleep(late));
+        if let Some(sleep) = self.is_late(Verb::Release) {
+            let (group, request) = (group.clone(), request.clone());
             tokio::spawn(async move {
                 sleep.await;
                 drop(steps.steps().release(&group, &request, call).await);
             });
-            return Err(Error::unavailable("the reply was lost", Outcome::Unknown));
+            return Err(lost());
         }
         self.run(Verb::Release, steps.steps().release(group, request, call))
             .await

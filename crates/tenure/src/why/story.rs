@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use tenure_core::error::Result;
 use tenure_core::event::{Event, EventKind};
 use tenure_core::id::{Group, TenureId};
+use tenure_core::lease::Lease;
 use tenure_core::membership::Member;
 use tenure_core::registry::Claim;
 use tenure_core::store::Store;
@@ -18,6 +19,7 @@ pub(super) enum Present {
     /// A tenure, and the current tenure of its member.
     Tenure(TenureId, Option<Member>),
     Key(Option<Claim>),
+    Lease(Option<Lease>),
 }
 
 impl Present {
@@ -26,6 +28,7 @@ impl Present {
             Subject::Member(member) => Self::Member(store.member(group, member).await?),
             Subject::Tenure(tenure) => Self::Tenure(tenure.clone(), store.member(group, tenure.member()).await?),
             Subject::Key(registry, key) => Self::Key(store.claim_of(group, registry, key).await?),
+            Subject::Lease(lease) => Self::Lease(store.lease_of(group, lease).await?),
         })
     }
 
@@ -46,6 +49,8 @@ impl Present {
                     claim.tenure
                 )
             }
+            Self::Lease(None) => "held by nobody".to_owned(),
+            Self::Lease(Some(lease)) => of_lease(lease),
         };
         vec![Line {
             at: None,
@@ -55,23 +60,38 @@ impl Present {
     }
 }
 
-fn of_member(member: &Member) -> String {
-    let claims = member.holdings.claims;
-    let claims = if claims == 1 {
-        "1 claim".to_owned()
+fn of_lease(lease: &Lease) -> String {
+    let (tenure, token) = (&lease.tenure, lease.token);
+    let left = show_duration(lease.expires_in);
+    if lease.alive {
+        format!("held by {tenure}, which is alive, with token {token}")
+    } else if lease.expires_in.is_zero() {
+        format!("still listed for {tenure}, which is dead; whoever asks for it gets it")
     } else {
-        format!("{claims} claims")
-    };
+        format!("kept for {tenure} for another {left}: it was ended by others, and its process may still run")
+    }
+}
+
+/// A number of things, in words.
+fn number(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
+fn of_member(member: &Member) -> String {
+    let mut held = number(member.holdings.claims, "claim");
+    if member.holdings.leases > 0 {
+        held = format!("{held} and {}", number(member.holdings.leases, "lease"));
+    }
     if member.alive {
         let left = show_duration(member.expires_in);
         format!(
-            "alive as {}, for another {left} without a beat (ttl {}), with {claims}",
+            "alive as {}, for another {left} without a beat (ttl {}), with {held}",
             member.tenure,
             ttl(member)
         )
     } else {
         format!(
-            "past its end as {} (last beat {}), with {claims}",
+            "past its end as {} (last beat {}), with {held}",
             member.tenure, member.last_beat_at
         )
     }
@@ -98,6 +118,7 @@ impl<'a> Story<'a> {
             Present::Key(claim) => claim.as_ref().map(|claim| claim.tenure.clone()),
             Present::Member(member) => member.as_ref().map(|member| member.tenure.clone()),
             Present::Tenure(tenure, _) => Some(tenure.clone()),
+            Present::Lease(lease) => lease.as_ref().map(|lease| lease.tenure.clone()),
         };
         Self {
             group,
@@ -149,24 +170,36 @@ impl<'a> Story<'a> {
     }
 
     fn concerns(&self, event: &Event) -> bool {
-        match (self.subject, &event.tenure) {
-            // What happened to the whole group explains why nobody lapsed, or nothing was removed, for a while.
-            (_, None) => {
-                matches!(
-                    event.kind,
-                    EventKind::GroupUnsettled
-                        | EventKind::GroupSettled
-                        | EventKind::SweepBraked
-                        | EventKind::SweepUnbraked
-                )
+        use EventKind as Kind;
+        let group_wide = matches!(
+            event.kind,
+            Kind::GroupUnsettled | Kind::GroupSettled | Kind::SweepBraked | Kind::SweepUnbraked
+        );
+        // What happened to the whole group explains why nobody lapsed, or nothing was removed, for a while.
+        if group_wide {
+            return true;
+        }
+        let about = |tenure: &Option<TenureId>, asked: &dyn Fn(&TenureId) -> bool| tenure.as_ref().is_some_and(asked);
+        match self.subject {
+            Subject::Member(member) => {
+                about(&event.tenure, &|tenure| tenure.member() == member)
+                    || about(&event.from, &|tenure| tenure.member() == member)
+                    || event.to.as_ref() == Some(member)
             }
-            (Subject::Member(member), Some(tenure)) => tenure.member() == member,
-            (Subject::Tenure(asked), Some(tenure)) => tenure == asked,
-            (Subject::Key(registry, key), Some(tenure)) => {
-                self.present.as_ref() == Some(tenure)
+            Subject::Tenure(asked) => {
+                about(&event.tenure, &|tenure| tenure == asked) || about(&event.from, &|tenure| tenure == asked)
+            }
+            Subject::Key(registry, key) => {
+                self.is_life_of_present(event)
                     || event.keys.iter().any(|removed| removed == &format!("{registry}/{key}"))
             }
+            Subject::Lease(lease) => event.lease.as_ref() == Some(lease) || self.is_life_of_present(event),
         }
+    }
+
+    /// Whether it tells how the present owner or holder came and went, and not what else it had.
+    fn is_life_of_present(&self, event: &Event) -> bool {
+        event.lease.is_none() && event.tenure.is_some() && event.tenure == self.present
     }
 
     fn tell(&self, event: &Event) -> String {
@@ -180,6 +213,13 @@ impl<'a> Story<'a> {
             EventKind::Superseded => format!("{who} was superseded: the same member joined again"),
             EventKind::Expelled => format!("{who} was expelled by an operator"),
             EventKind::Evicted => self.tell_eviction(event, &who, reason),
+            EventKind::LeaseGranted | EventKind::LeaseReleased | EventKind::LeaseTakenOver => {
+                tell_lease(event, &who, reason)
+            }
+            EventKind::TargetChanged => {
+                let target = event.lease.as_ref().map(ToString::to_string).unwrap_or_default();
+                format!("the target {target} was {reason}")
+            }
             EventKind::SweepBraked => format!(
                 "removal was paused: {} lapsed at once, {} were present",
                 count("lapsed"),
@@ -211,5 +251,24 @@ impl<'a> Story<'a> {
             "{total} entries of {who} were removed ({}) because it had ended ({reason}); pass {pass}",
             by.join(", ")
         )
+    }
+}
+
+fn tell_lease(event: &Event, who: &str, reason: &str) -> String {
+    let lease = event.lease.as_ref().map(ToString::to_string).unwrap_or_default();
+    let token = event.token.map(|token| token.to_string()).unwrap_or_default();
+    match (event.kind, reason, &event.from, &event.to) {
+        (EventKind::LeaseTakenOver, _, Some(from), _) => {
+            format!("{who} took the lease {lease} over from {from}, which had ended ({reason}), with token {token}")
+        }
+        (EventKind::LeaseReleased, "released", ..) => format!("{who} released the lease {lease} (token {token})"),
+        (EventKind::LeaseReleased, "handed_off", _, Some(to)) => {
+            format!("{who} handed the lease {lease} off to {to} (token {token})")
+        }
+        (EventKind::LeaseReleased, ..) => {
+            let pass = event.pass.as_deref().unwrap_or("unknown");
+            format!("the lease {lease} (token {token}) was removed from {who}, which had ended ({reason}); pass {pass}")
+        }
+        _ => format!("{who} was granted the lease {lease} with token {token}"),
     }
 }

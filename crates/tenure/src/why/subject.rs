@@ -3,9 +3,12 @@
 use std::fmt;
 
 use tenure_core::error::{Error, Result};
-use tenure_core::id::{Key, MemberId, RegistryName, TenureId};
+use tenure_core::id::{Key, LeaseName, MemberId, RegistryName, TenureId};
 
-/// A member, a tenure or a key.
+/// What the name of a lease is asked about with, as in `--leader lease:NAME`.
+const LEASE: &str = "lease:";
+
+/// A member, a tenure, a key or a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// All tenures of a member.
@@ -14,23 +17,28 @@ pub enum Subject {
     Tenure(TenureId),
     /// A key of a registry.
     Key(RegistryName, Key),
+    /// A lease, and the target of the same name.
+    Lease(LeaseName),
 }
 
 impl Subject {
-    /// Reads `member`, `member@term` or `registry/key`.
+    /// Reads `member`, `member@term`, `registry/key` or `lease:name`. A member whose name begins with `lease:` can only be
+    /// asked about by its tenures.
     ///
     /// # Errors
-    /// `Invalid`, naming the three forms.
+    /// `Invalid`, naming the four forms.
     pub fn parse(text: &str) -> Result<Self> {
         let parsed = if let Some((registry, key)) = text.split_once('/') {
             RegistryName::new(registry).and_then(|registry| Ok(Self::Key(registry, Key::new(key)?)))
         } else if text.contains('@') {
             text.parse().map(Self::Tenure)
+        } else if let Some(lease) = text.strip_prefix(LEASE) {
+            LeaseName::new(lease).map(Self::Lease)
         } else {
             MemberId::new(text).map(Self::Member)
         };
         parsed.map_err(|error| {
-            let forms = "ask about a member (NAME), a tenure (NAME@TERM) or a key (REGISTRY/KEY)";
+            let forms = "ask about a member (NAME), a tenure (NAME@TERM), a key (REGISTRY/KEY) or a lease (lease:NAME)";
             Error::invalid(format!("{error}; {forms}"))
         })
     }
@@ -42,6 +50,7 @@ impl fmt::Display for Subject {
             Self::Member(member) => write!(f, "member {member}"),
             Self::Tenure(tenure) => write!(f, "tenure {tenure}"),
             Self::Key(registry, key) => write!(f, "key {registry}/{key}"),
+            Self::Lease(lease) => write!(f, "lease {lease}"),
         }
     }
 }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use tenure_core::clock::ManualClock;
 use tenure_core::error::ErrorKind;
-use tenure_core::id::{Key, MemberId, RegistryName, TenureId};
-use tenure_core::membership::{EndBy, Join, Labels, MembershipStore};
+use tenure_core::id::{Key, LeaseName, MemberId, RegistryName, TenureId};
+use tenure_core::lease::{LeaseStore, Token};
+use tenure_core::membership::{Beat, EndBy, Join, Labels, MembershipStore};
 use tenure_core::memory::MemoryStore;
 use tenure_core::registry::{ClaimMode, RegistryStore};
 use tenure_core::store::{Call, StoreOptions};
 use tenure_core::sweep::{Sweep, SweepRequest};
+use tenure_core::target::{TargetSpec, TargetStore};
 
 use super::*;
 use crate::testing::{START, secs};
@@ -50,6 +52,16 @@ impl World {
             .claim(&self.group, &registry, tenure, &keys, ClaimMode::Take, Call::default())
             .await
             .unwrap();
+    }
+
+    async fn acquire(&self, tenure: &TenureId, lease: &str) -> Token {
+        let leases = [LeaseName::new(lease).unwrap()];
+        let acquired = self.store.acquire(&self.group, tenure, &leases, Call::default());
+        acquired.await.unwrap().outcomes[0].token().unwrap()
+    }
+
+    async fn beat(&self, tenure: &TenureId) {
+        self.store.beat(&self.group, &[Beat::of(tenure.clone())]).await.unwrap();
     }
 
     /// Lets time pass in small steps, so that it is not taken for an outage, and sweeps.
@@ -162,6 +174,75 @@ async fn it_tells_why_a_key_is_gone_and_whose_it_is_now() {
 }
 
 #[tokio::test]
+async fn it_tells_who_held_a_lease_and_why_it_moved() {
+    let world = world(StoreOptions::default());
+    let [dead, heir] = [world.join("a").await, world.join("b").await];
+    let name = LeaseName::new("t1").unwrap();
+    let first = world.acquire(&dead, "t1").await;
+    world.acquire(&heir, "other").await;
+    world.sweep_for(5).await;
+    world.beat(&heir).await;
+    // The end of the first, and the same instant: nobody has swept it.
+    world.sweep_for(4).await;
+    world.clock.advance(secs(1));
+    let second = world.acquire(&heir, "t1").await;
+    let to = dead.member().clone();
+    let given = [(name.clone(), second)];
+    let release = |to| {
+        world
+            .store
+            .release_leases(&world.group, &heir, &given, to, Call::default())
+    };
+    let again = world.join("a").await;
+    release(Some(&to)).await.unwrap();
+    let third = world.acquire(&again, "t1").await;
+    world
+        .store
+        .put_target(&world.group, &name, TargetSpec::default(), Call::default())
+        .await
+        .unwrap();
+
+    let told = world.why("lease:t1").await;
+    let lines = [
+        format!("{dead} was granted the lease t1 with token {first}"),
+        format!("{heir} took the lease t1 over from {dead}, which had ended (lapsed), with token {second}"),
+        format!("{again} joined"),
+        format!("{heir} handed the lease t1 off to a (token {second})"),
+        format!("{again} was granted the lease t1 with token {third}"),
+        "the target t1 was added".to_owned(),
+    ];
+    assert_eq!(texts(&told.history), lines);
+    assert_eq!(
+        texts(&told.now),
+        [format!("held by {again}, which is alive, with token {third}")]
+    );
+    assert!(told.to_string().starts_with("lease t1 in group g\n"));
+
+    // Its holder's own story has its leases, and those that others took over from it.
+    let told = world.why("a").await;
+    assert!(texts(&told.history).contains(&lines[1].as_str()) && texts(&told.history).contains(&lines[3].as_str()));
+    assert!(told.now[0].text.ends_with("with 0 claims and 1 lease"), "{told}");
+
+    world
+        .store
+        .end(&world.group, &again, EndBy::Expel, Call::default())
+        .await
+        .unwrap();
+    let told = world.why("lease:t1").await;
+    assert!(
+        told.now[0]
+            .text
+            .starts_with(&format!("kept for {again} for another 10s")),
+        "{told}"
+    );
+    world.sweep_for(11).await;
+    let told = world.why("lease:t1").await;
+    let removed = format!("the lease t1 (token {third}) was removed from {again}, which had ended (expelled); pass ");
+    assert!(told.history.last().unwrap().text.starts_with(&removed), "{told}");
+    assert_eq!(texts(&told.now), ["held by nobody"]);
+}
+
+#[tokio::test]
 async fn it_tells_of_outages_that_explain_why_nobody_lapsed() {
     let world = world(StoreOptions::default());
     let tenure = world.join("a").await;
@@ -212,15 +293,21 @@ async fn a_long_story_keeps_its_newest_lines() {
 }
 
 #[test]
-fn what_is_none_of_the_three_forms_is_refused_with_them() {
-    for bad in ["", "a b", "a@b", "r/", "/k", "r/k/x", "a@1@2"] {
+fn what_is_none_of_the_forms_is_refused_with_them() {
+    for bad in ["", "a b", "a@b", "r/", "/k", "r/k/x", "a@1@2", "lease:", "lease:a b"] {
         let error = Subject::parse(bad).unwrap_err();
         assert!(
-            error.kind() == ErrorKind::Invalid && error.to_string().contains("REGISTRY/KEY"),
+            error.kind() == ErrorKind::Invalid && error.to_string().contains("REGISTRY/KEY) or a lease (lease:NAME)"),
             "{bad}: {error}"
         );
     }
-    for (good, shown) in [("a", "member a"), ("a@7", "tenure a@7"), ("r/k", "key r/k")] {
+    for (good, shown) in [
+        ("a", "member a"),
+        ("a@7", "tenure a@7"),
+        ("r/k", "key r/k"),
+        ("lease:t1", "lease t1"),
+        ("lease:a@7", "tenure lease:a@7"),
+    ] {
         assert_eq!(Subject::parse(good).unwrap().to_string(), shown);
     }
 }

@@ -1,0 +1,222 @@
+//! What the store says about our holdings does not fit what we were told.
+
+use tenure_core::error::ErrorKind;
+use tenure_core::lease::ReleaseOutcome;
+use tenure_core::registry::ClaimMode;
+use tenure_core::store::Call;
+
+use super::*;
+use crate::testing::{Ears, Fault, Verb, ms};
+
+impl World {
+    /// From now on everything is written to a replica as well.
+    fn replicate(&self) -> Arc<dyn Store> {
+        let replica: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), self.clock.clone());
+        for store in [&self.store, &self.other_store] {
+            store.replicate(Some(Arc::clone(&replica)));
+        }
+        replica
+    }
+
+    /// From now on the replica hears nothing more.
+    fn lag(&self) {
+        self.store.replicate(None);
+        self.other_store.replicate(None);
+    }
+
+    /// The primary dies with everything that the replica has not heard of.
+    fn fail_over(&mut self, replica: Arc<dyn Store>) {
+        for store in [&self.store, &self.other_store] {
+            store.swap(Arc::clone(&replica));
+        }
+        self.memory = replica;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_somebody_else_gave_up_for_us_is_lost_within_a_beat() {
+    let world = world().await;
+    let a = world.join().await;
+    let guards = [world.granted(&a, "t1").await, world.granted(&a, "t2").await];
+    world.until("a beat", || world.store.calls(Verb::Beat) == 1).await;
+    world.pass(ms(1)).await;
+    let given_up = [(lease("t1"), guards[0].token())];
+    let (group, call) = (world.group.name(), Call::default());
+    world
+        .memory
+        .release_leases(group, guards[0].tenure(), &given_up, None, call)
+        .await
+        .unwrap();
+    world.store.always(Verb::Look, Some(Fault::Gate));
+    world.until("a beat", || world.store.calls(Verb::Beat) == 2).await;
+    settle().await;
+    let verdicts = || guards.each_ref().map(LeaseGuard::verdict);
+    assert_eq!(
+        verdicts(),
+        [Verdict::Uncertain; 2],
+        "one of them is not ours any more: which?"
+    );
+    assert_eq!(guards[1].valid_until(), tenure_core::clock::Mono::default());
+    world.store.open();
+    settle().await;
+    assert_eq!(verdicts(), [Verdict::Lost, Verdict::Held]);
+    assert_eq!(a.verdict(), Verdict::Held);
+    let (reads, beats) = (world.store.calls(Verb::Look), world.store.calls(Verb::Beat));
+    world.pass(TTL * 3).await;
+    assert!(world.store.calls(Verb::Beat) > beats + 5);
+    assert_eq!(world.store.calls(Verb::Look), reads, "it is not asked again and again");
+}
+
+#[tokio::test]
+async fn a_lease_that_nobody_here_knows_of_is_given_up() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let known = world.granted(&a, "t1").await;
+    world.pass(TTL / 2).await;
+    let unknown = [lease("t2"), lease("t3")];
+    let (group, call) = (world.group.name(), Call::default());
+    world.memory.acquire(group, &a.tenure(), &unknown, call).await.unwrap();
+    assert!(world.seen("t2").await.is_some());
+    world.pass(a.timing().interval + ms(10)).await;
+    assert!(is_held(&known));
+    for name in ["t2", "t3"] {
+        assert!(world.seen(name).await.is_none(), "{name}");
+        assert!(is_held(&world.granted(&b, name).await));
+    }
+}
+
+#[tokio::test]
+async fn while_reading_back_fails_nothing_is_held_and_it_is_tried_again() {
+    let world = world().await;
+    let a = world.join().await;
+    let guard = world.granted(&a, "t1").await;
+    world.pass(TTL).await;
+    let (group, call) = (world.group.name(), Call::default());
+    world
+        .memory
+        .acquire(group, &a.tenure(), &[lease("t2")], call)
+        .await
+        .unwrap();
+    world
+        .store
+        .always(Verb::Look, Some(Fault::Fail(ErrorKind::Unavailable)));
+    world.until("doubt", || guard.verdict() == Verdict::Uncertain).await;
+    let before = world.store.calls(Verb::Look);
+    world.pass(TTL * 3).await;
+    let tries = world.store.calls(Verb::Look) - before;
+    assert!((8..=60).contains(&tries), "{tries} tries in three ttls");
+    assert_eq!((guard.verdict(), a.verdict()), (Verdict::Uncertain, Verdict::Held));
+    world.store.always(Verb::Look, None);
+    for fault in [Fault::LoseReply, Fault::Panic, Fault::Hang { applied: true }] {
+        world.store.next(Verb::Look, fault);
+    }
+    assert_eq!(world.run(guard.decided()).await, Verdict::Held);
+    world.pass(ms(10)).await;
+    assert!(world.seen("t2").await.is_none());
+}
+
+#[tokio::test]
+async fn a_failover_that_lost_a_grant_loses_its_guard_and_keeps_the_others() {
+    let mut world = world().await;
+    let replica = world.replicate();
+    let a = world.join().await;
+    let kept = world.granted(&a, "kept").await;
+    world.pass(TTL).await;
+    world.lag();
+    let lost = world.granted(&a, "lost").await;
+    let tenure = a.tenure();
+    world.fail_over(replica);
+    let beats = world.store.calls(Verb::Beat);
+    world
+        .until("a beat", || world.store.calls(Verb::Beat) > beats + 1)
+        .await;
+    world.pass(ms(10)).await;
+    assert_eq!((kept.verdict(), lost.verdict()), (Verdict::Held, Verdict::Lost));
+    assert_eq!((a.tenure(), a.status().rejoins), (tenure, 0));
+    // Nobody gets it before everyone who may have had it must have stopped.
+    let b = world.rival().await;
+    assert!(matches!(world.acquire(&b, "lost").await, Acquire::Unsettled { .. }));
+    assert!(world.win(&b, "lost").await.token() > lost.token());
+}
+
+#[tokio::test]
+async fn a_failover_that_lost_a_release_gives_the_lease_up_again() {
+    let mut world = world().await;
+    let replica = world.replicate();
+    let a = world.join().await;
+    let (gone, kept) = (world.granted(&a, "gone").await, world.granted(&a, "kept").await);
+    world.pass(TTL).await;
+    world.lag();
+    assert_eq!(world.run(gone.release()).await.unwrap(), ReleaseOutcome::Released);
+    world.fail_over(replica);
+    assert!(world.seen("gone").await.is_some(), "the release is lost");
+    world.pass(a.timing().interval + ms(10)).await;
+    assert!(world.seen("gone").await.is_none());
+    assert!(is_held(&kept));
+}
+
+#[tokio::test]
+async fn a_loss_that_a_later_act_hides_from_the_beat_is_found_all_the_same() {
+    let mut world = world().await;
+    let replica = world.replicate();
+    let a = world.join().await;
+    world.pass(TTL).await;
+    world.lag();
+    let lost = world.granted(&a, "lost").await;
+    world.fail_over(replica);
+    // Its number is higher than that of the lost grant, and it is the store's own.
+    a.registry("devices").unwrap().claim("d1").await.unwrap();
+    world.pass(a.timing().interval + ms(10)).await;
+    assert_eq!(lost.verdict(), Verdict::Lost);
+}
+
+#[tokio::test]
+async fn claims_in_a_lost_tail_are_owned_again_within_a_beat_under_the_same_tenure() {
+    let ears = Ears::default();
+    let _listening = ears.listen();
+    let mut world = world().await;
+    let replica = world.replicate();
+    let (a, b) = (world.join().await, world.rival().await);
+    let devices = a.registry("devices").unwrap();
+    devices.claim_many(["d1", "d2"], ClaimMode::Take).await.unwrap();
+    world.pass(TTL).await;
+    world.lag();
+    devices.claim_many(["d3", "d4", "d5"], ClaimMode::Take).await.unwrap();
+    a.registry("others").unwrap().claim("o1").await.unwrap();
+    world.fail_over(replica);
+    // Somebody else may come first.
+    b.registry("devices").unwrap().claim("d5").await.unwrap();
+    assert!(devices.look_up("d3").await.unwrap().is_none());
+    world.pass(a.timing().interval + ms(10)).await;
+    for key in ["d1", "d2", "d3", "d4"] {
+        let claim = devices.look_up(key).await.unwrap().unwrap();
+        assert!(claim.alive && claim.tenure == a.tenure(), "{key}: {claim:?}");
+    }
+    let others = a.registry("others").unwrap();
+    assert_eq!(others.look_up("o1").await.unwrap().unwrap().tenure, a.tenure());
+    assert_eq!(devices.look_up("d5").await.unwrap().unwrap().tenure, b.tenure());
+    let lost = world.run(devices.lost_claims()).await;
+    assert_eq!((lost.len(), lost[0].key.as_str(), &lost[0].to), (1, "d5", &b.tenure()));
+    assert_eq!((devices.remembered(), a.status().rejoins), (4, 0));
+    // Once is enough.
+    let claims = world.store.calls(Verb::Claim);
+    world.pass(TTL * 2).await;
+    assert_eq!(world.store.calls(Verb::Claim), claims);
+    assert_eq!(ears.lines("lost the end of its data"), 1);
+}
+
+#[tokio::test]
+async fn a_busy_registry_is_no_reason_for_doubt() {
+    let ears = Ears::default();
+    let _listening = ears.listen();
+    let world = world().await;
+    let a = world.join().await;
+    let guard = world.granted(&a, "t1").await;
+    let devices = a.registry("devices").unwrap();
+    for n in 0..2_000 {
+        world.run(devices.claim(&format!("d{n}"))).await.unwrap();
+        world.pass(ms(10)).await;
+        assert!(is_held(&guard));
+    }
+    assert_eq!(ears.lines("than we were told") + ears.lines("lost the end"), 0);
+}
