@@ -1,7 +1,8 @@
 //! Names: groups, members, registries, keys, and the tenure id that makes one stretch of life unique.
 //!
 //! A name is 1 to 200 characters of `A-Z a-z 0-9 . _ : -`. The alphabet leaves out `/`, `@`, `{` and `}`, which the
-//! stores use as separators, so a name can never be mistaken for a part of a key.
+//! stores use as separators, so a name can never be mistaken for a part of a key. `.` and `..` are no names: in the path
+//! of a URL they mean "here" and "up", however they are written.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +24,12 @@ pub fn check_name(what: &str, name: &str) -> Result<(), Error> {
     // Batches check names by the ten thousand, and nearly all are good: byte by byte first, by character to complain.
     let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-');
     if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(good) {
-        return Ok(());
+        return match name {
+            "." | ".." => Err(Error::invalid(format!(
+                "the {what} {name:?} means another place in the path of a URL; {RULE}, but neither . nor .."
+            ))),
+            _ => Ok(()),
+        };
     }
     if name.is_empty() {
         return Err(Error::invalid(format!("the {what} is empty; {RULE}")));
@@ -284,6 +290,18 @@ mod tests {
                 .contains("201 characters")
         );
         assert!(MemberId::new("x".repeat(200)).is_ok());
+    }
+
+    #[test]
+    fn a_name_that_no_url_can_carry_is_refused() {
+        for name in [".", ".."] {
+            let error = LeaseName::new(name).expect_err(name).to_string();
+            assert!(error.contains("path of a URL") && error.contains("A-Z"), "{error}");
+            assert!(format!("{name}@5").parse::<TenureId>().is_err(), "{name}");
+        }
+        for name in ["...", ".a", "a.", "..a", "-", ":"] {
+            assert!(LeaseName::new(name).is_ok(), "{name}");
+        }
     }
 
     #[test]
