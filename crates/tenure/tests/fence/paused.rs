@@ -116,13 +116,8 @@ async fn only_write(token: Token, writer: &mut Writer) {
     }
 }
 
-/// Lets A hold and write, stops it, lets B take over and write, and lets A run on.
-async fn stop_a_holder_that_is(manner: &str) {
-    let Some(sinks) = tokio::task::spawn_blocking(Sinks::start).await.unwrap() else {
-        return;
-    };
-    sinks.prepare().await;
-    let a = Process::spawn("a", |_| {
+fn holders_process(sinks: &Sinks, manner: &str) -> Process {
+    Process::spawn("a", |_| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "paused::a_holders_process", "--nocapture"]);
         command.env("FENCE_HOLDER_STORE", sinks.valkey.url());
@@ -130,7 +125,16 @@ async fn stop_a_holder_that_is(manner: &str) {
         command.env("FENCE_HOLDER_MANNER", manner);
         command
     })
-    .unwrap();
+    .unwrap()
+}
+
+/// Lets A hold and write, stops it, lets B take over and write, and lets A run on.
+async fn stop_a_holder_that_is(manner: &str) {
+    let Some(sinks) = tokio::task::spawn_blocking(Sinks::start).await.unwrap() else {
+        return;
+    };
+    sinks.prepare().await;
+    let a = holders_process(&sinks, manner);
     // A careful one stands at the gate, a careless one is somewhere.
     until_async("a has written", SOON, async || {
         assert!(a.is_running(), "{}", a.log());
