@@ -10,7 +10,9 @@
 //! Any number of janitors may look after one hash: an entry is removed, and counted, by exactly one of them. A reply that
 //! was lost is read back from the store, so its count is not lost either.
 //!
-//! What it refuses: to write anything but keys under `tenure:adopt:`, to decide on a replica, to depend on keyspace
+//! Beside it, for fleets that share targets by plain keys and move to Tenure: the steps over such old leases ([`OldKeys`]).
+//!
+//! What the janitor refuses: to write anything but keys under `tenure:adopt:`, to decide on a replica, to depend on keyspace
 //! notifications or on `CONFIG` and `KEYS`; without `INFO` it notices less, and says so once.
 
 mod brake;
@@ -24,7 +26,6 @@ mod pass;
 mod report;
 mod slot;
 mod step;
-mod targets;
 
 use std::time::Duration;
 
@@ -34,12 +35,11 @@ use tenure_core::time::parse_duration;
 
 pub use health::Break;
 pub use heartbeat::Heartbeat;
-pub use leases::{MAX_OLD_TTL, MIN_OLD_TTL, OldKeys, OldLease, TakenOld};
+pub use leases::{KeyPattern, MAX_OLD_TTL, MIN_OLD_TTL, OldKeys, OldLease, TakenOld};
 pub use owner::{MAX_OWNER, MAX_OWNERS, OwnerAt};
 pub use pass::{Janitor, Listener};
 pub use report::{Notice, PassReport, Preview};
 pub use step::Candidate;
-pub use targets::{ForeignTargets, FoundTargets, KeyPattern, MAX_TARGETS};
 
 /// The most entries or heartbeats that one step touches.
 pub const PAGE: usize = 200;

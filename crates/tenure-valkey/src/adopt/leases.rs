@@ -9,6 +9,10 @@
 //! All steps may be done again. A `take` whose reply was lost reads back what became of it: a key that holds our value
 //! is ours. So a value must never be used again by anybody else.
 
+mod pattern;
+mod scan;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +23,16 @@ use tenure_core::store::Call;
 use tenure_core::time::{micros, show_duration};
 
 use super::PAGE;
-use super::targets::{KeyPattern, KeyScan};
 use crate::connection::Connection;
 use crate::reply::{Malformed, Read, Reader};
 use crate::script::{Invocation, Lateness, Script};
 
-pub(super) const HEAD: &str = include_str!("../scripts/adopt_lease_head.lua");
+pub use pattern::KeyPattern;
+use scan::KeyScan;
+
+const HEAD: &str = include_str!("../scripts/adopt_lease_head.lua");
 /// Declared as a script that writes, so that no server runs it on a replica, which may be behind.
-pub(super) const READS: &str = "#!lua flags=allow-oom\n";
+const READS: &str = "#!lua flags=allow-oom\n";
 /// What gives back, or keeps what is ours, has to work on a server whose memory is full.
 const KEEPS: &str = READS;
 const TAKES: &str = "#!lua\n";
@@ -36,6 +42,9 @@ const NEEDED: &str = "it needs +eval +evalsha +time +ping and, on these keys, +g
 pub const MIN_OLD_TTL: Duration = Duration::from_secs(1);
 /// The longest ttl of an old lease.
 pub const MAX_OLD_TTL: Duration = Duration::from_secs(3600);
+
+/// The most old leases of one pattern. More means that the pattern is too wide.
+const MAX_LISTED: usize = 1_000_000;
 
 /// What taking an old lease came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,15 +198,15 @@ impl OldKeys {
     /// # Errors
     /// `Unavailable` for anything that leaves it incomplete; `Misconfigured` above a million; `Denied`.
     pub async fn list(&self) -> Result<Vec<OldLease>> {
-        let mut all = std::collections::BTreeMap::new();
-        let mut scan = KeyScan::begin(&self.connection, &self.pattern, None);
+        let mut all = BTreeMap::new();
+        let mut scan = KeyScan::begin(&self.connection, &self.pattern);
         while let Some(keys) = scan.page().await? {
             for some in keys.chunks(PAGE) {
                 for lease in self.look(some).await? {
                     all.insert(lease.target.clone(), lease);
                 }
             }
-            if all.len() > super::targets::MAX_TARGETS {
+            if all.len() > MAX_LISTED {
                 let message = format!("more than a million keys match {}", self.pattern);
                 return Err(Error::new(ErrorKind::Misconfigured, message));
             }
