@@ -62,6 +62,8 @@ pub struct GroupStatus {
     pub next_release: Option<StoreTime>,
     /// Ended tenures whose holdings are not all released.
     pub releasing: u64,
+    /// Leases that somebody holds; those of ended tenures, too, until they are released or taken over.
+    pub leases: u64,
     /// The newest event.
     pub last_event: EventId,
 }

@@ -9,6 +9,7 @@ use metrics::{Counter, Histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tenure::loops::{LoopBody, Turn};
 use tenure_core::error::Result;
+use tenure_core::id::Group;
 
 /// Requests answered. Labels: route (its pattern, never the raw path), method, status.
 pub(crate) const REQUESTS: &str = "tenure_http_requests_total";
@@ -22,6 +23,8 @@ pub(crate) const IN_FLIGHT: &str = "tenure_http_requests_in_flight";
 pub(crate) const STREAMS: &str = "tenure_http_streams";
 /// Connections that are open.
 pub(crate) const CONNECTIONS: &str = "tenure_http_connections";
+/// Leases that somebody holds, in the groups that were seen last. Label: group.
+pub(crate) const LEASES: &str = "tenure_leases";
 /// 1 when the store answered lately.
 pub(crate) const STORE_UP: &str = "tenure_store_up";
 
@@ -61,6 +64,7 @@ fn describe() {
     metrics::describe_gauge!(IN_FLIGHT, "Requests that are being answered.");
     metrics::describe_gauge!(STREAMS, "Event streams and long polls that are open.");
     metrics::describe_gauge!(CONNECTIONS, "Connections that are open.");
+    metrics::describe_gauge!(LEASES, "Leases that somebody holds.");
     metrics::describe_gauge!(STORE_UP, "1 when the store answered lately.");
     metrics::describe_counter!(tenure::meters::BEATS, "Beats, by what they came to.");
     metrics::describe_counter!(tenure::meters::ENDED, "Tenures that this process ended.");
@@ -68,6 +72,12 @@ fn describe() {
         tenure::meters::LEASE_TRANSITIONS,
         "What became of leases through this process."
     );
+}
+
+/// Tells how many leases somebody holds in a group.
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 of anything")]
+pub(crate) fn leases(group: &Group, leases: u64) {
+    metrics::gauge!(LEASES, "group" => group.to_string()).set(leases as f64);
 }
 
 /// Keeps the recorder small. Every server runs one: whichever lives keeps it going.

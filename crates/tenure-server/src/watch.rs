@@ -12,6 +12,7 @@ use tenure_core::error::Result;
 use tenure_core::id::Group;
 
 use crate::app::App;
+use crate::meters;
 
 /// How often the store's clock is asked for.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
@@ -92,6 +93,7 @@ impl App {
                 Ok(status) => {
                     self.learn(status.as_of);
                     let state = GroupState::new(group.clone(), &status);
+                    meters::leases(&group, status.leases);
                     self.watch.seen().groups.insert(group, (state, self.clock.mono()));
                 }
                 Err(error) if error.is_unavailable() => return Err(error),

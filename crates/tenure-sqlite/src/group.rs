@@ -21,6 +21,7 @@ statements! { "sweep.sql":
     WORK = "work",
     NEXT_VISIT = "next_visit",
     COUNT_LAPSES = "count_lapses",
+    COUNT_LEASES = "count_leases",
 }
 
 /// Ended tenures with holdings left: how many, and when to look at the next one.
@@ -47,6 +48,7 @@ pub(crate) struct Meta {
     // The rest is the size of sets in other tables, counted anew at every open.
     pub(crate) members: u64,
     pub(crate) lapses: u64,
+    pub(crate) leases: u64,
     pub(crate) releasing: Work,
     pub(crate) releasing_lapsed: Work,
 }
@@ -67,6 +69,7 @@ impl Meta {
             brake: None,
             members: 0,
             lapses: 0,
+            leases: 0,
             releasing: Work::default(),
             releasing_lapsed: Work::default(),
         };
@@ -103,6 +106,9 @@ impl Meta {
             meta.lapses = sql
                 .prepare_cached(COUNT_LAPSES)?
                 .query_row([id], |row| read_number(row, 0))?;
+            meta.leases = sql
+                .prepare_cached(COUNT_LEASES)?
+                .query_row([id], |row| read_number(row, 0))?;
             meta.releasing = work(sql, id, false)?;
             meta.releasing_lapsed = work(sql, id, true)?;
             groups.push((id, read_name(row, 1)?, read_instant(row, 3)?, meta));
@@ -130,6 +136,7 @@ impl Meta {
             brake: read_instant_or_none(row, 12)?.zip(read_instant_or_none(row, 13)?),
             members: 0,
             lapses: 0,
+            leases: 0,
             releasing: Work::default(),
             releasing_lapsed: Work::default(),
         })
@@ -203,6 +210,7 @@ impl Meta {
             next_due,
             next_release: self.releasing.next.into_iter().chain(lapsed).min(),
             releasing: self.releasing.tenures + self.releasing_lapsed.tenures,
+            leases: self.leases,
             last_event: EventId(self.last_event),
         }
     }

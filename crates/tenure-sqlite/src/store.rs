@@ -170,6 +170,7 @@ impl SqliteStore {
             next_due: None,
             next_release: None,
             releasing: 0,
+            leases: 0,
             last_event: EventId(0),
         }
     }

@@ -221,6 +221,7 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
     let mut first = || Ok::<_, Malformed>(reader.maybe_number()?.map(StoreTime::from_micros));
     let (next_due, next, next_lapsed) = (first()?, first()?, first()?);
     let releasing = reader.number()? + reader.number()?;
+    let leases = reader.number()?;
 
     let brake = Brake {
         since: StoreTime::from_micros(since),
@@ -241,6 +242,7 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
         next_due,
         next_release: next.into_iter().chain(next_lapsed).min(),
         releasing,
+        leases,
         last_event,
     })
 }

@@ -44,6 +44,7 @@ impl GroupModel {
             next_due: self.due.first().map(|(at, _)| *at),
             next_release,
             releasing: (self.releasing.0.len() + self.releasing_lapsed.0.len()) as u64,
+            leases: self.leases.len() as u64,
             last_event: self.last_event,
         }
     }

@@ -115,6 +115,7 @@ impl Step<'_> {
         self.sql
             .prepare_cached(UNRESERVE)?
             .execute(params![self.id, lease.as_str()])?;
+        self.meta.leases += u64::from(from.is_none());
         let event = match from {
             None => Draft::new(EventKind::LeaseGranted),
             Some((holder, reason)) => Draft::new(EventKind::LeaseTakenOver)
@@ -227,9 +228,11 @@ impl Step<'_> {
     }
 
     /// Compare-and-delete.
-    fn remove_lease(&self, tenure: &str, lease: &LeaseName, token: Token) -> Result<(), Cause> {
+    fn remove_lease(&mut self, tenure: &str, lease: &LeaseName, token: Token) -> Result<(), Cause> {
         let mut delete = self.sql.prepare_cached(DELETE)?;
-        delete.execute(params![self.id, lease.as_str(), tenure, number(token.get())])?;
+        let removed = delete.execute(params![self.id, lease.as_str(), tenure, number(token.get())])?;
+        drop(delete);
+        self.meta.leases = self.meta.leases.saturating_sub(removed as u64);
         Ok(())
     }
 

@@ -58,3 +58,6 @@ DELETE FROM lapses WHERE grp = ?1;
 
 -- name: count_lapses
 SELECT count(*) FROM lapses WHERE grp = ?1;
+
+-- name: count_leases
+SELECT count(*) FROM leases WHERE grp = ?1;

@@ -10,4 +10,5 @@ local function first(list)
 end
 return { NONCE, now, 'ok', fields, redis.call('HLEN', PREFIX .. 'members'), redis.call('ZCARD', PREFIX .. 'lapses'),
   first('due'), first('releasing'), first('releasing:lapsed'),
-  redis.call('ZCARD', PREFIX .. 'releasing'), redis.call('ZCARD', PREFIX .. 'releasing:lapsed') }
+  redis.call('ZCARD', PREFIX .. 'releasing'), redis.call('ZCARD', PREFIX .. 'releasing:lapsed'),
+  redis.call('HLEN', PREFIX .. 'leases') }

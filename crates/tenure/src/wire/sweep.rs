@@ -246,6 +246,9 @@ pub struct GroupState {
     pub next_release: Option<StoreTime>,
     /// Ended tenures whose holdings are not all released.
     pub releasing: u64,
+    /// Leases that somebody holds; those of ended tenures, too, until they are released or taken over.
+    #[serde(default)]
+    pub leases: u64,
     /// The newest event.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_event: EventId,
@@ -271,6 +274,7 @@ impl GroupState {
             next_due: status.next_due,
             next_release: status.next_release,
             releasing: status.releasing,
+            leases: status.leases,
             last_event: status.last_event,
         }
     }
@@ -291,6 +295,7 @@ impl From<GroupState> for GroupStatus {
             next_due: state.next_due,
             next_release: state.next_release,
             releasing: state.releasing,
+            leases: state.leases,
             last_event: state.last_event,
         }
     }
