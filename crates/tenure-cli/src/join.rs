@@ -113,6 +113,8 @@ impl Join {
             ttl: self.ttl,
             labels: Labels::new(labels)?,
             interval: self.interval,
+            // The command claims and acquires under the tenure that it is told.
+            others_act: true,
             ..JoinOptions::default()
         })
     }

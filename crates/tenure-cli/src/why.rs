@@ -1,11 +1,11 @@
-//! `tenure why`: what happened to a member, a tenure or a key, when, and for what reason.
+//! `tenure why`: what happened to a member, a tenure, a lease or a key, when, and for what reason.
 
 use std::collections::BTreeSet;
 
 use clap::Args;
 use tenure::why::{Explanation, Subject, why};
-use tenure_core::event::{EventKind, EventQuery};
-use tenure_core::id::{Key, MemberId, RegistryName};
+use tenure_core::event::{Event, EventKind, EventQuery};
+use tenure_core::id::{Key, LeaseName, MemberId, RegistryName};
 use tenure_core::store::MAX_PAGE;
 use tenure_core::{Result, Store};
 
@@ -16,11 +16,11 @@ use crate::output::{json, line};
 /// The most registries of one key that are told about.
 const MAX_REGISTRIES: usize = 20;
 
-/// Tells what happened to a member (NAME), a tenure (NAME@TERM) or a key (REGISTRY/KEY, or KEY alone once it was
-/// evicted).
+/// Tells what happened to a member (NAME), a tenure (NAME@TERM), a lease (lease:NAME, or NAME alone unless a member has
+/// that name) or a key (REGISTRY/KEY, or KEY alone once it was evicted).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Why {
-    /// A member, a tenure or a key.
+    /// A member, a tenure, a lease or a key.
     id: String,
     /// The registry of the key.
     #[arg(long, value_name = "REGISTRY")]
@@ -53,7 +53,7 @@ impl Why {
         told.iter().try_for_each(|one| line(one.to_string().trim_end()))
     }
 
-    /// What the id means: a bare name may be a member, or a key whose registry the events know.
+    /// What the id means: a bare name may be a member, a lease, or a key whose registry the events know.
     async fn subjects(&self, store: &dyn Store) -> Result<Vec<Subject>> {
         if let Some(registry) = &self.registry {
             return Ok(vec![Subject::Key(registry.clone(), Key::new(&self.id)?)]);
@@ -65,10 +65,20 @@ impl Why {
         if store.member(&self.group.name, member).await?.is_some() {
             return Ok(vec![subject]);
         }
-        let Some(registries) = self.registries_of(store, member).await? else {
+        let lease = LeaseName::new(&self.id)?;
+        if store.lease_of(&self.group.name, &lease).await?.is_some() {
+            return Ok(vec![Subject::Lease(lease)]);
+        }
+        let named = self.named(store, member).await?;
+        if named.member {
             return Ok(vec![subject]);
-        };
-        if registries.is_empty() {
+        }
+        let mut subjects = Vec::new();
+        subjects.extend(named.lease.then_some(Subject::Lease(lease)));
+        let key = Key::new(&self.id)?;
+        let keys = named.registries.into_iter();
+        subjects.extend(keys.map(|registry| Subject::Key(registry, key.clone())));
+        if subjects.is_empty() {
             if !self.format.json {
                 say(format_args!(
                     "if {member} is a key, name its registry: REGISTRY/{member}"
@@ -76,39 +86,57 @@ impl Why {
             }
             return Ok(vec![subject]);
         }
-        let key = Key::new(&self.id)?;
-        Ok(registries
-            .into_iter()
-            .map(|registry| Subject::Key(registry, key.clone()))
-            .collect())
+        Ok(subjects)
     }
 
-    /// The registries out of which a key of this name was evicted; `None` when the name is that of a member of the past.
-    async fn registries_of(&self, store: &dyn Store, name: &MemberId) -> Result<Option<BTreeSet<RegistryName>>> {
-        let mut found = BTreeSet::new();
+    /// What of this name the events know.
+    async fn named(&self, store: &dyn Store, name: &MemberId) -> Result<Named> {
+        let mut named = Named::default();
         let mut query = EventQuery {
             after: None,
             limit: MAX_PAGE,
-            kinds: vec![EventKind::Joined, EventKind::Evicted],
+            kinds: vec![
+                EventKind::Joined,
+                EventKind::Evicted,
+                EventKind::LeaseGranted,
+                EventKind::LeaseTakenOver,
+                EventKind::LeaseReleased,
+                EventKind::TargetChanged,
+            ],
         };
         loop {
             let page = store.events(&self.group.name, &query).await?;
-            if page.events.iter().any(|event| event.member() == Some(name)) {
-                return Ok(None);
-            }
-            let keys = page
-                .events
-                .iter()
-                .flat_map(|event| &event.keys)
-                .filter_map(|key| key.split_once('/'));
-            found.extend(
-                keys.filter(|(_, key)| *key == name.as_str())
-                    .filter_map(|(registry, _)| RegistryName::new(registry).ok()),
-            );
-            if Some(page.last) == query.after || found.len() >= MAX_REGISTRIES {
-                return Ok(Some(found));
+            page.events.iter().for_each(|event| named.hear(event, name));
+            if named.member || Some(page.last) == query.after || named.registries.len() >= MAX_REGISTRIES {
+                return Ok(named);
             }
             query.after = Some(page.last);
         }
+    }
+}
+
+/// What a name was the name of.
+#[derive(Debug, Default)]
+struct Named {
+    /// A member that joined.
+    member: bool,
+    /// A lease or a target.
+    lease: bool,
+    /// The registries out of which a key of this name was evicted.
+    registries: BTreeSet<RegistryName>,
+}
+
+impl Named {
+    fn hear(&mut self, event: &Event, name: &MemberId) {
+        self.member |= event.member() == Some(name);
+        self.lease |= event
+            .lease
+            .as_ref()
+            .is_some_and(|lease| lease.as_str() == name.as_str());
+        let keys = event.keys.iter().filter_map(|key| key.split_once('/'));
+        self.registries.extend(
+            keys.filter(|(_, key)| *key == name.as_str())
+                .filter_map(|(registry, _)| RegistryName::new(registry).ok()),
+        );
     }
 }

@@ -290,6 +290,7 @@ fn status_shows_the_daemon_its_store_groups_and_loops() {
                 "MEMBERS",
                 "SETTLED",
                 "BRAKE",
+                "LEASES",
                 "RELEASING",
                 "LAST EVENT",
                 "SEEN BEFORE"

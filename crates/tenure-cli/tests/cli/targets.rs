@@ -164,8 +164,12 @@ fn leases_as_a_table_and_as_json_and_everywhere_else_they_show() {
             .any(|line| line.contains("poll-2 left token=") && line.contains("pass="))
     };
     wait::until("the janitor has released it", SOON, released);
-    let why = done(daemon.run(&["why", &b, "--group", "g"]));
-    assert!(why.contains("left"), "{why}");
+    // A lease by its whole name, or by its own alone where no member is called like it.
+    for id in ["lease:poll-2", "poll-2"] {
+        let why = done(daemon.run(&["why", id, "--group", "g"]));
+        assert!(why.starts_with("lease poll-2 in group g"), "{why}");
+        assert!(why.contains(&b) && why.contains("left"), "{why}");
+    }
     let (_, metrics) = daemon.text("GET", "/metrics", "");
     for (transition, count) in [("acquired", 2), ("handed_off", 1)] {
         let line = format!("tenure_lease_transitions_total{{group=\"g\",transition=\"{transition}\"}} {count}");
