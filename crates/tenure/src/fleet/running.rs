@@ -73,6 +73,8 @@ pub(super) struct Running<'a> {
     planning: Chore,
     /// Whether others were told that this node drains.
     marked: bool,
+    /// Whether it was told that the group gives out nothing.
+    is_unsettled: bool,
     /// Nothing is asked for before that: the last time it failed.
     ask_after: Mono,
     heard: Option<EventId>,
@@ -110,6 +112,7 @@ impl<'a> Running<'a> {
             planning: Chore::later().with_gap(FLOOR),
             // A fleet of this membership may have ended before.
             marked: fixed.draining.remembered() > 0,
+            is_unsettled: false,
             ask_after: now,
             heard: None,
             tenure: shared.tenure(),
@@ -515,6 +518,7 @@ impl<'a> Running<'a> {
         for (lease, answer) in asked.iter().zip(answers) {
             match answer {
                 Acquire::Granted(guard) => {
+                    self.is_unsettled = false;
                     self.sight.ours(lease, guard.token(), guard.tenure().clone(), now);
                     if self.is_wanted(lease) {
                         let work = Work::begin(guard, now, &self.fixed.starter);
@@ -525,8 +529,18 @@ impl<'a> Running<'a> {
                 }
                 Acquire::Held { by, free_in } => self.sight.refused(lease, by, free_in, now),
                 Acquire::Reserved { to, free_in } => self.sight.reserved(lease, to, free_in, now),
-                Acquire::Unsettled { retry_in } => self.sight.free_from(lease, now + retry_in, now),
+                Acquire::Unsettled { retry_in } => {
+                    self.tell_unsettled(retry_in);
+                    self.sight.free_from(lease, now + retry_in, now);
+                }
             }
+        }
+    }
+
+    fn tell_unsettled(&mut self, retry_in: Duration) {
+        if !std::mem::replace(&mut self.is_unsettled, true) {
+            let group = &self.fixed.shared.group;
+            tracing::info!(%group, ?retry_in, "the group may have forgotten holders; it gives out no lease for a while");
         }
     }
 
