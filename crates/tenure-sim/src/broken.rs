@@ -99,10 +99,10 @@ impl Broken {
                 claim.alive = true;
                 Ok(Reply::Claim(Some(claim)))
             }
-            (Self::ForgetRevisions, Op::Beat { .. }, Ok(Reply::Beaten(mut beaten))) => {
-                for reply in &mut beaten.replies {
+            (Self::ForgetRevisions, Op::Beat { beats }, Ok(Reply::Beaten(mut beaten))) => {
+                for (reply, beat) in beaten.replies.iter_mut().zip(beats) {
                     if let BeatReply::Renewed { revision, .. } = reply {
-                        *revision = Revision::NONE;
+                        *revision = beat.revision;
                     }
                 }
                 Ok(Reply::Beaten(beaten))
@@ -112,8 +112,9 @@ impl Broken {
     }
 
     /// What it does before a join: a tenure that is about to be superseded leaves, and with it go its leases.
-    pub(crate) fn before_join(self, server: &Server, current: Option<TenureId>) {
-        if let (Self::SupersededFreesAtOnce, Some(tenure)) = (self, current) {
+    pub(crate) fn before_join(self, server: &Server, current: Option<TenureId>, call: Call) {
+        let late = call.not_after.is_some_and(|limit| server.clock.time() > limit);
+        if let (Self::SupersededFreesAtOnce, Some(tenure), false) = (self, current, late) {
             drop(at_once(server.apply(&Op::End {
                 tenure,
                 by: EndBy::Leave,

@@ -137,7 +137,7 @@ impl fmt::Display for Mix {
 type Make = fn(usize, &mut Chance) -> Fault;
 
 /// How often each fault is drawn, of all that its mix allows, and how it is made.
-const FAULTS: [(Family, u64, Make); 14] = [
+const FAULTS: [(Family, u64, Make); 15] = [
     (Family::Network, 14, |node, chance| {
         let ways = [(true, true), (true, false), (false, true)];
         let (out, back) = chance.pick(&ways).copied().unwrap_or((true, true));
@@ -184,9 +184,14 @@ const FAULTS: [(Family, u64, Make); 14] = [
         let by_ms = if chance.happens(500) { by } else { -by };
         Fault::StepWall { node, by_ms }
     }),
-    (Family::Loss, 8, |_, chance| Fault::RollBack {
+    (Family::Loss, 6, |_, chance| Fault::RollBack {
         lag: chance.duration(MS * 10, S * 5),
         down: chance.duration(MS, S * 3),
+    }),
+    // A failover so quick that nobody notices the gap.
+    (Family::Loss, 6, |_, chance| Fault::RollBack {
+        lag: chance.duration(MS, MS * 500),
+        down: chance.duration(MS, MS * 100),
     }),
     (Family::Loss, 3, |_, chance| Fault::Wipe {
         down: chance.duration(MS, S * 3),

@@ -2,16 +2,17 @@
 //!
 //! It knows nothing of the world but its store, its clock and its runtime.
 
+mod fleet;
 mod lease;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::{
-    ClaimMode, Clock, EndReason, GroupHandle, JoinOptions, LeaseGuard, Membership, PageRequest, Registry, Result,
-    SweepRequest, Tenure, Verdict,
+    Assignment, ClaimMode, Clock, EndReason, Fleet, GroupHandle, JoinOptions, LeaseGuard, Membership, PageRequest,
+    Registry, Result, SweepRequest, Tenure, Verdict,
 };
 
 use crate::chance::Chance;
@@ -32,6 +33,8 @@ pub struct View {
     membership: Mutex<Option<Arc<Membership>>>,
     claims: Mutex<BTreeSet<String>>,
     guards: Mutex<BTreeMap<String, LeaseGuard>>,
+    /// What the fleet's tasks work on. They alone hold it, so that it goes with them.
+    assignments: Mutex<Vec<Weak<Assignment>>>,
     calm: AtomicBool,
 }
 
@@ -57,6 +60,15 @@ impl View {
     /// Looks at each of its guards.
     pub fn for_each_guard(&self, mut look: impl FnMut(&LeaseGuard)) {
         lock(&self.guards).values().for_each(&mut look);
+        let assignments = lock(&self.assignments);
+        let working = assignments.iter().filter_map(Weak::upgrade);
+        working.for_each(|assignment| look(assignment.guard()));
+    }
+
+    fn work_on(&self, assignment: &Arc<Assignment>) {
+        let mut assignments = lock(&self.assignments);
+        assignments.retain(|known| known.strong_count() > 0);
+        assignments.push(Arc::downgrade(assignment));
     }
 
     /// From now on it only stays alive, and asks for the leases that nobody has.
@@ -87,6 +99,8 @@ pub struct Habits {
     pub name: String,
     /// Its ttl.
     pub ttl: Duration,
+    /// Whether it leaves its leases to the library's fleet, or takes them by itself.
+    pub fleet: bool,
 }
 
 /// A program.
@@ -146,6 +160,10 @@ impl Program {
     /// Works under one membership until that ends.
     async fn work(&mut self, group: &GroupHandle, membership: &Arc<Membership>) -> Result<EndReason> {
         let registry = membership.registry(REGISTRY)?;
+        let fleet = match self.habits.fleet {
+            true => Some(self.start_fleet(membership)?),
+            false => None,
+        };
         loop {
             let wait = self.chance.duration(MS * 20, MS * 900);
             let sleep = self.clock.sleep(wait);
@@ -161,31 +179,28 @@ impl Program {
                 }
                 () = sleep => {}
             }
-            self.let_go_of_lost();
+            match &fleet {
+                Some(fleet) if self.view.is_calm() => fleet.undrain(),
+                Some(fleet) => self.disturb_fleet(fleet),
+                None => self.take_leases(membership).await,
+            }
             if self.view.is_calm() {
-                self.acquire(membership).await;
                 continue;
             }
-            match self.chance.below(100) {
-                0..25 => self.acquire(membership).await,
-                25..30 => self.acquire_all(membership).await,
-                30..55 => self.write().await,
-                55..62 => self.give_up(membership).await,
-                _ => {}
+            // A supervisor restarts it: it leaves, and what it has goes.
+            if self.chance.happens(20) {
+                self.view.set_membership(None);
+                return match fleet {
+                    Some(fleet) => self.leave_fleet(fleet, membership).await,
+                    None => membership.leave().await,
+                };
             }
-            if let Some(end) = self.act(group, membership, &registry).await {
-                return end;
-            }
+            self.act(group, membership, &registry).await;
         }
     }
 
-    /// One act. Errors are what a program has to live with. The end, when it decides to leave.
-    async fn act(
-        &mut self,
-        group: &GroupHandle,
-        membership: &Arc<Membership>,
-        registry: &Registry,
-    ) -> Option<Result<EndReason>> {
+    /// One act. Errors are what a program has to live with.
+    async fn act(&mut self, group: &GroupHandle, membership: &Arc<Membership>, registry: &Registry) {
         let key = format!("k{}", self.chance.below(KEYS));
         let drawn = self.chance.below(100);
         match drawn {
@@ -210,14 +225,8 @@ impl Program {
             86..90 => drop(group.members(&PageRequest::default()).await),
             90..93 => drop(group.sweep(&SweepRequest::default()).await),
             93..95 => self.expel(group).await,
-            95..97 => {
-                // A supervisor restarts it: it leaves, and what it claimed goes.
-                self.view.set_membership(None);
-                return Some(membership.leave().await);
-            }
             _ => {}
         }
-        None
     }
 
     async fn claim_many(&mut self, registry: &Registry) {

@@ -170,14 +170,14 @@ impl Server {
         if let Some(broken) = self.broken {
             broken.bend_request(&mut op);
         }
-        if let (Some(broken), Op::Join { join, .. }) = (self.broken, &op) {
+        if let (Some(broken), Op::Join { join, call }) = (self.broken, &op) {
             let look = at_once(self.memory.member(&self.group, &join.member));
-            broken.before_join(self, look.ok().flatten().map(|member| member.tenure));
+            broken.before_join(self, look.ok().flatten().map(|member| member.tenure), *call);
         }
         let now = self.clock.time();
         let mut reply = at_once(self.apply(&op));
         if let Some(broken) = self.broken {
-            reply = broken.bend(self, &op, reply);
+            reply = broken.bend(self, &request.op, reply);
         }
         let late = reply
             .as_ref()

@@ -114,6 +114,8 @@ struct World {
     history: History,
     chance: Chance,
     mix: Mix,
+    /// Whether the library's fleet shares out the leases.
+    fleet: bool,
     /// The shortest ttl of this world.
     ttl: Duration,
     faults_left: u32,
@@ -138,6 +140,7 @@ impl World {
         let mut chance = Chance::new(plan.seed, 1);
         let drift = Drift(i64::try_from(chance.below(20_001)).unwrap_or(0) - 10_000);
         let ttl = chance.duration(Duration::from_secs(2), MAX_TTL / 2);
+        let fleet = chance.happens(500);
         let options = StoreOptions {
             max_ttl: MAX_TTL,
             brake: BrakeSettings {
@@ -170,6 +173,7 @@ impl World {
             chance,
             mix: plan.mix.clone(),
             ttl,
+            fleet,
             faults_left: plan.steps,
             timeline: BTreeMap::new(),
             next_change: 0,
@@ -198,6 +202,7 @@ impl World {
     fn habits(&self, name: usize) -> Habits {
         Habits {
             name: format!("n{name}"),
+            fleet: self.fleet,
             ttl: self.ttl.mul_f64([1.0, 1.0, 1.5, 2.0][name % 4]),
         }
     }

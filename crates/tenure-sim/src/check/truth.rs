@@ -1,6 +1,6 @@
 //! The account against the store itself, read as nobody in the world can.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tenure::{Group, PageRequest, Store, TenureId};
 
@@ -25,22 +25,18 @@ pub fn compare(shadow: &Shadow, store: &dyn Store, group: &Group) -> Checked {
         "the members are those whose joins and ends were told",
         || format!("{members:?}, not {known:?}"),
     )?;
-    let registry = shadow.claims.keys().next().map(|(registry, _)| registry.clone());
-    if let Some(registry) = registry {
-        let claims: BTreeMap<_, _> = at_once(store.claims(group, &registry, None, &page))
-            .map(|page| {
-                page.items
-                    .into_iter()
-                    .map(|claim| ((registry.clone(), claim.key), claim.tenure))
-                    .collect()
-            })
-            .unwrap_or_default();
-        must(
-            claims == shadow.claims,
-            "every entry that is gone was released and told once",
-            || format!("{claims:?}, not {:?}", shadow.claims),
-        )?;
+    let registries: BTreeSet<_> = shadow.claims.keys().map(|(registry, _)| registry.clone()).collect();
+    let mut claims = BTreeMap::new();
+    for registry in registries {
+        let page = at_once(store.claims(group, &registry, None, &page));
+        let items = page.map(|page| page.items).unwrap_or_default().into_iter();
+        claims.extend(items.map(|claim| ((registry.clone(), claim.key), claim.tenure)));
     }
+    must(
+        claims == shadow.claims,
+        "every entry that is gone was released and told once",
+        || format!("{claims:?}, not {:?}", shadow.claims),
+    )?;
     let leases: BTreeMap<_, _> = at_once(store.leases(group, None, &page))
         .map(|page| {
             page.items

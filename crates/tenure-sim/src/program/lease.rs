@@ -10,13 +10,28 @@ use super::{MS, Program, lock};
 pub const LEASES: [&str; 6] = ["t0", "t1", "t2", "t3", "t4", "t5"];
 
 impl Program {
+    /// What a program does that takes its leases by itself.
+    pub(super) async fn take_leases(&mut self, membership: &Arc<Membership>) {
+        self.let_go_of_lost();
+        if self.view.is_calm() {
+            return self.acquire(membership).await;
+        }
+        match self.chance.below(100) {
+            0..25 => self.acquire(membership).await,
+            25..30 => self.acquire_all(membership).await,
+            30..55 => self.write().await,
+            55..62 => self.give_up(membership).await,
+            _ => {}
+        }
+    }
+
     /// Drops the guards that are lost.
-    pub(super) fn let_go_of_lost(&self) {
+    fn let_go_of_lost(&self) {
         lock(&self.view.guards).retain(|_, guard| guard.verdict() != Verdict::Lost);
     }
 
     /// Asks for one lease that is not ours.
-    pub(super) async fn acquire(&mut self, membership: &Arc<Membership>) {
+    async fn acquire(&mut self, membership: &Arc<Membership>) {
         let Some(name) = self.chance.pick(&LEASES).copied() else {
             return;
         };
@@ -29,7 +44,7 @@ impl Program {
     }
 
     /// Asks for all of them.
-    pub(super) async fn acquire_all(&mut self, membership: &Arc<Membership>) {
+    async fn acquire_all(&mut self, membership: &Arc<Membership>) {
         let names: Vec<LeaseName> = LEASES.iter().filter_map(|name| LeaseName::new(name).ok()).collect();
         let Ok(outcomes) = membership.leases().acquire_many(&names).await else {
             return;
@@ -40,7 +55,7 @@ impl Program {
 
     /// Works under one lease: looks at the verdict, and some time later writes. What happens in between is why there
     /// are fences.
-    pub(super) async fn write(&mut self) {
+    async fn write(&mut self) {
         let held: Vec<_> = lock(&self.view.guards)
             .values()
             .filter(|guard| guard.verdict() == Verdict::Held)
@@ -57,7 +72,7 @@ impl Program {
     }
 
     /// Gives one lease up, or hands it to somebody.
-    pub(super) async fn give_up(&mut self, membership: &Arc<Membership>) {
+    async fn give_up(&mut self, membership: &Arc<Membership>) {
         let held: Vec<String> = lock(&self.view.guards).keys().cloned().collect();
         let Some(name) = self.chance.pick(&held) else { return };
         let Some(guard) = lock(&self.view.guards).remove(name) else {

@@ -1,0 +1,74 @@
+//! The same work, shared out by the library's fleet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::fleet::{FleetSettings, PlacingSettings};
+use tenure::{Assignment, Clock, EndReason, Fleet, Membership, Result, TargetList, Verdict};
+
+use super::{LEASES, MS, Program, View};
+use crate::chance::Chance;
+use crate::sink::Sink;
+
+/// Everything a little quicker than by default, so that targets move within a run.
+fn settings() -> FleetSettings {
+    FleetSettings {
+        placing: PlacingSettings {
+            stability: Duration::from_secs(3),
+            min_hold: Duration::from_secs(5),
+            ..PlacingSettings::default()
+        },
+        ..FleetSettings::default()
+    }
+}
+
+impl Program {
+    /// This node's part of the fleet.
+    ///
+    /// # Errors
+    /// Those of the fleet.
+    pub(super) fn start_fleet(&self, membership: &Arc<Membership>) -> Result<Fleet> {
+        let (view, sink, clock) = (Arc::clone(&self.view), Arc::clone(&self.sink), Arc::clone(&self.clock));
+        Fleet::builder(membership)
+            .targets(TargetList::new(LEASES)?)
+            .settings(settings())
+            .start(move |target| poll(target, Arc::clone(&view), Arc::clone(&sink), Arc::clone(&clock)))
+    }
+
+    /// What an operator does to a node of a fleet.
+    pub(super) fn disturb_fleet(&mut self, fleet: &Fleet) {
+        match self.chance.below(200) {
+            // Nobody waits for it here; the fleet goes on by itself.
+            0..4 => drop(futures_util::FutureExt::now_or_never(fleet.drain())),
+            4..12 => fleet.undrain(),
+            _ => {}
+        }
+    }
+
+    /// Leaves as a good node does: its work first.
+    pub(super) async fn leave_fleet(&mut self, fleet: Fleet, membership: &Arc<Membership>) -> Result<EndReason> {
+        if self.chance.happens(700) {
+            let ended = fleet.shut_down().await;
+            if !ended.stubborn.is_empty() {
+                // Work that does not stop: not to be left under.
+                return membership.ended().await;
+            }
+        }
+        drop(fleet);
+        membership.leave().await
+    }
+}
+
+/// Works on one target: a cycle, a write, a rest.
+async fn poll(target: Assignment, view: Arc<View>, sink: Arc<Sink>, clock: Arc<dyn Clock>) {
+    let target = Arc::new(target);
+    let mut chance = Chance::new(clock.entropy(), 1);
+    view.work_on(&target);
+    while target.next_cycle().await {
+        // The cycle itself: somebody else's answer takes its time.
+        clock.sleep(chance.duration(MS, MS * 300)).await;
+        let (guard, trusted) = (target.guard(), target.verdict() == Verdict::Held);
+        sink.write(target.target().as_str(), target.token(), guard.tenure(), trusted);
+        target.rest(chance.duration(MS * 50, MS * 900)).await;
+    }
+}
