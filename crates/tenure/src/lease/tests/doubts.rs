@@ -110,7 +110,10 @@ async fn while_reading_back_fails_nothing_is_held_and_it_is_tried_again() {
     for fault in [Fault::LoseReply, Fault::Panic, Fault::Hang { applied: true }] {
         world.store.next(Verb::Look, fault);
     }
+    let healed_at = world.clock.mono();
     assert_eq!(world.run(guard.decided()).await, Verdict::Held);
+    let took = world.clock.mono().since(healed_at);
+    assert!(took < secs(8), "it is tried again by itself, not with the next beat: {took:?}");
     world.pass(ms(10)).await;
     assert!(world.seen("t2").await.is_none());
 }

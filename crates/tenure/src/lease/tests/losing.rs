@@ -110,6 +110,43 @@ async fn with_the_store_black_holed_the_guard_stops_strictly_before_anyone_can_t
 }
 
 #[tokio::test]
+async fn one_failed_beat_of_any_kind_costs_no_guard() {
+    use ErrorKind as Kind;
+    let kinds = [
+        Kind::Invalid,
+        Kind::Held,
+        Kind::NotOwner,
+        Kind::NotFound,
+        Kind::Unsettled,
+        Kind::TooLate,
+        Kind::Unavailable,
+        Kind::Denied,
+        Kind::Misconfigured,
+        Kind::Unsupported,
+        Kind::Internal,
+    ];
+    let faults = kinds.into_iter().map(Fault::Fail).chain([
+        Fault::LoseReply,
+        Fault::LoseRequest,
+        Fault::Hang { applied: true },
+        Fault::Delay(ms(400)),
+        Fault::Panic,
+    ]);
+    let world = world().await;
+    let a = world.join().await;
+    let guard = world.granted(&a, "t1").await;
+    for fault in faults {
+        let beats = world.store.calls(Verb::Beat);
+        world.store.next(Verb::Beat, fault.clone());
+        world
+            .until("two more beats", || world.store.calls(Verb::Beat) >= beats + 2)
+            .await;
+        world.pass(ms(10)).await;
+        assert!(is_held(&guard), "{fault:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_was_lost_for_a_ttl_stays_lost_though_the_tenure_goes_on() {
     let world = world().await;
     let a = world.join().await;
