@@ -88,9 +88,10 @@
 //! # What is where
 //!
 //! [`Tenure`] connects, [`GroupHandle`] looks at a group, [`Membership`] is this process in it, [`Registry`] is what it
-//! owns, [`Leases`] what it holds alone. Stores that are swept by their users are swept by the [`sweeper`] of every client, all at once; it runs under
-//! [`loops`], which survive what goes wrong in them. [`why`] explains. Everything takes its time, its store and its
-//! runtime from whoever makes it ([`Tenure::on_store`]), so a simulation drives the same code as a program.
+//! owns, [`Leases`] what it alone works on. Stores that are swept by their users are swept by the [`sweeper`] of every
+//! client, all at once; it runs under [`loops`], which survive what goes wrong in them. [`why`] explains. Everything takes
+//! its time, its store and its runtime from whoever makes it ([`Tenure::on_store`]), so a simulation drives the same code
+//! as a program.
 
 pub mod batch;
 pub mod client;
