@@ -93,6 +93,7 @@ use running::{Fixed, Running};
 use work::{Starter, Task};
 
 pub use assignment::Assignment;
+pub(crate) use assignment::Condition;
 pub use settings::{FleetSettings, Nodes};
 pub use source::{MAX_TARGETS, StoredTargets, TargetList, TargetSource};
 pub use tenure_core::fleet::Settings as PlacingSettings;

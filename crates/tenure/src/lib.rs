@@ -93,6 +93,7 @@
 //! its time, its store and its runtime from whoever makes it ([`Tenure::on_store`]), so a simulation drives the same code
 //! as a program.
 
+pub mod adopt;
 pub mod batch;
 pub mod client;
 pub mod connect;

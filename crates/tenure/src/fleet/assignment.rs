@@ -23,12 +23,34 @@ pub struct Assignment {
 }
 
 struct Inner {
-    /// Taken only when this is dropped.
-    guard: Option<LeaseGuard>,
+    held: Held,
     stop: CancellationToken,
     clock: Arc<dyn Clock>,
-    ended: OnceLock<Ended>,
-    back: UnboundedSender<Returned>,
+}
+
+/// What an assignment stands on.
+enum Held {
+    /// The lease itself.
+    Lent {
+        /// Taken only when this is dropped.
+        guard: Option<LeaseGuard>,
+        ended: OnceLock<Ended>,
+        back: UnboundedSender<Returned>,
+    },
+    /// Another assignment, and what has to hold beside its lease.
+    Narrowed {
+        outer: Assignment,
+        condition: Box<dyn Condition>,
+    },
+}
+
+/// What has to hold beside the lease for work to go on. It is dropped with the last clone of the assignment.
+pub(crate) trait Condition: Send + Sync {
+    /// Whether it holds now. No I/O. Once it did not, it never does again.
+    fn holds(&self) -> bool;
+
+    /// Until when it holds if nothing more is heard.
+    fn valid_until(&self) -> Mono;
 }
 
 /// How a task ended.
@@ -50,10 +72,13 @@ pub(super) struct Returned {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(guard) = self.guard.take() {
-            let ended = self.ended.get().copied().unwrap_or(Ended::Dropped);
+        let Held::Lent { guard, ended, back } = &mut self.held else {
+            return;
+        };
+        if let Some(guard) = guard.take() {
+            let ended = ended.get().copied().unwrap_or(Ended::Dropped);
             // When nobody takes it any more, dropping the guard releases the lease in the background.
-            drop(self.back.send(Returned { guard, ended }));
+            drop(back.send(Returned { guard, ended }));
         }
     }
 }
@@ -71,14 +96,27 @@ impl Assignment {
         clock: Arc<dyn Clock>,
         back: UnboundedSender<Returned>,
     ) -> Self {
-        let inner = Inner {
+        let held = Held::Lent {
             guard: Some(guard),
-            stop,
-            clock,
             ended: OnceLock::new(),
             back,
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(Inner { held, stop, clock }),
+        }
+    }
+
+    /// The same target under one more condition, with a stop of its own. It does not keep this one's `stopping` from
+    /// being what ends it; `stop` should follow it.
+    pub(crate) fn narrowed(&self, condition: Box<dyn Condition>, stop: CancellationToken) -> Self {
+        let held = Held::Narrowed {
+            outer: self.clone(),
+            condition,
+        };
+        let clock = Arc::clone(&self.inner.clock);
+        Self {
+            inner: Arc::new(Inner { held, stop, clock }),
+        }
     }
 
     /// The target.
@@ -93,10 +131,12 @@ impl Assignment {
     /// Never: the guard is taken only when the last clone of this is dropped.
     #[must_use]
     pub fn guard(&self) -> &LeaseGuard {
-        self.inner
-            .guard
-            .as_ref()
-            .expect("the guard is taken only when the last clone is dropped, and this is one")
+        match &self.inner.held {
+            Held::Narrowed { outer, .. } => outer.guard(),
+            Held::Lent { guard, .. } => guard
+                .as_ref()
+                .expect("the guard is taken only when the last clone is dropped, and this is one"),
+        }
     }
 
     /// The fencing token: pass it to whatever can refuse an older one.
@@ -108,13 +148,20 @@ impl Assignment {
     /// What this node may believe about its lease now. No I/O. Work only while it is `Held`.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        self.guard().verdict()
+        match &self.inner.held {
+            Held::Narrowed { condition, .. } if !condition.holds() => Verdict::Lost,
+            Held::Narrowed { outer, .. } => outer.verdict(),
+            Held::Lent { .. } => self.guard().verdict(),
+        }
     }
 
     /// Until when the verdict stays `Held` if nothing more is heard.
     #[must_use]
     pub fn valid_until(&self) -> Mono {
-        self.guard().valid_until()
+        match &self.inner.held {
+            Held::Narrowed { outer, condition } => outer.valid_until().min(condition.valid_until()),
+            Held::Lent { .. } => self.guard().valid_until(),
+        }
     }
 
     /// Cancelled when the work is to stop: the target goes to another node, is paused or gone, this node drains, or the
@@ -155,7 +202,9 @@ impl Assignment {
 
     /// Notes how the task ended, for whoever takes the guard back.
     pub(super) fn note(&self, ended: Ended) {
-        // Only the one wrapper around the task calls this, once.
-        let _first = self.inner.ended.set(ended);
+        if let Held::Lent { ended: noted, .. } = &self.inner.held {
+            // Only the one wrapper around the task calls this, once.
+            let _first = noted.set(ended);
+        }
     }
 }
