@@ -43,6 +43,10 @@ impl Chore {
         Self { gap, ..self }
     }
 
+    pub(super) fn set_gap(&mut self, gap: Duration) {
+        self.gap = gap;
+    }
+
     /// It is wanted now. What is under way may have begun before the reason for it, so it is done once more then.
     pub(super) fn want(&mut self, now: Mono) {
         let earliest = self.begun.map_or(now, |begun| now.max(begun + self.gap));

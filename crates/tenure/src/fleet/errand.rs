@@ -1,7 +1,6 @@
 //! The calls of a fleet to its store and its source, one future each, so that none of them ever waits for another.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,17 +209,15 @@ pub(super) async fn give_up(guard: LeaseGuard, to: Option<MemberId>) -> Done {
 }
 
 /// Tells everybody that this node is on its way out, or no longer.
-pub(super) fn mark(registry: Registry, me: MemberId, draining: bool) -> impl Future<Output = Done> + Send {
-    async move {
-        let outcome = if draining {
-            registry.claim(me.as_str()).await.map(drop)
-        } else {
-            match registry.release(me.as_str()).await {
-                // It was never there, or belongs to a tenure that is over.
-                Err(error) if error.kind() == ErrorKind::NotOwner => Ok(()),
-                done => done,
-            }
-        };
-        Done::Marked { draining, outcome }
-    }
+pub(super) async fn mark(registry: Registry, me: MemberId, draining: bool) -> Done {
+    let outcome = if draining {
+        registry.claim(me.as_str()).await.map(drop)
+    } else {
+        match registry.release(me.as_str()).await {
+            // It was never there, or belongs to a tenure that is over.
+            Err(error) if error.kind() == ErrorKind::NotOwner => Ok(()),
+            done => done,
+        }
+    };
+    Done::Marked { draining, outcome }
 }

@@ -208,6 +208,59 @@ async fn work_pauses_before_the_deadline_and_goes_on_once_the_store_has_confirme
 }
 
 #[tokio::test]
+async fn work_that_never_asks_stands_still_in_doubt_and_is_dropped_when_told_to_stop() {
+    let mut world = World::new(2);
+    world.behaviour("t-00000", Behaviour::Heedless);
+    world.behaviour("t-00001", Behaviour::Heedless);
+    world.join("a").await;
+    world.until_all_held(secs(2)).await;
+    // A pause of the process: it goes on where it stood.
+    world.clock.advance(secs(5));
+    world.pass(secs(2)).await;
+    assert_eq!(world.starts("t-00000"), 1);
+    // A doubt into which a whole cycle would fit.
+    world.cut("a", true);
+    world
+        .until("the verdict is in doubt", TTL, |world| {
+            world.verdict("a") != Verdict::Held
+        })
+        .await;
+    let cycles = world.cycles("a");
+    world.pass(ms(700)).await;
+    assert_eq!(world.cycles("a"), cycles);
+    world.cut("a", false);
+    world
+        .until("it goes on", secs(5), |world| world.cycles("a") > cycles + 3)
+        .await;
+    world.list.pause("t-00000", true);
+    world
+        .until("it is dropped and released", secs(1), |world| world.held_in_all() == 1)
+        .await;
+    world.settle().await;
+    assert!(world.lease("t-00000").await.is_none());
+}
+
+#[tokio::test]
+async fn a_lease_that_comes_when_its_target_is_paused_is_given_back() {
+    let mut world = World::new(1);
+    world.list.pause("t-00000", true);
+    world.join("a").await;
+    world.pass(secs(1)).await;
+    world.fault("a", Verb::Acquire, Some(Fault::Gate));
+    world.list.pause("t-00000", false);
+    world.settle().await;
+    world.pass(ms(200)).await;
+    world.list.pause("t-00000", true);
+    world.pass(ms(200)).await;
+    world.fault("a", Verb::Acquire, None);
+    world.open("a");
+    world.pass(ms(500)).await;
+    assert_eq!(world.starts("t-00000"), 0);
+    assert!(world.lease("t-00000").await.is_none());
+    assert!(world.calls("a", Verb::ReleaseLeases) >= 1, "it was granted");
+}
+
+#[tokio::test]
 async fn losing_its_tenure_ends_the_tasks_and_the_node_competes_again() {
     let mut world = World::new(10);
     for name in ["a", "b"] {

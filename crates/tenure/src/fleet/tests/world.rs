@@ -35,6 +35,8 @@ pub(super) enum Behaviour {
     Stubborn,
     Returns,
     Panics,
+    /// Works without ever asking whether it may.
+    Heedless,
 }
 
 /// Who works on what.
@@ -150,8 +152,12 @@ impl World {
             });
         }
         let (record, node, stubborn) = (Arc::clone(&self.record), name.to_owned(), Arc::clone(&self.stubborn));
+        let clock = Arc::clone(&self.clock);
         let fleet = builder
-            .start(move |target| work(Arc::clone(&record), node.clone(), Arc::clone(&stubborn), target))
+            .start(move |target| {
+                let (record, stubborn, clock) = (Arc::clone(&record), Arc::clone(&stubborn), Arc::clone(&clock));
+                work(record, node.clone(), stubborn, clock, target)
+            })
             .unwrap();
         self.members.get_mut(name).unwrap().fleet = Some(Arc::new(fleet));
         settle().await;
@@ -207,6 +213,11 @@ impl World {
 
     pub(super) fn fault(&self, name: &str, verb: Verb, fault: Option<Fault>) {
         self.members[name].store.always(verb, fault);
+    }
+
+    /// Lets one gated call of a node go on.
+    pub(super) fn open(&self, name: &str) {
+        self.members[name].store.open();
     }
 
     pub(super) fn calls(&self, name: &str, verb: Verb) -> u64 {
@@ -348,7 +359,13 @@ impl World {
 }
 
 /// The task of every node.
-async fn work(record: Arc<Mutex<Record>>, node: String, stubborn: Arc<Notify>, target: Assignment) {
+async fn work(
+    record: Arc<Mutex<Record>>,
+    node: String,
+    stubborn: Arc<Notify>,
+    clock: Arc<ManualClock>,
+    target: Assignment,
+) {
     let lease = target.target().clone();
     let behaviour = {
         let mut record = lock(&record);
@@ -358,7 +375,7 @@ async fn work(record: Arc<Mutex<Record>>, node: String, stubborn: Arc<Notify>, t
     match behaviour {
         Behaviour::Returns => return,
         Behaviour::Panics => panic!("injected"),
-        Behaviour::Works | Behaviour::Stubborn => {}
+        Behaviour::Works | Behaviour::Stubborn | Behaviour::Heedless => {}
     }
     enter(&record, &node, &target);
     let working = Working {
@@ -377,10 +394,14 @@ async fn work(record: Arc<Mutex<Record>>, node: String, stubborn: Arc<Notify>, t
         return;
     }
     let _working = working;
-    while target.next_cycle().await {
+    while behaviour == Behaviour::Heedless || target.next_cycle().await {
         assert_eq!(target.verdict(), Verdict::Held);
         *lock(&record).cycles.entry(node.clone()).or_default() += 1;
-        target.rest(CYCLE).await;
+        if behaviour == Behaviour::Heedless {
+            clock.sleep(CYCLE).await;
+        } else {
+            target.rest(CYCLE).await;
+        }
     }
 }
 
