@@ -100,7 +100,11 @@ async fn read_back(shared: &Shared) -> Result<()> {
         let reading = shared.leases.start_reading();
         match read_all(shared, &tenure).await? {
             Some((held, revision, stable)) if stable || again == READS => {
-                shared.leases.settle(&tenure, reading, held, revision);
+                if shared.leases.settle(&tenure, reading, held, revision) {
+                    // A living tenure loses a lease that it did not give up when the store lost the end of its data: then
+                    // claims may be gone as well. Claiming again what is owned changes nothing.
+                    shared.doubt_claims();
+                }
                 return Ok(());
             }
             _ => {}
@@ -181,12 +185,19 @@ impl Book {
         }
     }
 
-    /// Settles the book by what the store has: what is not there is lost, what nobody here knows is given up.
-    fn settle(&self, tenure: &TenureId, reading: Reading, held: BTreeMap<LeaseName, Token>, revision: Revision) {
+    /// Settles the book by what the store has: what is not there is lost, what nobody here knows is given up. Answers
+    /// whether anything was lost.
+    fn settle(
+        &self,
+        tenure: &TenureId,
+        reading: Reading,
+        held: BTreeMap<LeaseName, Token>,
+        revision: Revision,
+    ) -> bool {
         let mut lost = Vec::new();
         let mut state = self.state();
         if state.epoch != reading.epoch {
-            return;
+            return false;
         }
         for grant in reading.grants {
             let there = held.get(&grant.lease) == Some(&grant.token);
@@ -218,22 +229,21 @@ impl Book {
         if certain_again {
             tracing::info!(group = %self.group(), %tenure, "leases are certain again: read back");
         }
-        let (group, lost_now) = (self.group(), lost.len());
-        tracing::info!(%group, %tenure, lost = lost_now, given_up = strange, "read back what is held");
+        if !lost.is_empty() || strange > 0 {
+            let (group, lost) = (self.group(), lost.len());
+            tracing::warn!(%group, %tenure, lost, unknown = strange, "leases are not as they were believed to be");
+        }
+        let any_lost = !lost.is_empty();
         for (grant, giving_up) in lost {
             self.lose(&grant, "gone");
-            if let Some(GivingUp {
-                answer: Some(answer), ..
-            }) = &giving_up
-            {
-                let _ = answer;
-            }
             if let Some(giving_up) = giving_up {
                 let outcome = give_up::gone(&giving_up);
+                // It only fails when nobody waits any more.
                 giving_up.answer.map(|answer| answer.send(Ok(outcome)));
             }
         }
         self.changed();
         self.work.notify_one();
+        any_lost
     }
 }

@@ -113,7 +113,10 @@ async fn while_reading_back_fails_nothing_is_held_and_it_is_tried_again() {
     let healed_at = world.clock.mono();
     assert_eq!(world.run(guard.decided()).await, Verdict::Held);
     let took = world.clock.mono().since(healed_at);
-    assert!(took < secs(8), "it is tried again by itself, not with the next beat: {took:?}");
+    assert!(
+        took < secs(8),
+        "it is tried again by itself, not with the next beat: {took:?}"
+    );
     world.pass(ms(10)).await;
     assert!(world.seen("t2").await.is_none());
 }
@@ -166,11 +169,16 @@ async fn a_loss_that_a_later_act_hides_from_the_beat_is_found_all_the_same() {
     world.pass(TTL).await;
     world.lag();
     let lost = world.granted(&a, "lost").await;
+    let devices = a.registry("devices").unwrap();
+    devices.claim("lost").await.unwrap();
     world.fail_over(replica);
     // Its number is higher than that of the lost grant, and it is the store's own.
-    a.registry("devices").unwrap().claim("d1").await.unwrap();
+    devices.claim("later").await.unwrap();
+    assert!(devices.look_up("lost").await.unwrap().is_none());
     world.pass(a.timing().interval + ms(10)).await;
     assert_eq!(lost.verdict(), Verdict::Lost);
+    // Where a grant is gone, claims may be gone as well.
+    assert_eq!(devices.look_up("lost").await.unwrap().unwrap().tenure, a.tenure());
 }
 
 #[tokio::test]
