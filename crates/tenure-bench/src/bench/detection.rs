@@ -25,7 +25,9 @@ use crate::stats::{Dice, Samples, ms};
 use crate::subject::{self, Beating};
 use crate::suite::Size;
 
-const TTL: Duration = Duration::from_secs(30);
+/// Long enough that nobody lapses while the group is still being filled, on any machine.
+const TTL: Duration = Duration::from_secs(120);
+const INTERVAL: Duration = Duration::from_secs(10);
 /// The ttl with which members send what is to be their last beat.
 const LAST_TTL: Duration = Duration::from_secs(3);
 /// Last beats in one call.
@@ -50,7 +52,7 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     sweeper.touch(&world.group);
 
     let (few, all) = tenures.split_at(tenures.len() / 100);
-    let beating = Beating::start(&world.store, &world.group, all, TTL / 3, None);
+    let beating = Beating::start(&world.store, &world.group, all, INTERVAL, None);
     // Their beats are spread over the beat interval of their ttl, like those of any fleet.
     let pause = LAST_TTL / 3 / 20;
     let one = world

@@ -39,22 +39,23 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     if etcd.is_none() {
         report.note("etcd is not installed; its rows are left out");
     }
-    let (mut one, mut most) = (Samples::default(), Samples::default());
-    for held in size.pick([1, 100, 10_000], [1, 100, 1_000]) {
-        let world = World::hold(&hot, &store, held, &report).await?;
-        let ours = world.keep(size, &report, etcd.as_ref()).await?;
-        if held == 1 {
-            one = ours;
-        } else {
-            most = ours;
+    let sizes = size.pick([1, 100, 10_000], [1, 100, 1_000]);
+    let mut worlds = Vec::new();
+    for held in sizes {
+        worlds.push(World::hold(&hot, &store, held, &report).await?);
+    }
+    for round in 0..size.rounds() {
+        for world in &mut worlds {
+            world.round(round, size).await?;
         }
     }
-    let what = "a beat of the one with the most leases, server CPU";
-    let row = Row::new(what, most.median(), "µs").against(
-        "of the one with a single lease",
-        one.median(),
-        Some(one.median() / most.median()),
-    );
+    for world in &worlds {
+        world.tell(&report, etcd.as_ref(), size).await?;
+    }
+    let (one, most) = (&worlds[0], &worlds[2]);
+    let name = format!("of one with {}", one.held);
+    let what = format!("a beat of an instance with {} leases: server CPU", most.held);
+    let row = Row::costs(what, "µs", &most.ours, &name, &one.ours);
     report.row(row.goal(Goal::Within(0.2)));
     store.close().await;
     Ok(())
@@ -67,6 +68,8 @@ struct World<'a> {
     tenure: TenureId,
     revision: Revision,
     held: usize,
+    ours: Samples,
+    theirs: Samples,
 }
 
 impl<'a> World<'a> {
@@ -100,30 +103,34 @@ impl<'a> World<'a> {
             tenure,
             revision,
             held,
+            ours: Samples::default(),
+            theirs: Samples::default(),
         })
     }
 
-    /// What keeping them for another ttl costs, and what it costs the others.
-    async fn keep(&self, size: Size, report: &Report, etcd: Option<&Etcd>) -> Result<Samples> {
-        let (mut ours, mut theirs) = (Samples::default(), Samples::default());
-        for round in 0..size.rounds() {
-            for our_turn in [round % 2 == 0, round % 2 != 0] {
-                if our_turn {
-                    ours.push(self.beats(size.pick(5_000, 500)).await?);
-                } else {
-                    theirs.push(self.renewals(size.pick(50_000, 2_000))?);
-                }
+    /// What keeping them for another ttl costs, ours and by hand.
+    async fn round(&mut self, round: usize, size: Size) -> Result<()> {
+        for our_turn in [round % 2 == 0, round % 2 != 0] {
+            if our_turn {
+                self.ours.push(self.beats(size.pick(5_000, 500)).await?);
+            } else {
+                self.theirs.push(self.renewals(size.pick(50_000, 2_000))?);
             }
         }
+        Ok(())
+    }
+
+    async fn tell(&self, report: &Report, etcd: Option<&Etcd>, size: Size) -> Result<()> {
         let what = format!("{} leases of one instance kept for a ttl: server CPU", self.held);
-        report.row(Row::costs(what.clone(), "µs", &ours, "PEXPIRE each", &theirs));
-        report.keep(format!("{what}, µs"), &ours);
-        report.keep(format!("{what}, PEXPIRE µs"), &theirs);
+        report.row(Row::costs(what.clone(), "µs", &self.ours, "PEXPIRE each", &self.theirs));
+        report.keep(format!("{what}, µs"), &self.ours);
+        report.keep(format!("{what}, PEXPIRE µs"), &self.theirs);
         if let Some(etcd) = etcd {
-            let cost = Samples::from_iter([self.etcd(etcd, size.pick(3_000, 300)).await?]);
-            report.row(Row::costs(what, "µs", &ours, "etcd keepalive each", &cost));
+            let theirs = self.etcd(etcd, size.pick(3_000, 300)).await?;
+            let ours = self.ours.median();
+            report.row(Row::new(what, ours, "µs").against("etcd keepalive each", theirs, Some(theirs / ours)));
         }
-        Ok(ours)
+        Ok(())
     }
 
     /// Single beats, each of which keeps everything: µs of the server for one.
