@@ -65,7 +65,7 @@ impl Broken {
     }
 
     /// Bends what the store answered, and does in it what a store with this bug would have done.
-    pub(crate) fn bend(self, server: &Server, op: &Op, reply: Result<Reply>) -> Result<Reply> {
+    pub(crate) fn bend(self, server: &mut Server, op: &Op, reply: Result<Reply>) -> Result<Reply> {
         match (self, op, reply) {
             (Self::ReviveOnLateBeat, Op::Beat { .. }, Ok(Reply::Beaten(mut beaten))) => {
                 for reply in &mut beaten.replies {
@@ -88,12 +88,12 @@ impl Broken {
                 let Ok(Reply::Claim(Some(claim))) = at_once(server.apply(&look)) else {
                     return Ok(Reply::Done);
                 };
-                at_once(server.apply(&Op::ReleaseClaim {
+                server.also(Op::ReleaseClaim {
                     registry: registry.clone(),
                     key: key.clone(),
                     tenure: claim.tenure,
                     call: Call::default(),
-                }))
+                })
             }
             (Self::GhostReads, Op::ClaimOf { .. }, Ok(Reply::Claim(Some(mut claim)))) => {
                 claim.alive = true;
@@ -112,14 +112,14 @@ impl Broken {
     }
 
     /// What it does before a join: a tenure that is about to be superseded leaves, and with it go its leases.
-    pub(crate) fn before_join(self, server: &Server, current: Option<TenureId>, call: Call) {
+    pub(crate) fn before_join(self, server: &mut Server, current: Option<TenureId>, call: Call) {
         let late = call.not_after.is_some_and(|limit| server.clock.time() > limit);
         if let (Self::SupersededFreesAtOnce, Some(tenure), false) = (self, current, late) {
-            drop(at_once(server.apply(&Op::End {
+            drop(server.also(Op::End {
                 tenure,
                 by: EndBy::Leave,
                 call: Call::default(),
-            })));
+            }));
         }
     }
 }

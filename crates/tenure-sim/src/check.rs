@@ -76,15 +76,19 @@ pub struct Checker {
     begun: BTreeSet<TenureId>,
     /// The newest confirmed beat that a loss took, by tenure.
     lost_beats: BTreeMap<TenureId, StoreTime>,
-    /// Grants that a loss took, and when.
-    lost_grants: BTreeMap<(LeaseName, Token), StoreTime>,
+    /// Grants that a loss took.
+    lost_grants: BTreeSet<(LeaseName, Token)>,
     /// Tenures that have beaten since the last loss.
     heard: BTreeSet<TenureId>,
     /// Claims that are gone without their members being told, until they claim them again: others took them, or a loss
     /// of data did.
     gone: BTreeSet<((RegistryName, Key), MemberId)>,
+    /// A grace began since the last loss: whoever lost something by it has been given time.
+    noticed: bool,
     /// Data of this life of the store was lost at its end, so that a tail loss may be noticed.
     tail_was_lost: bool,
+    /// The highest number that had been given out when a tail was lost.
+    lost_number: u64,
     /// All data was lost, so that terms may fall while the clock is behind the ones before.
     wiped: bool,
     /// A broken rule under test makes the store end tenures nobody ended; another check is to notice.
@@ -214,7 +218,7 @@ impl Checker {
     }
 
     /// The newest steps were lost: this is how things stood before them. `wiped` when it is everything.
-    pub fn lost(&mut self, older: Shadow, wiped: bool, now: StoreTime) {
+    pub fn lost(&mut self, older: Shadow, wiped: bool) {
         let newer = std::mem::replace(&mut self.shadow, older);
         for (member, current) in &newer.current {
             let kept = self.shadow.current.get(member);
@@ -230,10 +234,14 @@ impl Checker {
         }
         for (lease, held) in &newer.leases {
             if self.shadow.leases.get(lease) != Some(held) && !wiped {
-                self.lost_grants.insert((lease.clone(), held.1), now);
+                self.lost_grants.insert((lease.clone(), held.1));
             }
         }
         self.heard.clear();
+        self.noticed = false;
+        if !wiped {
+            self.lost_number = self.highest_number();
+        }
         self.tail_was_lost = !wiped;
         self.wiped |= wiped;
     }
@@ -265,19 +273,19 @@ impl Checker {
     /// Whether a grant was lost with a tail that nobody has noticed: its holder may trust it for one more beat.
     #[must_use]
     pub fn grant_was_lost(&self, tenure: &TenureId, lease: &LeaseName, token: Token) -> bool {
-        let lost_at = self.lost_grants.get(&(lease.clone(), token));
-        lost_at.is_some_and(|at| self.shadow.resumed_at < *at) && !self.heard.contains(tenure)
+        !self.noticed && !self.heard.contains(tenure) && self.loss_took(lease, token)
     }
 
     /// Whether a grant was lost with a tail, noticed or not.
     #[must_use]
     pub fn loss_took(&self, lease: &LeaseName, token: Token) -> bool {
-        self.lost_grants.contains_key(&(lease.clone(), token))
+        self.lost_grants.contains(&(lease.clone(), token))
     }
 
     /// A grace period lasts as long as the longest ttl at least.
     fn unsettled(&mut self, step: &Step) -> Checked {
         self.shadow.unsettled_until = step.unsettled_until;
+        self.noticed = true;
         let longest = self.shadow.current.values().map(|current| current.ttl).max();
         let until = step.now + longest.unwrap_or_default();
         must(
@@ -285,6 +293,18 @@ impl Checker {
             "a grace lasts one full ttl",
             || format!("until {:?}, not {until}", step.unsettled_until),
         )
+    }
+
+    /// What the store's clock must not fall below: numbers that were lost, and that no newer one has passed since. Losing
+    /// them and the time that they were made from are two faults, and more than is promised.
+    #[must_use]
+    pub fn lowest_clock(&self) -> u64 {
+        let highest = self.highest_number();
+        if highest == self.lost_number {
+            highest
+        } else {
+            highest.saturating_sub(tenure_core::time::micros(self.max_ttl) * 9 / 10)
+        }
     }
 
     /// The highest number that a sequence ever gave out.

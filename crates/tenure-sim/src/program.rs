@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::{
-    Assignment, ClaimMode, Clock, EndReason, Fleet, GroupHandle, JoinOptions, LeaseGuard, Membership, PageRequest,
-    Registry, Result, SweepRequest, Tenure, Verdict,
+    Assignment, ClaimMode, Clock, EndReason, GroupHandle, JoinOptions, LeaseGuard, Membership, PageRequest, Registry,
+    Result, SweepRequest, Tenure, Verdict,
 };
 
 use crate::chance::Chance;

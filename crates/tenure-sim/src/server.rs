@@ -259,6 +259,13 @@ impl Server {
         at_once(self.memory.events(&self.group, &query)).map_or_else(|_| Vec::new(), |page| page.events)
     }
 
+    /// Something that the store does besides: broken on purpose.
+    pub(crate) fn also(&mut self, op: Op) -> Result<Reply> {
+        let done = at_once(self.apply(&op));
+        self.log.push((self.clock.time(), op));
+        done
+    }
+
     pub(crate) async fn apply(&self, op: &Op) -> Result<Reply> {
         crate::apply::apply(&*self.memory, &self.group, op).await
     }

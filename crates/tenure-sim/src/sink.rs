@@ -12,6 +12,8 @@ pub struct Refused {
     pub lease: String,
     /// The token that came too late.
     pub token: Token,
+    /// The higher one that had come before.
+    pub seen: Token,
     /// Who sent it.
     pub tenure: TenureId,
 }
@@ -49,9 +51,9 @@ impl Default for Sink {
 impl Sink {
     /// A write arrives. `trusted`: its sender trusts its lease at this very moment.
     pub fn write(&self, lease: &str, token: Token, tenure: &TenureId, trusted: bool) {
-        let admitted = self.fence.admit(lease, token).is_ok();
+        let refused = self.fence.admit(lease, token).err();
         let mut state = self.state();
-        if admitted {
+        let Some(refused) = refused else {
             state.written += 1;
             let highest = state.highest.entry(lease.to_owned()).or_insert(token);
             if token < *highest {
@@ -60,12 +62,13 @@ impl Sink {
                 *highest = token;
             }
             return;
-        }
+        };
         state.fenced += 1;
         if trusted {
             state.refused.push(Refused {
                 lease: lease.to_owned(),
                 token,
+                seen: refused.seen,
                 tenure: tenure.clone(),
             });
         }

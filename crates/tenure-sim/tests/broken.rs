@@ -55,3 +55,12 @@ fn numbers_that_are_given_out_again_are_noticed() {
 fn a_look_up_that_shows_a_ghost_is_noticed() {
     noticed(Broken::GhostReads, 20, &["reads never show a ghost"]);
 }
+
+#[test]
+fn a_lease_of_the_superseded_that_is_free_at_once_is_noticed() {
+    noticed(
+        Broken::SupersededFreesAtOnce,
+        30,
+        &["never two holders who trust one lease"],
+    );
+}

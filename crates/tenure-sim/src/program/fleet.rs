@@ -48,10 +48,10 @@ impl Program {
     /// Leaves as a good node does: its work first.
     pub(super) async fn leave_fleet(&mut self, fleet: Fleet, membership: &Arc<Membership>) -> Result<EndReason> {
         if self.chance.happens(700) {
-            let ended = fleet.shut_down().await;
-            if !ended.stubborn.is_empty() {
-                // Work that does not stop: not to be left under.
-                return membership.ended().await;
+            drop(fleet.shut_down().await);
+            // Work that has not stopped in time is not to be left under; it stops when it is polled next.
+            while fleet.status().held > 0 && membership.verdict() != Verdict::Lost {
+                self.rest(MS * 100, MS * 300).await;
             }
         }
         drop(fleet);

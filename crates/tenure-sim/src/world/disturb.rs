@@ -152,11 +152,7 @@ impl World {
     }
 
     fn step_store_clock(&mut self, by: i64) -> bool {
-        // All data lost and a clock behind by more than the longest ttl would be more than is promised for tokens.
-        let lowest = self
-            .checker
-            .highest_number()
-            .saturating_sub(micros(super::MAX_TTL) * 9 / 10);
+        let lowest = self.checker.lowest_clock();
         let lands_at = self.server.clock.time().micros().saturating_add_signed(by);
         let up = self.server.serving() == Serving::Up && lands_at >= lowest;
         if up {
@@ -190,7 +186,7 @@ impl World {
         }
         if let Some((place, shadow, _)) = self.copies.back().cloned() {
             self.server.roll_back(place);
-            self.checker.lost(shadow, false, self.server.clock.time());
+            self.checker.lost(shadow, false);
             // Losing the newest numbers while the clock stands behind them would be two faults in one; what is promised
             // is that numbers rise through either.
             if self.server.broken_clock() {
@@ -217,7 +213,7 @@ impl World {
         self.server
             .clock
             .step(i64::try_from(behind.saturating_sub(most)).unwrap_or(0));
-        self.checker.lost(Shadow::default(), true, self.server.clock.time());
+        self.checker.lost(Shadow::default(), true);
         self.go_on()
     }
 
