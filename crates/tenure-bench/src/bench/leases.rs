@@ -110,7 +110,7 @@ impl<'a> World<'a> {
 
     /// What keeping them for another ttl costs, ours and by hand.
     async fn round(&mut self, round: usize, size: Size) -> Result<()> {
-        for our_turn in [round % 2 == 0, round % 2 != 0] {
+        for our_turn in [round.is_multiple_of(2), !round.is_multiple_of(2)] {
             if our_turn {
                 self.ours.push(self.beats(size.pick(5_000, 500)).await?);
             } else {
