@@ -8,6 +8,7 @@
 pub mod event;
 pub mod gap;
 pub mod lease;
+pub mod lease_end;
 pub mod membership;
 pub mod random;
 pub mod registry;
@@ -31,11 +32,14 @@ macro_rules! conformance_tests {
                 nothing_is_claimed_under_an_ended_tenure, a_release_names_the_exact_tenure, many_keys_in_one_call,
                 claims_are_listed_page_by_page, a_member_takes_over_from_its_own_earlier_tenure, a_bad_cursor_is_refused;
             lease: a_lease_has_one_holder, tokens_rise_for_ever, a_dead_holder_is_taken_over_at_its_end_without_a_sweep,
-                the_lease_of_one_that_may_still_run_waits_for_its_last_deadline, leaving_frees_leases_at_once,
                 nothing_is_acquired_or_released_under_an_ended_tenure, a_release_names_the_exact_tenure_and_token,
-                a_handed_off_lease_waits_for_its_successor, the_janitor_releases_leases_of_the_dead_once,
                 many_leases_in_one_call, leases_are_listed_page_by_page, an_unsettled_group_grants_nothing_new,
                 a_revision_that_the_store_does_not_know_marks_a_gap, an_acquire_past_its_not_after_changes_nothing;
+            lease_end: the_lease_of_one_that_may_still_run_waits_for_its_last_deadline, leaving_frees_leases_at_once,
+                a_handed_off_lease_waits_for_its_successor, the_janitor_releases_leases_of_the_dead_once,
+                a_reservation_ends_when_its_successor_has_come, an_ended_one_that_has_nothing_left_needs_no_janitor,
+                leases_that_have_to_wait_hold_no_claim_back, the_janitor_takes_turns_with_leases_too,
+                a_burst_of_refused_acquires_engages_the_brake;
             target: targets_are_added_changed_and_removed, a_bad_target_changes_nothing, targets_are_listed_page_by_page;
             sweep: what_the_dead_held_is_evicted_once, a_key_that_moved_survives_the_janitor, two_sweepers_share_the_work,
                 a_huge_tenure_blocks_nobody, a_dry_run_changes_nothing, nothing_is_released_before_the_burst_is_seen,

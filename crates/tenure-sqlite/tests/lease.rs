@@ -8,17 +8,16 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::{
-    START, acquire, beat, claim, events, granted, group, held, holder, join, joining, lease, manual, member, open,
-    pass, release, s, system,
+    START, acquire, beat, claim, granted, group, held, holder, join, joining, lease, manual, member, open, pass,
+    release, s, system,
 };
-use tenure_core::event::EventKind;
 use tenure_core::lease::{AcquireOutcome, LeaseStore, RESERVATION, ReleaseOutcome, Token};
-use tenure_core::membership::{Beat, BeatReply, EndBy, EndReason, MembershipStore, Revision};
+use tenure_core::membership::{Beat, BeatReply, EndBy, MembershipStore, Revision};
 use tenure_core::settling::GapCause;
 use tenure_core::store::{Call, PageRequest, Store, StoreOptions};
-use tenure_core::sweep::{ReleaseRequest, Sweep, SweepRequest, SweepSteps, run_pass};
+use tenure_core::sweep::{Sweep, SweepRequest, SweepSteps, run_pass};
 use tenure_core::target::{TargetSpec, TargetStore};
-use tenure_core::{ErrorKind, Group, TenureId};
+use tenure_core::{Group, TenureId};
 use tenure_sqlite::SqliteStore;
 
 #[tokio::test]
@@ -168,128 +167,6 @@ async fn the_lease_of_one_that_may_still_run_waits_across_a_restart() {
     pass(&store, &clock, s(1)).await;
     assert_eq!(sweep().await.unwrap().leases_total(), 1);
     assert_eq!(holder(&store, "poll").await, None);
-    store.close().await;
-}
-
-/// Whatever takes the last holding away, lease or claim, strikes the ended one off the janitor's list.
-#[tokio::test]
-async fn an_ended_one_that_has_nothing_left_needs_no_janitor() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(&dir.path().join("tenure.db"), &manual());
-    let (b, group) = (join(&store, "b", s(60)).await, group());
-    for lease_last in [true, false] {
-        let a = join(&store, "a", s(60)).await;
-        claim(&store, &a, "dev-1").await.unwrap();
-        granted(&store, &a, "poll").await;
-        store.end(&group, &a, EndBy::Leave, Call::default()).await.unwrap();
-        for (lease, left) in [(!lease_last, 1), (lease_last, 0)] {
-            if lease {
-                let token = granted(&store, &b, "poll").await;
-                release(&store, &b, "poll", token, None).await;
-            } else {
-                claim(&store, &b, "dev-1").await.unwrap();
-            }
-            let status = store.tick(&group).await.unwrap();
-            assert_eq!((status.releasing, status.next_release.is_some()), (left, left > 0));
-        }
-    }
-    store.close().await;
-}
-
-async fn release_step(store: &SqliteStore, limit: u32) -> (u64, u64, bool) {
-    let request = ReleaseRequest {
-        pass: "p".to_owned(),
-        limit,
-        force: false,
-    };
-    let batch = store
-        .release(&group(), &request, Call::default())
-        .await
-        .expect("a step");
-    let claims = batch.evicted.iter().flat_map(|eviction| eviction.claims.values()).sum();
-    let leases = batch.evicted.iter().map(|eviction| eviction.leases).sum();
-    (claims, leases, batch.more)
-}
-
-/// Claims hurt when they stay, so they do not wait for the leases of the same tenure.
-#[tokio::test]
-async fn leases_that_have_to_wait_hold_no_claim_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let clock = manual();
-    let store = open(&dir.path().join("tenure.db"), &clock);
-    let a = join(&store, "a", s(10)).await;
-    for n in 0..5 {
-        claim(&store, &a, &format!("dev-{n}")).await.unwrap();
-    }
-    for name in ["x", "y"] {
-        granted(&store, &a, name).await;
-    }
-    store.end(&group(), &a, EndBy::Expel, Call::default()).await.unwrap();
-    clock.advance(s(1));
-    assert_eq!(release_step(&store, 3).await, (3, 0, true));
-    assert_eq!(release_step(&store, 3).await, (2, 0, false));
-    let status = store.tick(&group()).await.unwrap();
-    assert_eq!(status.next_release.map(|at| at.since(status.as_of)), Some(s(9)));
-    pass(&store, &clock, s(9)).await;
-    assert_eq!(release_step(&store, 3).await, (0, 2, false));
-    store.close().await;
-}
-
-#[tokio::test]
-async fn the_janitor_takes_turns_and_stays_within_its_limit() {
-    let dir = tempfile::tempdir().unwrap();
-    let clock = manual();
-    let store = open(&dir.path().join("tenure.db"), &clock);
-    for member in 0..6 {
-        let tenure = join(&store, &format!("m{member}"), s(10)).await;
-        claim(&store, &tenure, &format!("dev-{member}")).await.unwrap();
-        for n in 0..3 {
-            granted(&store, &tenure, &format!("l-{member}-{n}")).await;
-        }
-        store
-            .end(&group(), &tenure, EndBy::Leave, Call::default())
-            .await
-            .unwrap();
-    }
-    clock.advance(s(1));
-    // Four take two holdings each; then come the two that waited, and two of the others again.
-    assert_eq!(release_step(&store, 8).await, (4, 4, true));
-    assert_eq!(release_step(&store, 8).await, (2, 6, true));
-    assert_eq!(release_step(&store, 8).await, (0, 8, false));
-    assert_eq!(store.tick(&group()).await.unwrap().releasing, 0);
-    store.close().await;
-}
-
-/// A refused act ends its tenure for good, and that counts like any other end.
-#[tokio::test]
-async fn a_burst_of_refused_acquires_engages_the_brake() {
-    let dir = tempfile::tempdir().unwrap();
-    let clock = manual();
-    let store = open(&dir.path().join("tenure.db"), &clock);
-    let mut tenures = Vec::new();
-    for n in 0..12 {
-        tenures.push(join(&store, &format!("m{n}"), s(2)).await);
-    }
-    pass(&store, &clock, s(2)).await;
-    for tenure in &tenures {
-        let refused = store.acquire(&group(), tenure, &[lease("poll")], Call::default()).await;
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Ended(EndReason::Lapsed));
-    }
-    let told = events(&store).await;
-    assert!(told.iter().any(|event| event.kind == EventKind::SweepBraked));
-    store.close().await;
-}
-
-#[tokio::test]
-async fn a_reservation_ends_when_its_heir_has_come() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(&dir.path().join("tenure.db"), &manual());
-    let (a, b) = (join(&store, "a", s(60)).await, join(&store, "b", s(60)).await);
-    let token = granted(&store, &a, "poll").await;
-    release(&store, &a, "poll", token, Some("b")).await;
-    let token = granted(&store, &b, "poll").await;
-    release(&store, &b, "poll", token, None).await;
-    granted(&store, &a, "poll").await;
     store.close().await;
 }
 

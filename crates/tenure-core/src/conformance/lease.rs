@@ -4,8 +4,8 @@ use super::world::{Make, World, lease, leases, member, ms, refused, s};
 use crate::error::ErrorKind;
 use crate::event::EventKind;
 use crate::id::{LeaseName, TenureId};
-use crate::lease::{AcquireOutcome, RESERVATION, ReleaseOutcome, Token};
-use crate::membership::{Beat, BeatReply, EndBy, EndReason, Revision};
+use crate::lease::{AcquireOutcome, ReleaseOutcome, Token};
+use crate::membership::{Beat, BeatReply, EndReason, Revision};
 use crate::store::{Call, PageRequest};
 
 /// R4.1: one holder at a time, and asking again costs nothing.
@@ -85,62 +85,6 @@ pub async fn a_dead_holder_is_taken_over_at_its_end_without_a_sweep(make: Make<'
     assert_eq!(world.holder("poll").await.map(|(tenure, ..)| tenure), Some(b));
 }
 
-/// Invariant 7: the process of a superseded or expelled tenure may still run.
-pub async fn the_lease_of_one_that_may_still_run_waits_for_its_last_deadline(make: Make<'_>) {
-    let world = World::new(make).await;
-    let (a, b, c) = (
-        world.join("a", s(6)).await,
-        world.join("b", s(6)).await,
-        world.join("c", s(60)).await,
-    );
-    world.granted(&a, "of-a").await;
-    world.granted(&b, "of-b").await;
-    world.pass(s(1)).await;
-    let again = world.join("a", s(60)).await;
-    let expelled = world.store.end(&world.group, &b, EndBy::Expel, Call::default()).await;
-    assert_eq!(expelled.expect("expelled"), EndReason::Expelled);
-    for asking in [&again, &c] {
-        for (name, by) in [("of-a", &a), ("of-b", &b)] {
-            let held = AcquireOutcome::Held {
-                by: by.clone(),
-                free_in: s(5),
-            };
-            assert_eq!(world.acquire(asking, name).await, held);
-        }
-    }
-    // Nor does the janitor free them before.
-    world.pass(ms(250)).await;
-    assert_eq!(world.sweep("early").await.leases_total(), 0);
-    assert_eq!(
-        world.tick().await.next_release.map(|at| at.since(a_start(&a) + s(6))),
-        Some(std::time::Duration::ZERO)
-    );
-    world.pass(ms(4_750)).await;
-    assert!(matches!(
-        world.acquire(&again, "of-a").await,
-        AcquireOutcome::Granted { from: Some(from), .. } if from == a
-    ));
-    assert_eq!(world.sweep("due").await.leases_total(), 1);
-    assert_eq!(world.holder("of-b").await, None);
-}
-
-fn a_start(tenure: &TenureId) -> crate::time::StoreTime {
-    crate::time::StoreTime::from_micros(tenure.term().get())
-}
-
-/// Only the holder's own leave frees it at once.
-pub async fn leaving_frees_leases_at_once(make: Make<'_>) {
-    let world = World::new(make).await;
-    let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
-    world.granted(&a, "poll").await;
-    let left = world.store.end(&world.group, &a, EndBy::Leave, Call::default()).await;
-    assert_eq!(left.expect("left"), EndReason::Left);
-    assert!(matches!(
-        world.acquire(&b, "poll").await,
-        AcquireOutcome::Granted { from: Some(from), .. } if from == a
-    ));
-}
-
 /// Invariant 2.
 pub async fn nothing_is_acquired_or_released_under_an_ended_tenure(make: Make<'_>) {
     let world = World::new(make).await;
@@ -184,79 +128,6 @@ pub async fn a_release_names_the_exact_tenure_and_token(make: Make<'_>) {
     // Again, after a lost reply.
     assert_eq!(world.release(&a, "poll", second, None).await, ReleaseOutcome::Released);
     assert_eq!(world.events_of(EventKind::LeaseReleased).await.len(), 2);
-}
-
-/// A hand-off keeps the lease for its successor for a while, and grants it to nobody who does not ask.
-pub async fn a_handed_off_lease_waits_for_its_successor(make: Make<'_>) {
-    let world = World::new(make).await;
-    let (a, b, c) = (
-        world.join("a", s(30)).await,
-        world.join("b", s(30)).await,
-        world.join("c", s(30)).await,
-    );
-    let token = world.granted(&a, "poll").await;
-    assert_eq!(
-        world.release(&a, "poll", token, Some("b")).await,
-        ReleaseOutcome::Reserved
-    );
-    assert_eq!(world.holder("poll").await, None);
-    let reserved = AcquireOutcome::Reserved {
-        to: member("b"),
-        free_in: RESERVATION,
-    };
-    assert_eq!(world.acquire(&a, "poll").await, reserved);
-    assert_eq!(world.acquire(&c, "poll").await, reserved);
-    let token = world.granted(&b, "poll").await;
-    let released = world.events_of(EventKind::LeaseReleased).await;
-    assert_eq!(
-        (released[0].reason.as_deref(), &released[0].to),
-        (Some("handed_off"), &Some(member("b")))
-    );
-    // A successor that does not come loses its turn.
-    world.release(&b, "poll", token, Some("a")).await;
-    world.pass(RESERVATION - ms(1)).await;
-    assert!(matches!(
-        world.acquire(&c, "poll").await,
-        AcquireOutcome::Reserved { .. }
-    ));
-    world.pass(ms(1)).await;
-    let token = world.granted(&c, "poll").await;
-    // To nobody, to the dead and to oneself it is a plain release.
-    for to in ["nobody", "c"] {
-        assert_eq!(
-            world.release(&c, "poll", token, Some(to)).await,
-            ReleaseOutcome::Released
-        );
-    }
-    world.granted(&a, "poll").await;
-}
-
-/// The janitor releases what nobody has taken over, once, and says so by lease.
-pub async fn the_janitor_releases_leases_of_the_dead_once(make: Make<'_>) {
-    let world = World::new(make).await;
-    let (a, b) = (world.join("a", s(4)).await, world.join("b", s(60)).await);
-    for name in leases("l-", 250) {
-        world.granted(&a, name.as_str()).await;
-    }
-    world.claim(&a, "dev-1").await;
-    world.granted(&b, "of-b").await;
-    world.pass(s(4)).await;
-    world.end_lapsed().await;
-    world.granted(&b, "l-00007").await;
-    world.pass(ms(250)).await;
-    let report = world.sweep("p").await;
-    assert_eq!((report.leases_total(), report.evicted_total()), (249, 1));
-    assert_eq!(world.sweep("q").await.leases_total(), 0);
-    let released = world.events_of(EventKind::LeaseReleased).await;
-    assert_eq!(released.len(), 249);
-    assert!(released.iter().all(|event| {
-        event.tenure.as_ref() == Some(&a)
-            && event.reason.as_deref() == Some("lapsed")
-            && event.token.is_some()
-            && event.pass.as_deref().is_some_and(|pass| pass.starts_with("p."))
-    }));
-    assert_eq!(world.all_leases(None, 1000).await, ["l-00007", "of-b"]);
-    assert_eq!(world.tick().await.releasing, 0);
 }
 
 /// Two sweepers, 1 second ahead or behind, add up to what was there (invariant 4).

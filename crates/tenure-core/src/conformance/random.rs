@@ -55,15 +55,17 @@ fn operation() -> impl Strategy<Value = Op> {
         Just(7000),
         Just(25_000)
     ];
+    // Mostly one of those that came last, and so is likely to be alive.
+    let tenure = || prop_oneof![3 => 0..4u16, 2 => any::<u16>()];
     prop_oneof![
         4 => (0..14u8, ttl.clone()).prop_map(|(m, t)| Op::Join(m, t)),
-        5 => prop::collection::vec((any::<u16>(), prop::option::weighted(0.1, ttl), any::<u8>()), 0..9).prop_map(Op::Beat),
-        2 => (any::<u16>(), any::<bool>()).prop_map(|(t, expel)| Op::End(t, expel)),
-        5 => (any::<u16>(), 0..2u8, prop::collection::vec(0..12u8, 0..5), any::<bool>())
+        5 => prop::collection::vec((tenure(), prop::option::weighted(0.1, ttl), any::<u8>()), 0..9).prop_map(Op::Beat),
+        2 => (tenure(), any::<bool>()).prop_map(|(t, expel)| Op::End(t, expel)),
+        5 => (tenure(), 0..2u8, prop::collection::vec(0..12u8, 0..5), any::<bool>())
             .prop_map(|(t, r, k, absent)| Op::Claim(t, r, k, absent)),
         2 => (any::<u16>(), 0..2u8, 0..12u8).prop_map(|(t, r, k)| Op::Release(t, r, k)),
-        5 => (any::<u16>(), prop::collection::vec(0..10u8, 0..5)).prop_map(|(t, l)| Op::Acquire(t, l)),
-        2 => (any::<u16>(), 0..10u8, 0..4u8, prop::option::weighted(0.5, 0..14u8))
+        5 => (tenure(), prop::collection::vec(0..10u8, 0..5)).prop_map(|(t, l)| Op::Acquire(t, l)),
+        2 => (tenure(), 0..10u8, 0..4u8, prop::option::weighted(0.5, 0..14u8))
             .prop_map(|(t, l, n, to)| Op::GiveUp(t, l, n, to)),
         1 => (0..4u8, any::<bool>()).prop_map(|(l, paused)| Op::Put(l, paused)),
         1 => (0..4u8).prop_map(Op::Remove),

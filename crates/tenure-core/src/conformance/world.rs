@@ -11,7 +11,7 @@ use crate::error::{ErrorKind, Result};
 use crate::event::{Event, EventKind, EventQuery};
 use crate::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
 use crate::lease::{AcquireOutcome, ReleaseOutcome, Token};
-use crate::membership::{Beat, BeatReply, EndReason, Join, Joined, Labels, Revision};
+use crate::membership::{Beat, BeatReply, EndBy, EndReason, Join, Joined, Labels, Revision};
 use crate::registry::{ClaimMode, ClaimOutcome};
 use crate::store::{Call, PageRequest, Store, StoreOptions};
 use crate::sweep::{BATCH, SweepReport, SweepRequest, run_pass};
@@ -261,6 +261,12 @@ impl World {
             assert_eq!(&claim.owner, claim.tenure.member());
             (claim.tenure, claim.alive)
         })
+    }
+
+    /// Leaves.
+    pub async fn leave(&self, tenure: &TenureId) {
+        let left = self.store.end(&self.group, tenure, EndBy::Leave, Call::default()).await;
+        assert_eq!(left.expect("left"), EndReason::Left);
     }
 
     /// Asks for a lease.

@@ -1,0 +1,244 @@
+//! Cases about what becomes of a lease when its holder gives it up, or has ended.
+
+use super::world::{Make, World, key, keys, leases, member, ms, refused, s};
+use crate::error::ErrorKind;
+use crate::event::EventKind;
+use crate::id::TenureId;
+use crate::lease::{AcquireOutcome, RESERVATION, ReleaseOutcome};
+use crate::membership::{EndBy, EndReason};
+use crate::store::Call;
+use crate::sweep::ReleaseRequest;
+
+/// Invariant 7: the process of a superseded or expelled tenure may still run.
+pub async fn the_lease_of_one_that_may_still_run_waits_for_its_last_deadline(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b, c) = (
+        world.join("a", s(6)).await,
+        world.join("b", s(6)).await,
+        world.join("c", s(60)).await,
+    );
+    world.granted(&a, "of-a").await;
+    world.granted(&b, "of-b").await;
+    world.pass(s(1)).await;
+    let again = world.join("a", s(60)).await;
+    let expelled = world.store.end(&world.group, &b, EndBy::Expel, Call::default()).await;
+    assert_eq!(expelled.expect("expelled"), EndReason::Expelled);
+    for asking in [&again, &c] {
+        for (name, by) in [("of-a", &a), ("of-b", &b)] {
+            let held = AcquireOutcome::Held {
+                by: by.clone(),
+                free_in: s(5),
+            };
+            assert_eq!(world.acquire(asking, name).await, held);
+        }
+    }
+    // Nor does the janitor free them before.
+    world.pass(ms(250)).await;
+    assert_eq!(world.sweep("early").await.leases_total(), 0);
+    assert_eq!(
+        world.tick().await.next_release.map(|at| at.since(a_start(&a) + s(6))),
+        Some(std::time::Duration::ZERO)
+    );
+    world.pass(ms(4_750)).await;
+    assert!(matches!(
+        world.acquire(&again, "of-a").await,
+        AcquireOutcome::Granted { from: Some(from), .. } if from == a
+    ));
+    assert_eq!(world.sweep("due").await.leases_total(), 1);
+    assert_eq!(world.holder("of-b").await, None);
+}
+
+/// Only the holder's own leave frees it at once.
+pub async fn leaving_frees_leases_at_once(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
+    world.granted(&a, "poll").await;
+    let left = world.store.end(&world.group, &a, EndBy::Leave, Call::default()).await;
+    assert_eq!(left.expect("left"), EndReason::Left);
+    assert!(matches!(
+        world.acquire(&b, "poll").await,
+        AcquireOutcome::Granted { from: Some(from), .. } if from == a
+    ));
+}
+
+/// A hand-off keeps the lease for its successor for a while, and grants it to nobody who does not ask.
+pub async fn a_handed_off_lease_waits_for_its_successor(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b, c) = (
+        world.join("a", s(30)).await,
+        world.join("b", s(30)).await,
+        world.join("c", s(30)).await,
+    );
+    let token = world.granted(&a, "poll").await;
+    assert_eq!(
+        world.release(&a, "poll", token, Some("b")).await,
+        ReleaseOutcome::Reserved
+    );
+    assert_eq!(world.holder("poll").await, None);
+    let reserved = AcquireOutcome::Reserved {
+        to: member("b"),
+        free_in: RESERVATION,
+    };
+    assert_eq!(world.acquire(&a, "poll").await, reserved);
+    assert_eq!(world.acquire(&c, "poll").await, reserved);
+    let token = world.granted(&b, "poll").await;
+    let released = world.events_of(EventKind::LeaseReleased).await;
+    assert_eq!(
+        (released[0].reason.as_deref(), &released[0].to),
+        (Some("handed_off"), &Some(member("b")))
+    );
+    // A successor that does not come loses its turn.
+    world.release(&b, "poll", token, Some("a")).await;
+    world.pass(RESERVATION - ms(1)).await;
+    assert!(matches!(
+        world.acquire(&c, "poll").await,
+        AcquireOutcome::Reserved { .. }
+    ));
+    world.pass(ms(1)).await;
+    let token = world.granted(&c, "poll").await;
+    // To nobody, to the dead and to oneself it is a plain release.
+    for to in ["nobody", "c"] {
+        assert_eq!(
+            world.release(&c, "poll", token, Some(to)).await,
+            ReleaseOutcome::Released
+        );
+    }
+    world.granted(&a, "poll").await;
+}
+
+/// The janitor releases what nobody has taken over, once, and says so by lease.
+pub async fn the_janitor_releases_leases_of_the_dead_once(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(4)).await, world.join("b", s(60)).await);
+    for name in leases("l-", 250) {
+        world.granted(&a, name.as_str()).await;
+    }
+    world.claim(&a, "dev-1").await;
+    world.granted(&b, "of-b").await;
+    world.pass(s(4)).await;
+    world.end_lapsed().await;
+    world.granted(&b, "l-00007").await;
+    world.pass(ms(250)).await;
+    let report = world.sweep("p").await;
+    assert_eq!((report.leases_total(), report.evicted_total()), (249, 1));
+    assert_eq!(world.sweep("q").await.leases_total(), 0);
+    let released = world.events_of(EventKind::LeaseReleased).await;
+    assert_eq!(released.len(), 249);
+    assert!(released.iter().all(|event| {
+        event.tenure.as_ref() == Some(&a)
+            && event.reason.as_deref() == Some("lapsed")
+            && event.token.is_some()
+            && event.pass.as_deref().is_some_and(|pass| pass.starts_with("p."))
+    }));
+    assert_eq!(world.all_leases(None, 1000).await, ["l-00007", "of-b"]);
+    assert_eq!(world.tick().await.releasing, 0);
+}
+
+fn a_start(tenure: &TenureId) -> crate::time::StoreTime {
+    crate::time::StoreTime::from_micros(tenure.term().get())
+}
+
+/// A successor that came and gave the lease up again has no more claim to it than anybody.
+pub async fn a_reservation_ends_when_its_successor_has_come(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(60)).await, world.join("b", s(60)).await);
+    let token = world.granted(&a, "poll").await;
+    world.release(&a, "poll", token, Some("b")).await;
+    let token = world.granted(&b, "poll").await;
+    world.release(&b, "poll", token, None).await;
+    world.granted(&a, "poll").await;
+}
+
+/// Whatever goes last, a claim or a lease, takes the ended tenure off the work list.
+pub async fn an_ended_one_that_has_nothing_left_needs_no_janitor(make: Make<'_>) {
+    let world = World::new(make).await;
+    let b = world.join("b", s(60)).await;
+    for lease_last in [true, false] {
+        let a = world.join("a", s(60)).await;
+        world.claim(&a, "dev-1").await;
+        world.granted(&a, "poll").await;
+        world.leave(&a).await;
+        for (lease, left) in [(!lease_last, 1), (lease_last, 0)] {
+            if lease {
+                let token = world.granted(&b, "poll").await;
+                world.release(&b, "poll", token, None).await;
+            } else {
+                world.claim(&b, "dev-1").await;
+            }
+            let status = world.tick().await;
+            assert_eq!((status.releasing, status.next_release.is_some()), (left, left > 0));
+        }
+    }
+}
+
+/// How many claims and leases one step released, and whether there may be more.
+async fn release_step(world: &World, limit: u32) -> (u64, u64, bool) {
+    let request = ReleaseRequest {
+        pass: "p".to_owned(),
+        limit,
+        force: false,
+    };
+    let sweeper = world.sweeper();
+    let steps = sweeper.steps().expect("the sweeping store has steps");
+    let batch = steps.release(&world.group, &request, Call::default()).await;
+    let batch = batch.expect("a step");
+    let claims = batch.evicted.iter().flat_map(|eviction| eviction.claims.values()).sum();
+    let leases = batch.evicted.iter().map(|eviction| eviction.leases).sum();
+    (claims, leases, batch.more)
+}
+
+/// Claims hurt when they stay, so they do not wait for the leases of the same tenure.
+pub async fn leases_that_have_to_wait_hold_no_claim_back(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(10)).await;
+    world.claim_all(&a, &keys("dev-", 5)).await;
+    for name in ["x", "y"] {
+        world.granted(&a, name).await;
+    }
+    let expelled = world.store.end(&world.group, &a, EndBy::Expel, Call::default()).await;
+    assert_eq!(expelled.expect("expelled"), EndReason::Expelled);
+    world.pass(s(1)).await;
+    assert_eq!(release_step(&world, 3).await, (3, 0, true));
+    assert_eq!(release_step(&world, 3).await, (2, 0, false));
+    let status = world.tick().await;
+    assert_eq!(status.next_release.map(|at| at.since(status.as_of)), Some(s(9)));
+    world.pass(s(9)).await;
+    assert_eq!(release_step(&world, 3).await, (0, 2, false));
+}
+
+/// Claims and leases count alike against a turn and against the limit.
+pub async fn the_janitor_takes_turns_with_leases_too(make: Make<'_>) {
+    let world = World::new(make).await;
+    for n in 0..6 {
+        let tenure = world.join(&format!("m{n}"), s(10)).await;
+        world.claim_all(&tenure, &[key(&format!("dev-{n}"))]).await;
+        for lease in 0..3 {
+            world.granted(&tenure, &format!("l-{n}-{lease}")).await;
+        }
+        world.leave(&tenure).await;
+    }
+    world.pass(s(1)).await;
+    // Four take two holdings each; then come the two that waited, and two of the others again.
+    assert_eq!(release_step(&world, 8).await, (4, 4, true));
+    assert_eq!(release_step(&world, 8).await, (2, 6, true));
+    assert_eq!(release_step(&world, 8).await, (0, 8, false));
+    assert_eq!(world.tick().await.releasing, 0);
+}
+
+/// A refused act ends its tenure for good, and that counts like any other end.
+pub async fn a_burst_of_refused_acquires_engages_the_brake(make: Make<'_>) {
+    let world = World::new(make).await;
+    let mut tenures = Vec::new();
+    for n in 0..12 {
+        tenures.push(world.join(&format!("m{n}"), s(2)).await);
+    }
+    world.pass(s(2)).await;
+    for tenure in &tenures {
+        let asked = leases("poll-", 1);
+        refused(
+            world.store.acquire(&world.group, tenure, &asked, Call::default()).await,
+            ErrorKind::Ended(EndReason::Lapsed),
+        );
+    }
+    assert_eq!(world.events_of(EventKind::SweepBraked).await.len(), 1);
+}
