@@ -1,6 +1,7 @@
 //! Leases, end to end: real members, a real daemon, and what happens to a lease when one of them is killed, stopped or
 //! started again. The members are `tenure join` around a shell; what they hold they acquire over HTTP, as a program in
 //! any language would.
+#![expect(clippy::disallowed_methods, reason = "the promises are about real time")]
 
 use std::time::{Duration, Instant};
 
