@@ -1,6 +1,7 @@
 //! `tenure adopt`: looking after what programs in other languages write by hand.
 
 mod daemon;
+mod leases;
 mod meters;
 mod scrape;
 mod show;
@@ -33,12 +34,14 @@ pub(crate) struct Adopt {
 #[derive(Debug, Clone, Subcommand)]
 enum What {
     Registry(Registry),
+    Leases(leases::Leases),
 }
 
 impl Adopt {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         match self.what {
             What::Registry(registry) => registry.run(),
+            What::Leases(leases) => leases.run(),
         }
     }
 }

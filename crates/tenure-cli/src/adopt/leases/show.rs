@@ -1,0 +1,86 @@
+//! What a look prints: a table for people, JSON for programs.
+
+use serde_json::json;
+use tenure_valkey::adopt::{OldLease, text};
+
+use super::side::{Beside, Row};
+use crate::exit::say;
+use crate::output::{self, brief, or_dash};
+
+/// The most rows for people.
+const LISTED: usize = 1_000;
+
+pub(super) fn table(beside: &Beside) -> anyhow::Result<()> {
+    let shown = beside.rows.iter().take(LISTED).map(|row| {
+        [
+            text(&row.target),
+            or_dash(row.old.as_ref().map(|old| text(&old.value))),
+            row.old.as_ref().map_or_else(|| "-".to_owned(), expires),
+            or_dash(row.lease.as_ref().map(|lease| &lease.holder)),
+            or_dash(row.lease.as_ref().map(|lease| lease.token)),
+            row.verdict.as_str().to_owned(),
+        ]
+    });
+    let header = [
+        "target",
+        "old holder",
+        "expires in",
+        "tenure holder",
+        "token",
+        "verdict",
+    ];
+    output::table(header, shown.collect())?;
+    let more = beside.rows.len().saturating_sub(LISTED);
+    if more > 0 {
+        say(format_args!("and {more} more; --json shows all"));
+    }
+    say(beside.counts());
+    let for_ever = endless(beside);
+    if for_ever > 0 {
+        say(format_args!(
+            "{for_ever} old keys have no ttl: nobody else ever gets these targets until the keys are deleted"
+        ));
+    }
+    Ok(())
+}
+
+fn expires(old: &OldLease) -> String {
+    old.free_in.map_or_else(|| "never".to_owned(), brief)
+}
+
+fn endless(beside: &Beside) -> usize {
+    let olds = beside.rows.iter().filter_map(|row| row.old.as_ref());
+    olds.filter(|old| old.free_in.is_none()).count()
+}
+
+pub(super) fn json(beside: &Beside) -> anyhow::Result<()> {
+    let row = |row: &Row| {
+        let (old, lease) = (row.old.as_ref(), row.lease.as_ref());
+        json!({
+            "target": text(&row.target),
+            "old_holder": old.map(|old| text(&old.value)),
+            "old_expires_in_ms": old.and_then(|old| old.free_in).map(ms),
+            "holder": lease.map(|lease| lease.holder.as_str()),
+            "tenure": lease.map(|lease| lease.tenure.to_string()),
+            "token": lease.map(|lease| lease.token.get()),
+            "alive": lease.map(|lease| lease.alive),
+            "verdict": row.verdict.as_str().replace(' ', "_"),
+        })
+    };
+    let counts = beside.counts();
+    output::json(&json!({
+        "done": beside.is_done(),
+        "counts": {
+            "old_node": counts.old_node,
+            "conflict": counts.conflict,
+            "both": counts.both,
+            "tenure_only": counts.tenure_only,
+        },
+        "endless": endless(beside),
+        "targets": beside.rows.iter().map(row).collect::<Vec<_>>(),
+    }))
+}
+
+fn ms(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,207 @@
+//! Old keys and Tenure's leases side by side, and what each pair means.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use tenure_core::Store;
+use tenure_core::error::Result;
+use tenure_core::id::{Group, TenureId};
+use tenure_core::lease::Lease;
+use tenure_core::store::{MAX_PAGE, Page, PageRequest};
+use tenure_valkey::adopt::{OldKeys, OldLease};
+
+/// What a target's old key and its lease mean together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verdict {
+    /// An old instance holds it; whoever holds Tenure's lease waits.
+    OldNode,
+    /// A node of Tenure has the old key, and another one, or nobody, has the lease. It is moving, or its node has died.
+    Conflict,
+    /// One node of Tenure has both.
+    Both,
+    /// There is no old key, only a lease.
+    TenureOnly,
+}
+
+impl Verdict {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::OldNode => "old node",
+            Self::Conflict => "conflict",
+            Self::Both => "both",
+            Self::TenureOnly => "tenure only",
+        }
+    }
+
+    fn of(old: Option<&OldLease>, lease: Option<&Lease>, members: &BTreeSet<String>) -> Self {
+        let Some(old) = old else {
+            return Self::TenureOnly;
+        };
+        let value = std::str::from_utf8(&old.value).unwrap_or_default();
+        let lease = lease.filter(|lease| lease.alive);
+        // A node holds old keys by its tenure and a number, or by an id that it was told to use: that of its member.
+        let tenure = value
+            .rsplit_once('#')
+            .and_then(|(tenure, _)| tenure.parse::<TenureId>().ok());
+        let is_holders = lease.is_some_and(|lease| match &tenure {
+            Some(tenure) => lease.tenure == *tenure,
+            None => lease.holder.as_str() == value,
+        });
+        if is_holders {
+            Self::Both
+        } else if tenure.is_some() || members.contains(value) {
+            Self::Conflict
+        } else {
+            Self::OldNode
+        }
+    }
+}
+
+/// One target.
+pub(super) struct Row {
+    pub(super) target: Vec<u8>,
+    pub(super) old: Option<OldLease>,
+    pub(super) lease: Option<Lease>,
+    pub(super) verdict: Verdict,
+}
+
+/// How many targets there are of each kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Counts {
+    pub(super) old_node: usize,
+    pub(super) conflict: usize,
+    pub(super) both: usize,
+    pub(super) tenure_only: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} held by old nodes, {} in conflict, {} held both ways, {} by Tenure only",
+            self.old_node, self.conflict, self.both, self.tenure_only
+        )
+    }
+}
+
+/// All targets that are held in either way.
+pub(super) struct Beside {
+    pub(super) rows: Vec<Row>,
+}
+
+impl Beside {
+    /// Looks at both. The two are not one moment: what moves meanwhile may show as a conflict.
+    pub(super) async fn look(keys: &OldKeys, store: &dyn Store, group: &Group) -> Result<Self> {
+        let members = all(async |page| store.members(group, &page).await).await?;
+        let members = members.into_iter().map(|member| member.member.to_string()).collect();
+        let leases = all(async |page| store.leases(group, None, &page).await).await?;
+        let mut targets: BTreeMap<Vec<u8>, (Option<OldLease>, Option<Lease>)> = BTreeMap::new();
+        for lease in leases {
+            let target = lease.lease.as_str().as_bytes().to_vec();
+            targets.entry(target).or_default().1 = Some(lease);
+        }
+        for old in keys.list().await? {
+            let target = old.target.clone();
+            targets.entry(target).or_default().0 = Some(old);
+        }
+        let rows = targets.into_iter().map(|(target, (old, lease))| Row {
+            verdict: Verdict::of(old.as_ref(), lease.as_ref(), &members),
+            target,
+            old,
+            lease,
+        });
+        let mut rows: Vec<Row> = rows.collect();
+        rows.sort_by(|one, two| (one.verdict, &one.target).cmp(&(two.verdict, &two.target)));
+        Ok(Self { rows })
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for row in &self.rows {
+            let count = match row.verdict {
+                Verdict::OldNode => &mut counts.old_node,
+                Verdict::Conflict => &mut counts.conflict,
+                Verdict::Both => &mut counts.both,
+                Verdict::TenureOnly => &mut counts.tenure_only,
+            };
+            *count += 1;
+        }
+        counts
+    }
+
+    /// Whether no old key is held but by the node that holds the lease.
+    pub(super) fn is_done(&self) -> bool {
+        let counts = self.counts();
+        counts.old_node == 0 && counts.conflict == 0
+    }
+}
+
+/// Reads all pages of a listing.
+async fn all<T>(mut read: impl AsyncFnMut(PageRequest) -> Result<Page<T>>) -> Result<Vec<T>> {
+    let (mut items, mut after) = (Vec::new(), None);
+    loop {
+        let page = read(PageRequest::new(after, MAX_PAGE)?).await?;
+        items.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(items);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tenure_core::id::{LeaseName, MemberId, Term};
+    use tenure_core::lease::Token;
+
+    use super::*;
+
+    fn old(value: &str) -> OldLease {
+        OldLease {
+            target: b"t".to_vec(),
+            value: value.as_bytes().to_vec(),
+            free_in: None,
+        }
+    }
+
+    fn lease(member: &str, term: u64, alive: bool) -> Lease {
+        let member = MemberId::new(member).unwrap();
+        Lease {
+            lease: LeaseName::new("t").unwrap(),
+            holder: member.clone(),
+            tenure: TenureId::new(member, Term::new(term).unwrap()),
+            token: Token::new(1).unwrap(),
+            alive,
+            expires_in: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn every_pair_has_its_verdict() {
+        let members = BTreeSet::from(["new-a".to_owned(), "new-b".to_owned()]);
+        let a = lease("new-a", 7, true);
+        for (value, lease, verdict) in [
+            ("old-1", None, Verdict::OldNode),
+            ("old-1", Some(&a), Verdict::OldNode),
+            ("", Some(&a), Verdict::OldNode),
+            ("old-1#7", None, Verdict::OldNode),
+            ("new-a@7#0", Some(&a), Verdict::Both),
+            ("new-a", Some(&a), Verdict::Both),
+            // An earlier life of it, another node, nobody.
+            ("new-a@6#0", Some(&a), Verdict::Conflict),
+            ("new-b@7#0", Some(&a), Verdict::Conflict),
+            ("new-b", Some(&a), Verdict::Conflict),
+            ("new-a@7#0", None, Verdict::Conflict),
+            ("new-a@7#0", Some(&self::lease("new-a", 7, false)), Verdict::Conflict),
+        ] {
+            assert_eq!(
+                Verdict::of(Some(&old(value)), lease, &members),
+                verdict,
+                "{value} {lease:?}"
+            );
+        }
+        assert_eq!(Verdict::of(None, Some(&a), &members), Verdict::TenureOnly);
+    }
+}
