@@ -81,6 +81,7 @@ async fn a_draining_node_hands_everything_over_within_a_second() {
         world.join(name).await;
     }
     world.until_all_held(secs(2)).await;
+    world.pass(secs(60)).await;
     let fleet = world.fleet("b");
     let draining = tokio::spawn(async move { fleet.drain().await });
     let start = world.now();
@@ -93,10 +94,13 @@ async fn a_draining_node_hands_everything_over_within_a_second() {
     draining.await.unwrap();
     world.check_store().await;
     // Nobody hands it anything, for as long as it drains; then it gets its share back.
+    let starts = world.starts_in_all();
     world.pass(secs(60)).await;
-    assert_eq!(world.counts()["b"], 0);
+    assert_eq!((world.counts()["b"], world.starts_in_all()), (0, starts));
+    assert_eq!(world.marked().await, ["b"]);
     world.fleet("b").undrain();
     world.pass(secs(60)).await;
+    assert!(world.marked().await.is_empty());
     assert!(world.counts()["b"] >= 25, "{:?}", world.counts());
 }
 
@@ -447,6 +451,18 @@ async fn settings_that_cannot_work_are_refused() {
         let refused = Fleet::builder(&membership).settings(settings).start(|_| async {});
         assert!(refused.unwrap_err().to_string().contains(must_say));
     }
+}
+
+#[tokio::test]
+async fn nodes_that_come_and_go_are_seen_at_once() {
+    let mut world = World::new(1);
+    world.join("a").await;
+    world.pass(secs(3)).await;
+    let sees = |world: &World, nodes| world.fleet("a").status().nodes == nodes;
+    let idle = world.join_without_fleet("idle").await;
+    world.until("it is seen", ms(200), |world| sees(world, 2)).await;
+    idle.leave().await.unwrap();
+    world.until("it is gone", ms(200), |world| sees(world, 1)).await;
 }
 
 #[tokio::test]
