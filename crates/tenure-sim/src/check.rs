@@ -197,7 +197,7 @@ impl Checker {
             )?;
         }
         let unchanged = step.resumed_at == self.shadow.resumed_at;
-        let noticed_loss = step.resumed_at == step.now && self.tail_was_lost;
+        let noticed_loss = step.resumed_at == step.now && (self.tail_was_lost || self.wiped);
         must(unchanged || noticed_loss, "there is no grace without a reason", || {
             format!("resumed at {}, before {}", step.resumed_at, self.shadow.resumed_at)
         })
@@ -257,9 +257,13 @@ impl Checker {
     /// yet; or a beat that the store had confirmed was lost with a tail, and would have kept it until now.
     #[must_use]
     pub fn excuse(&self, tenure: &TenureId, now: StoreTime, jumped: u64) -> bool {
-        let Some(Ended { current, .. }) = self.shadow.ended.get(tenure) else {
+        let Some(Ended { current, end, .. }) = self.shadow.ended.get(tenure) else {
             return false;
         };
+        if now < *end {
+            // Whoever was superseded or expelled has time until its last deadline; nothing excuses not waiting for it.
+            return false;
+        }
         let (began, before) = if self.shadow.resumed_at > current.renewed_at {
             (self.shadow.resumed_at, self.shadow.jumped_at_resume)
         } else {
