@@ -44,6 +44,8 @@ mod around;
 mod keeper;
 mod keys;
 mod record;
+#[cfg(feature = "valkey")]
+mod targets;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,6 +69,8 @@ use crate::membership::Membership;
 use record::Record;
 
 pub use keys::{OldKeys, Taken};
+#[cfg(feature = "valkey")]
+pub use targets::KeyTargets;
 
 /// The longest ttl of an old key.
 const MAX_TTL: Duration = Duration::from_secs(3600);

@@ -7,3 +7,4 @@ mod log;
 mod old_fleet;
 mod order;
 mod rolling;
+mod targets;

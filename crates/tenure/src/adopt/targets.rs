@@ -1,0 +1,92 @@
+//! Targets that another program tells of by keys of its own, as a source for a fleet.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::id::LeaseName;
+use tenure_core::target::TargetSpec;
+use tenure_valkey::foreign::{ForeignReader, Pattern};
+use tenure_valkey::{Connection, ConnectionOptions};
+
+use crate::client::Context;
+use crate::fleet::TargetSource;
+use crate::membership::Membership;
+
+/// The targets of a fleet, each named by a key of another program in Valkey or Redis: `endpoint:*` makes `a` of
+/// `endpoint:a`. The keys are only read, in pages with pauses between them.
+///
+/// The fleet reads them at every discovery ([`FleetSettings::discovery`](crate::FleetSettings::discovery)): what was added,
+/// removed or paused is noticed then. A reading that did not reach its end is an error, and the fleet goes on with what
+/// it knows.
+pub struct KeyTargets {
+    connection: Connection,
+    reader: ForeignReader,
+    skipped: AtomicUsize,
+    /// Holds the thread that the connection lives on.
+    _context: Context,
+}
+
+impl fmt::Debug for KeyTargets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyTargets({})", self.connection.place())
+    }
+}
+
+impl KeyTargets {
+    /// Connects to where the keys are. `pattern` has one `*`, where the target's name stands. With `paused_field` the keys
+    /// are hashes, and a target is paused while that field of its hash is there and says anything but `0`, `false`, `no`,
+    /// `off` or nothing. A store that is away is no error: the fleet asks again.
+    ///
+    /// # Errors
+    /// `Invalid` for the pattern, `Misconfigured` or `Unsupported` for the URL.
+    pub async fn connect(
+        membership: &Membership,
+        url: &str,
+        pattern: &str,
+        paused_field: Option<&str>,
+    ) -> Result<Self> {
+        let pattern = Pattern::parse(pattern)?;
+        let context = membership.shared().context.clone();
+        let (url, clock) = (url.to_owned(), Arc::clone(&context.clock));
+        let open = async move {
+            let connection = Connection::open(&url, ConnectionOptions::default(), Vec::new(), clock)?;
+            connection.first_try().await;
+            Ok(connection)
+        };
+        let connection: Connection = crate::heart::run_on(&context.runtime, open).await??;
+        Ok(Self {
+            reader: ForeignReader::new(connection.clone(), pattern, paused_field.map(str::to_owned)),
+            connection,
+            skipped: AtomicUsize::new(0),
+            _context: context,
+        })
+    }
+
+    /// How many keys match whose target's name cannot be that of a lease, as of the last reading. They are left out.
+    #[must_use]
+    pub fn skipped(&self) -> usize {
+        self.skipped.load(Ordering::Relaxed)
+    }
+}
+
+#[async_trait]
+impl TargetSource for KeyTargets {
+    async fn targets(&self) -> Result<BTreeMap<LeaseName, TargetSpec>> {
+        let life = self.connection.life();
+        let found = self.reader.read().await?;
+        if life.is_none() || self.connection.life() != life {
+            // A place in a scan means nothing to a server that was restarted, or to another server.
+            let message = "the connection to the store was made anew during a scan, which is incomplete therefore";
+            return Err(Error::unavailable(message, Outcome::Unchanged));
+        }
+        if self.skipped.swap(found.nameless, Ordering::Relaxed) < found.nameless {
+            let (keys, place) = (found.nameless, self.connection.place());
+            tracing::warn!(keys, place, "keys whose names are none of targets are left out");
+        }
+        Ok(found.targets)
+    }
+}
