@@ -12,12 +12,12 @@ impl Chance {
     #[must_use]
     pub fn new(seed: u64, purpose: u64) -> Self {
         let mut chance = Self(seed ^ purpose.wrapping_mul(0xd1b5_4a32_d192_ed03));
-        chance.next();
+        chance.draw();
         chance
     }
 
     /// 64 random bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,7 +27,7 @@ impl Chance {
 
     /// A number below `limit`; zero when that is zero.
     pub fn below(&mut self, limit: u64) -> u64 {
-        if limit == 0 { 0 } else { self.next() % limit }
+        if limit == 0 { 0 } else { self.draw() % limit }
     }
 
     /// True `per_mille` times in a thousand.
@@ -56,7 +56,7 @@ mod tests {
     fn one_seed_draws_one_stream_and_two_purposes_draw_apart() {
         let draw = |purpose| {
             let mut chance = Chance::new(7, purpose);
-            [chance.next(), chance.next(), chance.next()]
+            [chance.draw(), chance.draw(), chance.draw()]
         };
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));

@@ -94,7 +94,7 @@ impl Node {
             broken,
         } = &self.start;
         let process = Process::new()?;
-        let fork = |chance: &mut Chance| Chance::new(chance.next(), 1);
+        let fork = |chance: &mut Chance| Chance::new(chance.draw(), 1);
         let forget_suspend = *broken == Some(Broken::ForgetSuspend);
         let clock = NodeClock::new(world, self.drift, fork(&mut self.chance), forget_suspend);
         let forget_not_after = *broken == Some(Broken::ForgetNotAfter);

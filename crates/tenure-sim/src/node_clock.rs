@@ -165,7 +165,7 @@ impl Clock for NodeClock {
     }
 
     fn entropy(&self) -> u64 {
-        self.state().chance.next()
+        self.state().chance.draw()
     }
 }
 

@@ -204,11 +204,7 @@ impl Program {
         let key = format!("k{}", self.chance.below(KEYS));
         let drawn = self.chance.below(100);
         match drawn {
-            0..35 if membership.verdict() == Verdict::Held => {
-                if registry.claim(&key).await.is_ok() {
-                    lock(&self.view.claims).insert(key);
-                }
-            }
+            0..35 if membership.verdict() == Verdict::Held => self.claim(registry, key).await,
             35..50 if membership.verdict() == Verdict::Held => {
                 let outcome = registry.claim_if_absent(&key).await;
                 if outcome.is_ok_and(|outcome| outcome.as_str() != "held") {
@@ -226,6 +222,12 @@ impl Program {
             90..93 => drop(group.sweep(&SweepRequest::default()).await),
             93..95 => self.expel(group).await,
             _ => {}
+        }
+    }
+
+    async fn claim(&mut self, registry: &Registry, key: String) {
+        if registry.claim(&key).await.is_ok() {
+            lock(&self.view.claims).insert(key);
         }
     }
 

@@ -227,7 +227,6 @@ impl Server {
     }
 
     /// An answer without a change: the store's time goes with it.
-    #[must_use]
     pub fn answer(&self, reply: Result<Reply>) -> Answer {
         (reply, self.clock.time())
     }

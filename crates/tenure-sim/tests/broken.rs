@@ -10,7 +10,7 @@ fn noticed(broken: Broken, within: u64, rules: &[&str]) {
             broken: Some(broken),
             ..Plan::of(seed)
         };
-        if let Some(violation) = run(&plan).unwrap().violation {
+        if let Some(violation) = run(&plan).expect("a world can be made").violation {
             assert!(rules.contains(&violation.rule), "seed {seed}: {violation}");
             return;
         }

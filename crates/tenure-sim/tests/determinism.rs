@@ -7,7 +7,7 @@ fn history(seed: u64) -> Outcome {
         keep: Keep::Tail(usize::MAX),
         ..Plan::of(seed)
     })
-    .unwrap()
+    .expect("a world can be made")
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tenure_sim::{Mix, Plan, run};
 /// Runs small worlds, and names the first seed that fails with the command that shows it.
 #[track_caller]
 fn clean(seeds: std::ops::Range<u64>, mix: &str, steps: u32) {
-    let mix: Mix = mix.parse().unwrap();
+    let mix: Mix = mix.parse().expect("a known mix");
     for seed in seeds {
         let plan = Plan {
             nodes: 4,
@@ -15,7 +15,7 @@ fn clean(seeds: std::ops::Range<u64>, mix: &str, steps: u32) {
             mix: mix.clone(),
             ..Plan::of(seed)
         };
-        if let Some(violation) = run(&plan).unwrap().violation {
+        if let Some(violation) = run(&plan).expect("a world can be made").violation {
             panic!(
                 "{violation}\n  cargo run -p tenure-sim -- --seed {seed} --nodes 4 --steps {steps} --faults {mix} --trace"
             );
