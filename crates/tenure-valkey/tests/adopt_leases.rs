@@ -213,6 +213,11 @@ async fn a_look_that_did_not_reach_its_end_tells_nothing() {
         let proxy = Arc::new(Proxy::start(server.addr()));
         let keys = old_keys(&proxy.url("valkey")).await;
         assert_eq!(keys.list().await.unwrap().len(), 30_000);
+        // Slow enough that it cannot end before it is cut.
+        proxy.set(Mode::Delay {
+            requests: Duration::ZERO,
+            replies: Duration::from_millis(20),
+        });
         let cutting = Arc::clone(&proxy);
         let from = proxy.counts().replies;
         let cut = std::thread::spawn(move || {
