@@ -110,6 +110,9 @@ pub struct Acquired {
     pub expires_in: Duration,
     /// What the tenure holds now goes by this number.
     pub revision: Revision,
+    /// What it held before this call went by this number. Lower than what the client was told last: the store lost the end
+    /// of its data.
+    pub before: Revision,
     /// The store's time.
     pub as_of: StoreTime,
 }
@@ -135,6 +138,9 @@ pub struct GivenUp {
     pub outcomes: Vec<ReleaseOutcome>,
     /// What the tenure holds now goes by this number.
     pub revision: Revision,
+    /// What it held before this call went by this number. Lower than what the client was told last: the store lost the end
+    /// of its data.
+    pub before: Revision,
     /// The store's time.
     pub as_of: StoreTime,
 }

@@ -60,6 +60,9 @@ pub struct Claimed {
     pub outcomes: Vec<ClaimOutcome>,
     /// What the tenure holds now goes by this number.
     pub revision: Revision,
+    /// What it held before this call went by this number. Lower than what the client was told last: the store lost the end
+    /// of its data.
+    pub before: Revision,
 }
 
 /// Who owns a key.

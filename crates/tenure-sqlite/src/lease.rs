@@ -30,6 +30,7 @@ impl LeaseStore for SqliteStore {
             all.outcomes.append(&mut next.outcomes);
             all = Acquired {
                 outcomes: all.outcomes,
+                before: all.before,
                 ..next
             };
         }
@@ -58,6 +59,7 @@ impl LeaseStore for SqliteStore {
             all.outcomes.append(&mut next.outcomes);
             all = GivenUp {
                 outcomes: all.outcomes,
+                before: all.before,
                 ..next
             };
         }

@@ -43,7 +43,7 @@ impl Step<'_> {
             self.engage_brake()?;
             return Ok(Err(ended));
         }
-        let text = tenure.to_string();
+        let (text, before) = (tenure.to_string(), self.revision_of(tenure));
         let mut outcomes = Vec::with_capacity(keys.len());
         let (mut gained, mut losers) = (false, BTreeSet::new());
         for key in keys {
@@ -70,6 +70,7 @@ impl Step<'_> {
         Ok(Ok(Claimed {
             outcomes,
             revision: self.revision_of(tenure),
+            before,
         }))
     }
 
@@ -184,11 +185,15 @@ impl RegistryStore for SqliteStore {
         let mut all = Claimed {
             outcomes: Vec::with_capacity(keys.len()),
             revision: Revision::NONE,
+            before: Revision::NONE,
         };
-        for part in keys.chunks(BATCH as usize) {
+        for (nth, part) in keys.chunks(BATCH as usize).enumerate() {
             let (registry, tenure, part) = (column(registry), tenure.clone(), part.to_vec());
             let work = move |step: &mut Step<'_>| step.claim(&registry, &tenure, &part, mode);
             let claimed = self.step(group, call, work).await?;
+            if nth == 0 {
+                all.before = claimed.before;
+            }
             all.outcomes.extend(claimed.outcomes);
             all.revision = claimed.revision;
         }

@@ -29,9 +29,13 @@ impl LeaseStore for ValkeyStore {
             .await?;
         for part in parts {
             let more = self.acquire_part(group, tenure, part, call).await?;
-            let mut outcomes = acquired.outcomes;
+            let (mut outcomes, before) = (acquired.outcomes, acquired.before);
             outcomes.extend(more.outcomes);
-            acquired = Acquired { outcomes, ..more };
+            acquired = Acquired {
+                outcomes,
+                before,
+                ..more
+            };
         }
         Ok(acquired)
     }
@@ -51,9 +55,13 @@ impl LeaseStore for ValkeyStore {
             .await?;
         for part in parts {
             let more = self.release_part(group, tenure, part, to, call).await?;
-            let mut outcomes = given_up.outcomes;
+            let (mut outcomes, before) = (given_up.outcomes, given_up.before);
             outcomes.extend(more.outcomes);
-            given_up = GivenUp { outcomes, ..more };
+            given_up = GivenUp {
+                outcomes,
+                before,
+                ..more
+            };
         }
         Ok(given_up)
     }
@@ -113,6 +121,7 @@ impl ValkeyStore {
                         outcomes: read_outcomes(reader, part.len(), read_acquired)?,
                         revision: Revision(reader.number()?),
                         expires_in: Duration::from_micros(reader.number()?),
+                        before: Revision(reader.number()?),
                         as_of: now,
                     }),
                 })
@@ -146,6 +155,7 @@ impl ValkeyStore {
                     None => Ok(GivenUp {
                         outcomes: read_outcomes(reader, part.len(), read_released)?,
                         revision: Revision(reader.number()?),
+                        before: Revision(reader.number()?),
                         as_of: now,
                     }),
                 })

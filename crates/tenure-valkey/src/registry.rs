@@ -29,9 +29,13 @@ impl RegistryStore for ValkeyStore {
         let mut claimed = Claimed {
             outcomes: Vec::with_capacity(keys.len()),
             revision: Revision::NONE,
+            before: Revision::NONE,
         };
-        for part in keys.chunks(BATCH as usize) {
+        for (nth, part) in keys.chunks(BATCH as usize).enumerate() {
             let done = self.claim_part(group, registry, tenure, part, mode, call).await?;
+            if nth == 0 {
+                claimed.before = done.before;
+            }
             claimed.outcomes.extend(done.outcomes);
             claimed.revision = done.revision;
         }
@@ -117,6 +121,7 @@ impl ValkeyStore {
                     None => Ok(Ok(Claimed {
                         outcomes: read_outcomes(reader, part.len(), read_outcome)?,
                         revision: Revision(reader.number()?),
+                        before: Revision(reader.number()?),
                     })),
                 }
             })

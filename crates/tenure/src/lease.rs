@@ -27,7 +27,7 @@ use crate::registry::PATIENCE;
 pub(crate) use book::Book;
 pub use guard::LeaseGuard;
 pub(crate) use keeper::keep_leases;
-pub(crate) use revision::{Act, Compared, Sent};
+pub(crate) use revision::{Act, Answered, Compared, Sent};
 
 /// How many leases go into one call: enough to be quick, few enough for one request timeout.
 const PART: usize = 1_000;

@@ -126,7 +126,7 @@ impl Registry {
                 return Err(error);
             }
         };
-        let doubted = act.answered(claimed.revision);
+        let doubted = shared.heed_answer(act.answered(claimed.before, claimed.revision));
         let ours = keys
             .iter()
             .zip(&claimed.outcomes)

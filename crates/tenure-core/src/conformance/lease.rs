@@ -268,7 +268,9 @@ pub async fn a_revision_that_the_store_does_not_know_marks_a_gap(make: Make<'_>)
         crate::registry::ClaimMode::Take,
         Call::default(),
     );
-    let claimed = claimed.await.expect("a claim").revision;
+    let claimed = claimed.await.expect("a claim");
+    assert_eq!(claimed.before, known, "an act tells what the store knew before it");
+    let claimed = claimed.revision;
     assert!(claimed > known);
     assert_eq!(send(claimed).await, reply(claimed));
     assert!(world.tick().await.unsettled.is_none());

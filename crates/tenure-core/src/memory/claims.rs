@@ -20,6 +20,7 @@ impl GroupModel {
         now: StoreTime,
     ) -> Result<Claimed> {
         self.open(now, call)?;
+        let before = self.revision_of(tenure);
         let outcomes = self.require_alive(tenure, now).map(|()| {
             keys.iter()
                 .map(|key| self.claim_one(registry, tenure, key, mode, now))
@@ -34,6 +35,7 @@ impl GroupModel {
         Ok(Claimed {
             outcomes: outcomes?,
             revision: self.revision_of(tenure),
+            before,
         })
     }
 

@@ -20,6 +20,7 @@ impl GroupModel {
         now: StoreTime,
     ) -> Result<Acquired> {
         self.open(now, call)?;
+        let before = self.revision_of(tenure);
         let outcomes = self.require_alive(tenure, now).and_then(|()| {
             leases
                 .iter()
@@ -31,6 +32,7 @@ impl GroupModel {
             outcomes: outcomes?,
             expires_in: self.free_in(tenure, self.resumed_at, now),
             revision: self.revision_of(tenure),
+            before,
             as_of: now,
         })
     }
@@ -111,6 +113,7 @@ impl GroupModel {
         now: StoreTime,
     ) -> Result<GivenUp> {
         self.open(now, call)?;
+        let before = self.revision_of(tenure);
         let outcomes = self.require_alive(tenure, now).map(|()| {
             let heir = to.filter(|to| *to != tenure.member() && self.lives(to, now));
             let outcomes: Vec<_> = leases
@@ -127,6 +130,7 @@ impl GroupModel {
         Ok(GivenUp {
             outcomes: outcomes?,
             revision: self.revision_of(tenure),
+            before,
             as_of: now,
         })
     }

@@ -193,9 +193,13 @@ impl RegistryStore for MemoryStore {
         let mut all = Claimed {
             outcomes: Vec::with_capacity(keys.len()),
             revision: Revision::NONE,
+            before: Revision::NONE,
         };
-        for part in keys.chunks(BATCH as usize) {
+        for (nth, part) in keys.chunks(BATCH as usize).enumerate() {
             let claimed = self.step(group, |model, now| model.claim(registry, tenure, part, mode, call, now))?;
+            if nth == 0 {
+                all.before = claimed.before;
+            }
             all.outcomes.extend(claimed.outcomes);
             all.revision = claimed.revision;
         }
@@ -241,8 +245,9 @@ impl LeaseStore for MemoryStore {
         let mut all = self.step(group, |model, now| model.acquire(tenure, first, call, now))?;
         for part in parts {
             let acquired = self.step(group, |model, now| model.acquire(tenure, part, call, now))?;
-            let outcomes = std::mem::take(&mut all.outcomes);
+            let (outcomes, before) = (std::mem::take(&mut all.outcomes), all.before);
             all = acquired;
+            all.before = before;
             all.outcomes.splice(0..0, outcomes);
         }
         Ok(all)
@@ -262,8 +267,9 @@ impl LeaseStore for MemoryStore {
         let mut all = self.step(group, |model, now| model.release_leases(tenure, first, to, call, now))?;
         for part in parts {
             let given = self.step(group, |model, now| model.release_leases(tenure, part, to, call, now))?;
-            let outcomes = std::mem::take(&mut all.outcomes);
+            let (outcomes, before) = (std::mem::take(&mut all.outcomes), all.before);
             all = given;
+            all.before = before;
             all.outcomes.splice(0..0, outcomes);
         }
         Ok(all)

@@ -105,8 +105,12 @@ pub(crate) async fn claim_many(
         .zip(claimed.outcomes)
         .map(|(key, outcome)| ClaimResult::new(key, outcome))
         .collect();
-    let revision = claimed.revision;
-    json(StatusCode::OK, &ClaimsAnswer { results, revision })
+    let answer = ClaimsAnswer {
+        results,
+        revision: claimed.revision,
+        revision_before: claimed.before,
+    };
+    json(StatusCode::OK, &answer)
 }
 
 /// Look a key up

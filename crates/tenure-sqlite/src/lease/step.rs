@@ -41,7 +41,7 @@ impl Step<'_> {
             self.engage_brake()?;
             return Ok(Err(ended));
         }
-        let text = tenure.to_string();
+        let (text, before) = (tenure.to_string(), self.revision_of(tenure));
         let mut outcomes = Vec::with_capacity(leases.len());
         let (mut last, mut losers) = (None, BTreeSet::new());
         for lease in leases {
@@ -68,6 +68,7 @@ impl Step<'_> {
             outcomes,
             expires_in: self.free_in(tenure)?,
             revision: self.revision_of(tenure),
+            before,
             as_of: self.now,
         }))
     }
@@ -166,7 +167,7 @@ impl Step<'_> {
             Some(to) if self.lives(to)? => Some(to),
             _ => None,
         };
-        let mut outcomes = Vec::with_capacity(leases.len());
+        let (mut outcomes, before) = (Vec::with_capacity(leases.len()), self.revision_of(tenure));
         let mut changed = false;
         for (lease, token) in leases {
             let outcome = match self.holder_of(lease)? {
@@ -187,6 +188,7 @@ impl Step<'_> {
         Ok(Ok(GivenUp {
             outcomes,
             revision: self.revision_of(tenure),
+            before,
             as_of: self.now,
         }))
     }

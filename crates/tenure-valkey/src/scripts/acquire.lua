@@ -1,5 +1,5 @@
 -- ARGV 8..: member, term, leases. Answers '', for each lease 'g<token>' or 'g<token> <holder before>', 'k<token>',
--- 'h<free in> <holder>', 'r<free in> <successor>' or 'u<retry in>', the tenure's revision and how long it lasts; or the
+-- 'h<free in> <holder>', 'r<free in> <successor>' or 'u<retry in>', the tenure's revision, how long it lasts, and its revision before; or the
 -- reason why the tenure may not act.
 local member, term = ARGV[8], tonumber(ARGV[9])
 local tenure = member .. '@' .. text(term)
@@ -98,4 +98,4 @@ if m.revision ~= revision then
 end
 engage_brake()
 commit()
-return { NONCE, now, 'ok', '', outcomes, m.revision, free_in(tenure, m) }
+return { NONCE, now, 'ok', '', outcomes, m.revision, free_in(tenure, m), revision }

@@ -1,5 +1,5 @@
 -- KEYS 12: the claims of the registry. ARGV 8..: member, term, registry, '1' for if-absent, keys.
--- Answers '', for each key 'n', 'k', 'm<owner before>' or 'h<owner>', and the tenure's revision; or the reason why the
+-- Answers '', for each key 'n', 'k', 'm<owner before>' or 'h<owner>', and the tenure's revision, now and before; or the reason why the
 -- tenure may not act.
 local CLAIMS = KEYS[12]
 local member, term, registry, if_absent = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11] == '1'
@@ -12,7 +12,7 @@ if reason then
   return { NONCE, now, 'ok', reason }
 end
 
-local keys, owner = {}, {}
+local before, keys, owner = m.revision, {}, {}
 for i = 12, #ARGV do
   keys[#keys + 1] = ARGV[i]
 end
@@ -65,4 +65,4 @@ if gained then
 end
 engage_brake()
 commit()
-return { NONCE, now, 'ok', '', outcomes, m.revision }
+return { NONCE, now, 'ok', '', outcomes, m.revision, before }

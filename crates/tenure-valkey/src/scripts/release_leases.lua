@@ -1,5 +1,5 @@
 -- ARGV 8..: member, term, the successor or '', then each lease and its token. Answers '', for each lease 'f' when it is
--- free, 'r' when it is kept for the successor or 'n<holder>' when it is another's, and the tenure's revision; or the
+-- free, 'r' when it is kept for the successor or 'n<holder>' when it is another's, and the tenure's revision, now and before; or the
 -- reason why the tenure may not act.
 local RESERVATION = 5000000
 local member, term, heir = ARGV[8], tonumber(ARGV[9]), ARGV[10]
@@ -11,6 +11,7 @@ if reason then
   commit()
   return { NONCE, now, 'ok', reason }
 end
+local before = m.revision
 
 -- Kept only for another member that is alive.
 if heir == member then
@@ -61,4 +62,4 @@ if changed then
 end
 engage_brake()
 commit()
-return { NONCE, now, 'ok', '', outcomes, m.revision }
+return { NONCE, now, 'ok', '', outcomes, m.revision, before }

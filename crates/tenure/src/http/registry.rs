@@ -41,10 +41,15 @@ impl RegistryStore for HttpStore {
             .json()?;
         let in_order = answer.results.len() == keys.len()
             && answer.results.iter().zip(keys).all(|(result, key)| result.key == *key);
-        let revision = answer.revision;
+        let (revision, before) = (answer.revision, answer.revision_before);
         let outcomes: Option<Vec<_>> = answer.results.into_iter().map(ClaimResult::outcome).collect();
         let outcomes = outcomes.filter(|_| in_order);
-        outcomes.map(|outcomes| Claimed { outcomes, revision }).ok_or_else(|| {
+        let claimed = outcomes.map(|outcomes| Claimed {
+            outcomes,
+            revision,
+            before,
+        });
+        claimed.ok_or_else(|| {
             Error::new(
                 ErrorKind::Internal,
                 "the daemon's answers to a batch of claims are not those that were asked for",

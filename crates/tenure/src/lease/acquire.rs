@@ -109,7 +109,7 @@ async fn ask(shared: &Shared, tenure: &TenureId, wanted: &[LeaseName], deadline:
         let asked = store.acquire(&shared.group, tenure, wanted, call);
         let error = match in_time(within(clock, bound, asked).await, bound) {
             Ok(acquired) if acquired.outcomes.len() == wanted.len() => {
-                act.answered(acquired.revision);
+                shared.heed_answer(act.answered(acquired.before, acquired.revision));
                 return Ok(acquired);
             }
             Ok(_) => return Err(short_answer()),

@@ -73,7 +73,7 @@ pub(super) async fn round(shared: &Shared) -> Result<bool> {
             for (grant, outcome) in grants.iter().zip(given.outcomes) {
                 book.given_up(grant, &tenure, outcome);
             }
-            act.answered(given.revision);
+            shared.heed_answer(act.answered(given.before, given.revision));
             book.changed();
             Ok(true)
         }

@@ -17,6 +17,8 @@ pub(crate) struct Act<'a> {
     book: &'a Book,
     epoch: u64,
     doubts: u64,
+    /// The number that was known when it began.
+    told: Revision,
     /// Whether it is applied in more than one part, of which some may be applied when it fails.
     in_parts: bool,
     /// Set while it may have, or may yet, take effect unheard: until then.
@@ -42,6 +44,17 @@ pub(crate) enum Compared {
     ReplyLost,
 }
 
+/// What the answer to an act says beside what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// Nothing.
+    Fine,
+    /// A doubt arose while it was under way.
+    Doubted,
+    /// The store has forgotten what it told us before.
+    TailLost,
+}
+
 impl Book {
     /// An act on this many holdings begins, which is given up at `until`.
     pub(crate) fn act(&self, holdings: usize, until: Mono) -> Act<'_> {
@@ -51,6 +64,7 @@ impl Book {
             book: self,
             epoch: state.epoch,
             doubts: state.doubts,
+            told: state.told,
             in_parts: holdings > BATCH as usize,
             unheard: Some(until),
         }
@@ -128,21 +142,29 @@ impl State {
 }
 
 impl Act<'_> {
-    /// It was answered, and this is the number of our holdings after it. What earlier attempts of it did is in there.
-    /// Answers whether a doubt arose meanwhile: then it may have happened in what was lost since.
-    pub(crate) fn answered(mut self, revision: Revision) -> bool {
+    /// It was answered, and these are the numbers of our holdings before and after it. What earlier attempts of it did is
+    /// in there. A number before it that is lower than what we were told when it began shows that the store lost the end
+    /// of its data, which no beat would show any more. Answers whether a doubt arose, now or meanwhile: then it may have
+    /// happened in what was lost since.
+    pub(crate) fn answered(mut self, before: Revision, revision: Revision) -> Answered {
         self.unheard = None;
         let mut state = self.book.state();
         if state.epoch != self.epoch {
-            return false;
+            return Answered::Fine;
         }
-        state.told = state.told.max(revision);
+        let tail_lost = before < self.told;
+        // After a loss the store's word counts, from here on.
+        state.told = if tail_lost { revision } else { state.told.max(revision) };
         let doubted = state.doubts != self.doubts;
-        if doubted {
+        if doubted || tail_lost {
             // Read it back, and once more if that was done already.
             state.doubt(Mono::default());
         }
-        doubted
+        match (tail_lost, doubted) {
+            (true, _) => Answered::TailLost,
+            (false, true) => Answered::Doubted,
+            (false, false) => Answered::Fine,
+        }
     }
 
     /// An attempt of it failed for good. What certainly changed nothing needs no reading back.

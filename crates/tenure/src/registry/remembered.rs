@@ -13,6 +13,7 @@ use tenure_core::registry::{ClaimMode, ClaimOutcome};
 use tokio::sync::{Notify, RwLock};
 
 use super::PATIENCE;
+use crate::lease::Answered;
 use crate::membership::{Shared, in_time};
 
 /// How many keys are claimed again in one call: enough to be quick, few enough to let others in between.
@@ -155,6 +156,17 @@ impl Shared {
         self.reassert.notify_one();
     }
 
+    /// The answer to an act may tell that the store lost the end of its data. Answers whether there is a doubt about what
+    /// the act did.
+    pub(crate) fn heed_answer(&self, answered: Answered) -> bool {
+        if answered == Answered::TailLost {
+            let (group, tenure) = (&self.group, self.tenure());
+            tracing::warn!(%group, %tenure, "the store lost the end of its data; claiming again, reading leases back");
+            self.doubt_claims();
+        }
+        answered != Answered::Fine
+    }
+
     /// An act that failed may tell more than itself: that the tenure is over, or that the store's clock stepped.
     pub(crate) fn heed(&self, error: &Error) {
         match error.kind() {
@@ -218,7 +230,7 @@ async fn assert_all(shared: &Shared) -> Result<()> {
                     return Err(error);
                 }
             };
-            let doubted = act.answered(claimed.revision);
+            let doubted = shared.heed_answer(act.answered(claimed.before, claimed.revision));
             if doubted {
                 // What was lost since may be this.
                 shared.reassert.notify_one();

@@ -163,6 +163,11 @@ pub struct ClaimsAnswer {
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
+    /// What it held before this call went by this number. Lower than what you were told last: the store lost the end of
+    /// its data; claim again what you remember.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub revision_before: Revision,
 }
 
 /// Who owns a key.

@@ -137,6 +137,7 @@ fn what_asking_for_leases_came_to_means_the_same_on_both_sides() {
         outcomes,
         expires_in: wait,
         revision: Revision(7),
+        before: Revision(3),
         as_of: StoreTime::from_micros(5),
     };
     let json = serde_json::to_string(&AcquireLeasesAnswer::new(asked.clone(), acquired.clone())).unwrap();
@@ -158,6 +159,7 @@ fn what_giving_up_leases_came_to_means_the_same_on_both_sides() {
             ReleaseOutcome::NotHolder { by: tenure() },
         ],
         revision: Revision::NONE,
+        before: Revision::NONE,
         as_of: StoreTime::from_micros(5),
     };
     let asked = vec![(lease(), token()); 3];

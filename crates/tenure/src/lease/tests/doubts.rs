@@ -174,11 +174,34 @@ async fn a_loss_that_a_later_act_hides_from_the_beat_is_found_all_the_same() {
     world.fail_over(replica);
     // Its number is higher than that of the lost grant, and it is the store's own.
     devices.claim("later").await.unwrap();
-    assert!(devices.look_up("lost").await.unwrap().is_none());
     world.pass(a.timing().interval + ms(10)).await;
     assert_eq!(lost.verdict(), Verdict::Lost);
     // Where a grant is gone, claims may be gone as well.
     assert_eq!(devices.look_up("lost").await.unwrap().unwrap().tenure, a.tenure());
+}
+
+#[tokio::test]
+async fn an_act_tells_of_a_lost_tail_by_the_number_before_it() {
+    let ears = Ears::default();
+    let _listening = ears.listen();
+    let mut world = world().await;
+    let replica = world.replicate();
+    let a = world.join().await;
+    let devices = a.registry("devices").unwrap();
+    devices.claim("early").await.unwrap();
+    world.pass(TTL).await;
+    world.lag();
+    devices.claim("lost").await.unwrap();
+    world.fail_over(replica);
+    let beats = world.store.calls(Verb::Beat);
+    devices.claim("later").await.unwrap();
+    world.pass(ms(50)).await;
+    assert_eq!(world.store.calls(Verb::Beat), beats, "no beat has had to show it");
+    for key in ["early", "lost", "later"] {
+        assert_eq!(devices.look_up(key).await.unwrap().unwrap().tenure, a.tenure(), "{key}");
+    }
+    world.pass(TTL).await;
+    assert_eq!(ears.lines("lost the end of its data"), 1, "once is enough");
 }
 
 #[tokio::test]

@@ -201,6 +201,11 @@ pub struct AcquireLeasesAnswer {
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
+    /// What it held before this call went by this number. Lower than what you were told last: the store lost the end of
+    /// its data; read back what you hold.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub revision_before: Revision,
     /// The store's time of the answer.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub as_of: StoreTime,
@@ -218,6 +223,7 @@ impl AcquireLeasesAnswer {
             expires_in_ms: ms(acquired.expires_in),
             expires_in_us: micros(acquired.expires_in),
             revision: acquired.revision,
+            revision_before: acquired.before,
             as_of: acquired.as_of,
         }
     }
@@ -236,6 +242,7 @@ impl AcquireLeasesAnswer {
             outcomes: outcomes.filter(|_| in_order)?,
             expires_in: Duration::from_micros(self.expires_in_us),
             revision: self.revision,
+            before: self.revision_before,
             as_of: self.as_of,
         })
     }

@@ -140,6 +140,11 @@ pub struct ReleaseLeasesAnswer {
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
+    /// What it held before this call went by this number. Lower than what you were told last: the store lost the end of
+    /// its data; read back what you hold.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub revision_before: Revision,
     /// The store's time of the answer.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub as_of: StoreTime,
@@ -155,6 +160,7 @@ impl ReleaseLeasesAnswer {
                 .map(|(lease, outcome)| ReleaseLeaseResult::new(lease, outcome))
                 .collect(),
             revision: given.revision,
+            revision_before: given.before,
             as_of: given.as_of,
         }
     }
@@ -172,6 +178,7 @@ impl ReleaseLeasesAnswer {
         Some(GivenUp {
             outcomes: outcomes.filter(|_| in_order)?,
             revision: self.revision,
+            before: self.revision_before,
             as_of: self.as_of,
         })
     }
