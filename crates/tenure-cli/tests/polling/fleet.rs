@@ -211,7 +211,8 @@ fn example() -> &'static Path {
         let profile_dir = Path::new(env!("CARGO_BIN_EXE_tenure")).parent().expect("a directory");
         let target_dir = profile_dir.parent().expect("a directory");
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "tenure", "--example", "polling_fleet"]);
+        // Of the whole workspace, as its tests are: with the features of one package alone everything would be built anew.
+        build.args(["build", "--quiet", "--workspace", "--example", "polling_fleet"]);
         build.arg("--target-dir").arg(target_dir);
         if profile_dir.ends_with("release") {
             build.arg("--release");

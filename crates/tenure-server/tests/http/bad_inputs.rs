@@ -124,6 +124,11 @@ fn bad_names() -> Vec<Case> {
         }
         cases.push(bad("GET", format!("/v1/groups/{name}/targets"), Value::Null));
     }
+    cases
+}
+
+fn bad_tenures() -> Vec<Case> {
+    let mut cases = Vec::new();
     for tenure in [
         "m",
         "m@",
@@ -618,6 +623,7 @@ async fn a_bad_request_is_refused_by_name_and_changes_nothing() {
     let before = sight().await;
     let cases = [
         bad_names(),
+        bad_tenures(),
         bad_fields(),
         bad_lease_fields(),
         bad_queries(),
