@@ -130,7 +130,7 @@ pub async fn a_release_names_the_exact_tenure_and_token(make: Make<'_>) {
     assert_eq!(world.events_of(EventKind::LeaseReleased).await.len(), 2);
 }
 
-/// Two sweepers, 1 second ahead or behind, add up to what was there (invariant 4).
+/// More than one atomic part, each lease answered by itself, and the limit of a call.
 pub async fn many_leases_in_one_call(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(60)).await, world.join("b", s(60)).await);

@@ -202,11 +202,7 @@ impl Beating {
         let (group, tenure, told) = (&shared.group, shared.tenure(), sent.told);
         match shared.leases.compare(sent, seen, shared.now()) {
             Compared::Same => {}
-            Compared::TailLost => {
-                let (told, seen) = (told.0, seen.0);
-                tracing::warn!(%group, %tenure, told, seen, "the store lost the end of its data; claiming again, reading leases back");
-                shared.doubt_claims();
-            }
+            Compared::TailLost => shared.heed_lost_tail(),
             Compared::ReplyLost => {
                 let (told, seen) = (told.0, seen.0);
                 tracing::warn!(%group, %tenure, told, seen, "the store knows more of our holdings than we were told; reading leases back");

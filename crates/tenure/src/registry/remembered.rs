@@ -160,11 +160,16 @@ impl Shared {
     /// the act did.
     pub(crate) fn heed_answer(&self, answered: Answered) -> bool {
         if answered == Answered::TailLost {
-            let (group, tenure) = (&self.group, self.tenure());
-            tracing::warn!(%group, %tenure, "the store lost the end of its data; claiming again, reading leases back");
-            self.doubt_claims();
+            self.heed_lost_tail();
         }
         answered != Answered::Fine
+    }
+
+    /// A beat or an act has shown that the store lost the end of its data.
+    pub(crate) fn heed_lost_tail(&self) {
+        let (group, tenure) = (&self.group, self.tenure());
+        tracing::warn!(%group, %tenure, "the store lost the end of its data; claiming again, reading leases back");
+        self.doubt_claims();
     }
 
     /// An act that failed may tell more than itself: that the tenure is over, or that the store's clock stepped.
