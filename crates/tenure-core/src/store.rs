@@ -1,5 +1,7 @@
 //! What a store is: the sum of one trait per noun, with paging, call limits and options.
 
+pub mod around;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
