@@ -5,20 +5,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use tenure_core::Clock;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
-use tenure_core::event::{EventId, EventLog, EventPage, EventQuery};
-use tenure_core::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
-use tenure_core::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token};
-use tenure_core::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore};
-use tenure_core::registry::{Claim, ClaimMode, Claimed, RegistryStore};
-use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Store};
-use tenure_core::sweep::{Doomed, EndedBatch, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps};
-use tenure_core::target::{Target, TargetSpec, TargetStore};
-use tenure_core::{Clock, StoreTime};
+use tenure_core::id::Group;
+use tenure_core::store::Store;
+use tenure_core::store::around::{self, Around, Ask};
 use tokio::sync::Notify;
 
-/// What a store does, by name.
+/// What a store does, as coarse as the tests want it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
     Join,
@@ -36,6 +30,41 @@ pub(crate) enum Verb {
     Release,
     Now,
     Groups,
+}
+
+impl Verb {
+    /// The word for a call; `None` for one that nothing happens to.
+    fn of(verb: around::Verb) -> Option<Self> {
+        use around::Verb as V;
+        Some(match verb {
+            V::Join => Self::Join,
+            V::Beat => Self::Beat,
+            V::End => Self::End,
+            V::Claim => Self::Claim,
+            V::ReleaseClaim => Self::ReleaseClaim,
+            V::Acquire => Self::Acquire,
+            V::ReleaseLeases => Self::ReleaseLeases,
+            V::Member | V::Members | V::ClaimOf | V::Claims => Self::Look,
+            V::LeaseOf | V::Leases | V::HeldLeases | V::Target | V::Targets => Self::Look,
+            V::PutTarget | V::RemoveTarget => Self::Targets,
+            V::Events => Self::Events,
+            V::Tick => Self::Tick,
+            V::EndLapsed => Self::EndLapsed,
+            V::Release => Self::Release,
+            V::Now => Self::Now,
+            V::Groups => Self::Groups,
+            V::WaitForEvents | V::Doomed | V::Status | V::Sweep => return None,
+        })
+    }
+
+    /// Whether the replica is told as well.
+    fn is_replicated(self) -> bool {
+        use Verb::{Acquire, Beat, Claim, End, Join, ReleaseClaim, ReleaseLeases, Tick};
+        matches!(
+            self,
+            Join | Beat | End | Claim | ReleaseClaim | Acquire | ReleaseLeases | Tick
+        )
+    }
 }
 
 /// What goes wrong with one call.
@@ -186,10 +215,6 @@ impl Faulty {
         *self.inner.lock().unwrap_or_else(PoisonError::into_inner) = inner;
     }
 
-    fn inner(&self) -> Arc<dyn Store> {
-        Arc::clone(&self.inner.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     fn twin(&self) -> Option<Arc<dyn Store>> {
         self.replica.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -218,21 +243,6 @@ impl Faulty {
         next.or_else(|| plan.always.get(&verb).cloned()).or(sometimes)
     }
 
-    /// Runs a call that writes.
-    async fn write<T: Send>(
-        &self,
-        verb: Verb,
-        call: impl Future<Output = Result<T>> + Send,
-        copy: impl Future<Output = Result<T>> + Send,
-    ) -> Result<T> {
-        let both = async {
-            let done = call.await;
-            copy.await.ok();
-            done
-        };
-        self.run(verb, both).await
-    }
-
     async fn run<T>(&self, verb: Verb, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
         match self.take(verb) {
             None => call.await,
@@ -259,251 +269,52 @@ impl Faulty {
             Some(Fault::Panic) => panic!("made to panic"),
         }
     }
+}
 
-    fn steps_of(&self, group: &Group) -> Result<Inside> {
-        if self.plan().broken_group.as_ref() == Some(group) {
+impl Around for Faulty {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
+        let is_step = matches!(
+            ask.verb,
+            around::Verb::Tick | around::Verb::EndLapsed | around::Verb::Release | around::Verb::Doomed
+        );
+        if is_step && ask.group.is_some() && self.plan().broken_group == ask.group {
             return Err(Error::new(ErrorKind::Internal, "this group is broken"));
         }
-        Ok(Inside(self.inner()))
+        let Some(verb) = Verb::of(ask.verb) else {
+            return ask.of(self.store()).await;
+        };
+        if verb == Verb::Beat {
+            self.plan().beats.push(ask.items);
+        }
+        if let Some(sleep) = self.is_late(verb) {
+            let call = ask.of(self.store());
+            tokio::spawn(async move {
+                sleep.await;
+                drop(call.await);
+            });
+            return Err(lost());
+        }
+        let (call, twin) = (ask.of(self.store()), self.twin().filter(|_| verb.is_replicated()));
+        let copy = twin.map(|twin| ask.of(twin));
+        let both = async {
+            let done = call.await;
+            if let Some(copy) = copy {
+                copy.await.ok();
+            }
+            done
+        };
+        self.run(verb, both).await
+    }
+
+    fn place(&self) -> String {
+        "faulty:".to_owned()
     }
 }
 
 fn lost() -> Error {
     Error::unavailable("the reply was lost", Outcome::Unknown)
-}
-
-/// A call of the store inside, and the same of its replica, if there is one.
-macro_rules! write {
-    ($self:ident, $verb:expr, |$store:ident| $call:expr) => {{
-        let (inner, twin) = ($self.inner(), $self.twin());
-        let $store = &inner;
-        let call = $call;
-        let copy = async {
-            match &twin {
-                Some($store) => $call.await,
-                None => Err(lost()),
-            }
-        };
-        $self.write($verb, call, copy).await
-    }};
-}
-
-/// The store inside, which certainly has steps.
-struct Inside(Arc<dyn Store>);
-
-impl Inside {
-    fn steps(&self) -> &dyn SweepSteps {
-        self.0.steps().expect("the store inside is one that is swept")
-    }
-}
-
-#[async_trait]
-impl MembershipStore for Faulty {
-    async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined> {
-        write!(self, Verb::Join, |store| store.join(group, join, call))
-    }
-    async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten> {
-        self.plan().beats.push(beats.len());
-        write!(self, Verb::Beat, |store| store.beat(group, beats))
-    }
-    async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
-        write!(self, Verb::End, |store| store.end(group, tenure, by, call))
-    }
-    async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>> {
-        let inner = self.inner();
-        self.run(Verb::Look, inner.member(group, member)).await
-    }
-    async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
-        let inner = self.inner();
-        self.run(Verb::Look, inner.members(group, page)).await
-    }
-}
-
-#[async_trait]
-impl RegistryStore for Faulty {
-    async fn claim(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        tenure: &TenureId,
-        keys: &[Key],
-        mode: ClaimMode,
-        call: Call,
-    ) -> Result<Claimed> {
-        write!(self, Verb::Claim, |store| store
-            .claim(group, registry, tenure, keys, mode, call))
-    }
-    async fn release_claim(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        key: &Key,
-        tenure: &TenureId,
-        call: Call,
-    ) -> Result<()> {
-        write!(self, Verb::ReleaseClaim, |store| store
-            .release_claim(group, registry, key, tenure, call))
-    }
-    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
-        let inner = self.inner();
-        self.run(Verb::Look, inner.claim_of(group, registry, key)).await
-    }
-    async fn claims(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        owner: Option<&MemberId>,
-        page: &PageRequest,
-    ) -> Result<Page<Claim>> {
-        let inner = self.inner();
-        self.run(Verb::Look, inner.claims(group, registry, owner, page)).await
-    }
-}
-
-#[async_trait]
-impl LeaseStore for Faulty {
-    async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
-        if let Some(sleep) = self.is_late(Verb::Acquire) {
-            let (inner, group, tenure, leases) = (self.inner(), group.clone(), tenure.clone(), leases.to_vec());
-            tokio::spawn(async move {
-                sleep.await;
-                drop(inner.acquire(&group, &tenure, &leases, call).await);
-            });
-            return Err(lost());
-        }
-        write!(self, Verb::Acquire, |store| store.acquire(group, tenure, leases, call))
-    }
-    async fn release_leases(
-        &self,
-        group: &Group,
-        tenure: &TenureId,
-        leases: &[(LeaseName, Token)],
-        to: Option<&MemberId>,
-        call: Call,
-    ) -> Result<GivenUp> {
-        if let Some(sleep) = self.is_late(Verb::ReleaseLeases) {
-            let (inner, group, tenure) = (self.inner(), group.clone(), tenure.clone());
-            let (leases, to) = (leases.to_vec(), to.cloned());
-            tokio::spawn(async move {
-                sleep.await;
-                drop(inner.release_leases(&group, &tenure, &leases, to.as_ref(), call).await);
-            });
-            return Err(lost());
-        }
-        write!(self, Verb::ReleaseLeases, |store| store
-            .release_leases(group, tenure, leases, to, call))
-    }
-    async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
-        let inner = self.inner();
-        self.run(Verb::Look, inner.lease_of(group, lease)).await
-    }
-    async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
-        let inner = self.inner();
-        self.run(Verb::Look, inner.leases(group, holder, page)).await
-    }
-    async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
-        let inner = self.inner();
-        self.run(Verb::Look, inner.held_leases(group, tenure, page)).await
-    }
-}
-
-#[async_trait]
-impl TargetStore for Faulty {
-    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
-        let inner = self.inner();
-        self.run(Verb::Targets, inner.put_target(group, target, spec, call))
-            .await
-    }
-    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
-        let inner = self.inner();
-        self.run(Verb::Targets, inner.remove_target(group, target, call)).await
-    }
-    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
-        let inner = self.inner();
-        self.run(Verb::Look, inner.target(group, target)).await
-    }
-    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
-        let inner = self.inner();
-        self.run(Verb::Look, inner.targets(group, page)).await
-    }
-}
-
-#[async_trait]
-impl EventLog for Faulty {
-    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
-        let inner = self.inner();
-        self.run(Verb::Events, inner.events(group, query)).await
-    }
-    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
-        self.inner().wait_for_events(group, after, patience).await
-    }
-}
-
-#[async_trait]
-impl SweepSteps for Faulty {
-    async fn tick(&self, group: &Group) -> Result<GroupStatus> {
-        let (steps, twin) = (self.steps_of(group)?, self.twin());
-        let copy = async {
-            match twin.as_ref().and_then(|twin| twin.steps()) {
-                Some(steps) => steps.tick(group).await,
-                None => Err(lost()),
-            }
-        };
-        self.write(Verb::Tick, steps.steps().tick(group), copy).await
-    }
-    async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
-        let steps = self.steps_of(group)?;
-        self.run(Verb::EndLapsed, steps.steps().end_lapsed(group, limit, call))
-            .await
-    }
-    async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
-        let steps = self.steps_of(group)?;
-        if let Some(sleep) = self.is_late(Verb::Release) {
-            let (group, request) = (group.clone(), request.clone());
-            tokio::spawn(async move {
-                sleep.await;
-                drop(steps.steps().release(&group, &request, call).await);
-            });
-            return Err(lost());
-        }
-        self.run(Verb::Release, steps.steps().release(group, request, call))
-            .await
-    }
-    async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
-        self.steps_of(group)?.steps().doomed(group, limit).await
-    }
-}
-
-#[async_trait]
-impl Sweep for Faulty {
-    fn steps(&self) -> Option<&dyn SweepSteps> {
-        Some(self)
-    }
-    async fn status(&self, group: &Group) -> Result<GroupStatus> {
-        self.inner().status(group).await
-    }
-}
-
-#[async_trait]
-impl Store for Faulty {
-    fn place(&self) -> String {
-        "faulty:".to_owned()
-    }
-    fn health(&self) -> Health {
-        self.inner().health()
-    }
-    async fn now(&self) -> Result<StoreTime> {
-        let inner = self.inner();
-        self.run(Verb::Now, inner.now()).await
-    }
-    async fn groups(&self) -> Result<Vec<Group>> {
-        let inner = self.inner();
-        self.run(Verb::Groups, inner.groups()).await
-    }
-    async fn examine(&self) -> Vec<Finding> {
-        self.inner().examine().await
-    }
-    async fn close(&self) {
-        self.inner().close().await;
-    }
 }
