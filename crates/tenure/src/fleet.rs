@@ -73,17 +73,20 @@ mod sight;
 mod source;
 mod work;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tenure_core::error::Result;
 use tenure_core::id::{LeaseName, RegistryName};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::membership::{Membership, Shared};
 use crate::nodes::DRAINING;
@@ -108,7 +111,8 @@ pub struct FleetStatus {
     pub nodes: usize,
     /// How many targets there are, paused ones included.
     pub targets: usize,
-    /// How many leases this node holds, those included that it is giving up.
+    /// How many leases this node holds, those included that it is giving up. Once the fleet has ended: those under work
+    /// that has not stopped yet; the rest is given up in the background.
     pub held: usize,
     /// Targets whose work was told to stop and does not. Their leases are kept.
     pub stubborn: Vec<LeaseName>,
@@ -127,6 +131,9 @@ pub struct ShutDown {
     /// leaving frees them at once, under work that goes on. End the process instead; its tenure then lapses after it.
     pub stubborn: Vec<LeaseName>,
 }
+
+/// Work that goes on after the end, with what tells that its lease is no longer ours.
+type Left = BTreeMap<LeaseName, CancellationToken>;
 
 /// What the handle wants of the loop.
 #[derive(Debug, Clone, Copy, Default)]
@@ -221,15 +228,17 @@ impl FleetBuilder {
             shared: Arc::clone(&shared),
         };
         shared.context.runtime.spawn(async move {
-            let stubborn = live(&fixed, returned, wished).await;
+            let left = live(&fixed, returned, wished).await;
+            let stubborn = left.keys().cloned().collect();
             tell_end.send_replace(Some(ShutDown { stubborn }));
+            outlive(&fixed.status, left).await;
         });
         Ok(Fleet { wish, status, ended })
     }
 }
 
 /// Runs the loop, again after every panic, until it has ended. Answers what does not stop.
-async fn live(fixed: &Fixed, mut back: UnboundedReceiver<Returned>, wish: watch::Receiver<Wish>) -> Vec<LeaseName> {
+async fn live(fixed: &Fixed, mut back: UnboundedReceiver<Returned>, wish: watch::Receiver<Wish>) -> Left {
     loop {
         let mut running = Running::new(fixed, &mut back, wish.clone());
         if AssertUnwindSafe(running.run()).catch_unwind().await.is_ok() {
@@ -244,6 +253,40 @@ async fn live(fixed: &Fixed, mut back: UnboundedReceiver<Returned>, wish: watch:
         clock
             .sleep(tenure_core::clock::jitter(&**clock, crate::loops::FIRST_BACKOFF, 50))
             .await;
+    }
+}
+
+/// Keeps the status true after the end, for as long as somebody can see it: work that goes on gives its lease back when it
+/// ends, as nobody is there to take it.
+async fn outlive(status: &watch::Sender<FleetStatus>, left: Left) {
+    let tell = |left: &Left| {
+        status.send_modify(|status| {
+            status.held = left.len();
+            status.stubborn = left.keys().cloned().collect();
+        });
+    };
+    tell(&left);
+    let mut ends: FuturesUnordered<_> = left
+        .iter()
+        .map(|(lease, lost)| {
+            let (lease, lost) = (lease.clone(), lost.clone());
+            async move {
+                lost.cancelled_owned().await;
+                lease
+            }
+        })
+        .collect();
+    let mut left = left;
+    loop {
+        tokio::select! {
+            biased;
+            () = status.closed() => return,
+            ended = ends.next() => match ended {
+                Some(lease) => left.remove(&lease),
+                None => return,
+            },
+        };
+        tell(&left);
     }
 }
 
@@ -277,7 +320,7 @@ impl Fleet {
     pub async fn drain(&self) {
         self.wish.send_modify(|wish| wish.draining = true);
         let mut status = self.status.clone();
-        // It fails only when the loop has ended, and then nothing is held.
+        // It fails only when the fleet has ended, and then nothing is held.
         let _ended = status.wait_for(|status| status.draining && status.held == 0).await;
     }
 

@@ -330,7 +330,7 @@ impl EventLog for MemoryStore {
             while self.read(group, |model, _| model.last_event <= after)? && news.changed().await.is_ok() {}
             Ok(())
         };
-        tokio::select! { done = waiting => done, () = over => Ok(()) }
+        tokio::select! { biased; done = waiting => done, () = over => Ok(()) }
     }
 }
 

@@ -28,7 +28,7 @@ use super::settings::FleetSettings;
 use super::sight::Sight;
 use super::source::TargetSource;
 use super::work::{Starter, State, Work};
-use super::{FleetStatus, Wish};
+use super::{FleetStatus, Left, Wish};
 use crate::lease::{LeaseGuard, Leases};
 use crate::loops::FLOOR;
 use crate::membership::{MembershipStatus, Shared};
@@ -413,11 +413,11 @@ impl<'a> Running<'a> {
         self.fixed.status.send_modify(|status| status.restarts += 1);
     }
 
-    /// The end: whatever still works is dropped, and keeps its lease until it really has ended. Answers its names.
-    pub(super) fn abandon(self) -> Vec<LeaseName> {
+    /// The end: whatever still works is dropped, and keeps its lease until it really has ended. Answers what that is.
+    pub(super) fn abandon(self) -> Left {
         let is_ours = |work: &Work| !work.lost.is_cancelled();
         let working = self.works.iter().filter(|(_, work)| is_ours(work));
-        working.map(|(lease, _)| lease.clone()).collect()
+        working.map(|(lease, work)| (lease.clone(), work.lost.clone())).collect()
     }
 
     fn publish(&self) {

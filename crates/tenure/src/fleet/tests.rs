@@ -316,12 +316,29 @@ async fn work_that_does_not_stop_keeps_its_lease_until_it_does() {
         "still worked on, still held"
     );
     assert_eq!(world.lease("t-00002").await.unwrap().holder.as_str(), holder);
+    let status = || world.fleet(&holder).status();
+    assert_eq!((status().held, status().stubborn.len()), (1, 1));
     // Only when it has really ended does the other get it.
     world.release_stubborn();
     world
         .until("the other has it", secs(20), |world| world.worked_on(other).len() == 6)
         .await;
+    let status = world.fleet(&holder).status();
+    assert_eq!((status.held, status.stubborn.len()), (0, 0), "also after the end");
     world.check_store().await;
+}
+
+#[tokio::test]
+async fn a_fleet_that_ends_while_the_store_is_away_holds_nothing_in_the_end() {
+    let mut world = World::new(4);
+    world.join("a").await;
+    world.until_all_held(secs(2)).await;
+    world.fault("a", Verb::ReleaseLeases, Some(Fault::Hang { applied: true }));
+    let fleet = world.fleet("a");
+    let ended = tokio::spawn(async move { fleet.shut_down().await });
+    world.pass(world.settings.shut_down_within + secs(1)).await;
+    assert_eq!(ended.await.unwrap(), ShutDown::default());
+    assert_eq!(world.fleet("a").status().held, 0, "no work goes on");
 }
 
 #[tokio::test]

@@ -113,6 +113,7 @@ impl LeaseGuard {
                 return verdict;
             }
             tokio::select! {
+                biased;
                 () = self.grant.lost.cancelled() => {}
                 // Either sender lives as long as `shared`.
                 _ = status.changed() => {}

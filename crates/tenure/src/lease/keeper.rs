@@ -65,7 +65,7 @@ async fn rest(shared: &Shared, failed: u32) {
         let work = shared.leases.work.notified();
         match shared.leases.due_in(shared.now()) {
             Some(Duration::ZERO) => return,
-            Some(wait) => tokio::select! { () = work => {}, () = clock.sleep(wait) => {} },
+            Some(wait) => tokio::select! { biased; () = work => {}, () = clock.sleep(wait) => {} },
             None => work.await,
         }
     }
