@@ -34,12 +34,37 @@ table.sort(visits, function(a, b)
   return byte_less(a.tenure, b.tenure)
 end)
 
--- Some of a set, and whether there is more: all of it when that is not too much.
+-- Some of a set, and whether there is more: all of it when that is not too much. A step goes on where the one before it
+-- stopped: what was before that place is gone, and to look through it again would cost more every time. The place is
+-- only a hint: whatever is found there is of the set.
+local places, next_places = {}, {}
+for key, place in string.gmatch(redis.call('HGET', META, 'places') or '', '(%S+) (%d+)') do
+  places[key] = place
+end
 local function some_of(key, count)
   if redis.call('SCARD', key) <= count then
     return redis.call('SMEMBERS', key), false
   end
-  return count > 0 and redis.call('SRANDMEMBER', key, count) or {}, true
+  if count <= 0 then
+    return {}, true
+  end
+  local found = redis.call('SSCAN', key, places[key] or '0', 'COUNT', count)
+  next_places[#next_places + 1] = key .. ' ' .. found[1]
+  local some = found[2]
+  for i = #some, count + 1, -1 do
+    some[i] = nil
+  end
+  if #some == 0 then
+    some = redis.call('SRANDMEMBER', key, count)
+  end
+  return some, true
+end
+local function keep_places()
+  if #next_places > 0 then
+    plan('HSET', META, 'places', table.concat(next_places, ' '))
+  elseif next(places) then
+    plan('HDEL', META, 'places')
+  end
 end
 
 -- The holdings by registry: { registry = { keys } }. Neighbours are mostly of one registry, so its name is cut out once.
@@ -143,6 +168,8 @@ end
 -- leases may have to wait.
 local waiting = math.min(math.max(#visits, 1), 4)
 local turn, budget, evictions = math.max(1, math.floor(limit / waiting)), limit, {}
+-- Every lease is an event of its own, so that one costs as much as two claims.
+local lease_budget = math.min(limit, 100)
 for _, visit in ipairs(visits) do
   if budget == 0 then
     break
@@ -152,8 +179,8 @@ for _, visit in ipairs(visits) do
   budget = budget - #holdings
   local counts, looked, freed, come_again = evict_some(tenure, holdings), 0, 0, nil
   if not more then
-    looked, freed, come_again = free_some(tenure, math.min(turn - #holdings, budget))
-    budget = budget - looked
+    looked, freed, come_again = free_some(tenure, math.min(turn - #holdings, budget, lease_budget))
+    budget, lease_budget = budget - looked, lease_budget - looked
   end
   plan_whole('ZADD', visit.list, 'XX', text(come_again or now), tenure)
   lose(tenure)
@@ -165,6 +192,7 @@ for _, visit in ipairs(visits) do
     evictions[#evictions + 1] = eviction
   end
 end
+keep_places()
 commit()
 
 local more = #releasable(RELEASING) > 0 or (not braked and #releasable(LAPSED) > 0)
