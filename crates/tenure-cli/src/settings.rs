@@ -1,52 +1,86 @@
-//! The settings of the daemon: one table that makes the flags, the environment variables, the keys of the
-//! configuration file, their help and their defaults.
+//! Settings: tables that make the flags, the environment variables, the keys of the configuration file, their help and
+//! their defaults. There is a table for the daemon and one for each command that can run as one ([`adopt`]).
 //!
 //! A setting with the key `janitor.interval` is the flag `--janitor-interval`, the variable
-//! `TENURE_JANITOR_INTERVAL` and `interval` under `[janitor]` in the file. A flag beats the environment, the
-//! environment beats the file, the file beats the default. An empty variable counts as not set.
-
-mod file;
-mod flags;
-mod value;
+//! `TENURE_JANITOR_INTERVAL` and `interval` under `[janitor]` in the file. The keys of `tenure adopt registry` begin with
+//! `adopt.registry.`, which its flags leave out. A flag beats the environment, the environment beats the file, the file
+//! beats the default. An empty variable counts as not set.
+//!
+//! One file may hold all tables: each command reads its own keys, and refuses those that are in no table.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use tenure_core::time::show_duration;
-use tenure_core::timing::{DEFAULT_TTL, MIN_TTL, check_ttl};
-
-pub(crate) use flags::Flags;
-use value::{address, duration, log_format, number, path, share, switch, text};
-
 use crate::exit::Usage;
-use crate::logging::LogFormat;
 
 /// What is known about a setting without its value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
-    /// Its key in the file, dotted; flag and variable follow from it.
+    /// Its key in the file, dotted.
     pub(crate) key: &'static str,
     /// How its value is called in the help; empty for a switch.
     pub(crate) placeholder: &'static str,
-    /// Its default as one would write it.
+    /// Its default as one would write it; empty when there is none.
     pub(crate) default: &'static str,
+    /// The value when its flag is given without one; `None` when it needs one.
+    pub(crate) bare: Option<&'static str>,
+    /// The name of its environment variable, where that does not follow from the key.
+    pub(crate) shared: Option<&'static str>,
     /// What it is for.
     pub(crate) doc: &'static str,
 }
 
+/// What the keys of commands begin with.
+const COMMANDS: [&str; 2] = ["adopt.registry.", "adopt.leases."];
+
 impl Setting {
+    /// The key as its own command calls it.
+    fn name(&self) -> &'static str {
+        let mut names = COMMANDS.iter().filter_map(|command| self.key.strip_prefix(command));
+        names.next().unwrap_or(self.key)
+    }
+
     /// The name of its flag, without the dashes.
     pub(crate) fn flag(&self) -> String {
-        self.key.replace(['.', '_'], "-")
+        self.name().replace(['.', '_'], "-")
     }
 
     /// The name of its environment variable.
     pub(crate) fn variable(&self) -> String {
-        format!("TENURE_{}", self.key.replace('.', "_").to_uppercase())
+        let of = if self.name() == self.key { "" } else { "ADOPT_" };
+        self.shared.map_or_else(
+            || format!("TENURE_{of}{}", self.name().replace('.', "_").to_uppercase()),
+            str::to_owned,
+        )
+    }
+
+    fn is_switch(&self) -> bool {
+        self.placeholder.is_empty()
+    }
+
+    /// The three ways to give it, for a message that asks for it.
+    fn ways(&self) -> String {
+        format!(
+            "--{} {}, {} or {} in the configuration file",
+            self.flag(),
+            self.placeholder,
+            self.variable(),
+            self.key
+        )
     }
 }
+
+/// A table of settings: its rows, and a type with a field for each.
+pub(crate) trait Table: Sized {
+    /// The rows.
+    const ROWS: &'static [Setting];
+
+    /// Takes each value from the first place that gives it.
+    fn read(sources: &Sources<'_>) -> Result<Self, Usage>;
+}
+
+/// Looks a variable up.
+pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Where a value was given, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,23 +92,33 @@ enum Given {
 }
 
 macro_rules! settings {
-    ($($(#[doc = $doc:literal])+ $field:ident: $type:ty = $default:literal, $key:literal, $placeholder:literal, $read:ident;)*) => {
-        /// The table.
-        pub(crate) const SETTINGS: &[Setting] = &[
-            $(Setting { key: $key, placeholder: $placeholder, default: $default, doc: concat!($($doc),+) },)*
-        ];
-
-        /// The settings with their values.
+    (
+        $(#[doc = $about:literal])+ $table:ident
+        $($(#[doc = $doc:literal])+ $field:ident: $type:ty = $default:literal, $key:literal, $placeholder:literal, $read:expr
+            $(, bare $bare:literal)? $(, shared $shared:literal)?;)*
+    ) => {
+        $(#[doc = $about])+
         #[derive(Debug, Clone, PartialEq)]
-        pub(crate) struct Settings {
+        pub(crate) struct $table {
             $($(#[doc = $doc])+ pub(crate) $field: $type,)*
         }
 
-        impl Settings {
-            fn read(sources: &Sources<'_>) -> Result<Self, Usage> {
-                let mut table = SETTINGS.iter();
+        impl crate::settings::Table for $table {
+            const ROWS: &'static [crate::settings::Setting] = &[
+                $(crate::settings::Setting {
+                    key: $key,
+                    placeholder: $placeholder,
+                    default: $default,
+                    bare: crate::settings::first(&[$($bare)?]),
+                    shared: crate::settings::first(&[$($shared)?]),
+                    doc: concat!($($doc),+),
+                },)*
+            ];
+
+            fn read(sources: &crate::settings::Sources<'_>) -> Result<Self, crate::exit::Usage> {
+                let mut rows = Self::ROWS.iter();
                 $(
-                    let setting = table.next().expect("the fields and the table come from one list");
+                    let setting = rows.next().expect("the fields and the rows come from one list");
                     let $field = sources.value_of(setting, $read)?;
                 )*
                 Ok(Self { $($field),* })
@@ -83,41 +127,35 @@ macro_rules! settings {
     };
 }
 
-settings! {
-    /// The address to serve HTTP on; port 0 takes a free one.
-    listen: SocketAddr = "127.0.0.1:7717", "listen", "ADDRESS", address;
-    /// Serve on an address that other machines reach, although anyone who reaches it may do everything.
-    insecure_listen: bool = "false", "insecure_listen", "", switch;
-    /// Where the store is: sqlite:PATH, valkey://…, redis://…, memory:. Without it: tenure.db in the data directory.
-    store: String = "", "store", "URL", text;
-    /// The directory for what the daemon keeps; made when it is missing.
-    data_dir: PathBuf = "tenure-data", "data_dir", "DIR", path;
-    /// Joins with a longer ttl are refused, and after a loss of data no lease is granted for this long.
-    max_ttl: Duration = "2m", "max_ttl", "DURATION", duration;
-    /// The longest time between two passes of the janitor; what is due earlier is done earlier.
-    janitor_interval: Duration = "60s", "janitor.interval", "DURATION", duration;
-    /// Removal pauses when more than this share of a group lapses at once; 1.0 never pauses.
-    brake_share: f64 = "0.5", "brake.share", "SHARE", share;
-    /// Groups smaller than this never brake.
-    brake_floor: u64 = "10", "brake.floor", "MEMBERS", number;
-    /// The brake lets go after this long at the latest.
-    brake_hold: Duration = "5m", "brake.hold", "DURATION", duration;
-    /// How many events a group keeps.
-    events_max: u64 = "100000", "events.max", "EVENTS", number;
-    /// Whether events of evictions list the keys (`why KEY` needs them).
-    events_keys: bool = "true", "events.keys", "", switch;
-    /// How long a shutdown waits for requests that are being answered.
-    drain: Duration = "5s", "drain", "DURATION", duration;
-    /// What is logged: a level (error, warn, info, debug, trace) or targets with levels, like info,tenure=debug.
-    log: String = "info", "log", "FILTER", text;
-    /// How log lines look: text or json.
-    log_format: LogFormat = "text", "log_format", "FORMAT", log_format;
+const fn first(given: &[&'static str]) -> Option<&'static str> {
+    match given {
+        [first, ..] => Some(*first),
+        [] => None,
+    }
+}
+
+pub(crate) mod adopt;
+mod daemon;
+mod file;
+mod flags;
+mod value;
+
+pub(crate) use daemon::Settings;
+pub(crate) use flags::FlagsOf;
+
+/// The flags of the daemon.
+pub(crate) type Flags = FlagsOf<Settings>;
+
+/// The settings of every table: what one file may hold.
+fn all() -> impl Iterator<Item = &'static Setting> {
+    let tables = [Settings::ROWS, adopt::Registry::ROWS, adopt::Leases::ROWS];
+    tables.into_iter().flatten()
 }
 
 /// All the places that a value may come from.
-struct Sources<'a> {
+pub(crate) struct Sources<'a> {
     flags: &'a BTreeMap<&'static str, String>,
-    environment: &'a dyn Fn(&str) -> Option<String>,
+    environment: Environment<'a>,
     file_name: String,
     file: BTreeMap<String, String>,
 }
@@ -136,6 +174,7 @@ impl Sources<'_> {
         }
     }
 
+    /// The value of a setting, read from its text.
     fn value_of<T>(&self, setting: &Setting, read: fn(&str) -> Result<T, String>) -> Result<T, Usage> {
         let (text, given) = self.text_of(setting);
         read(&text).map_err(|problem| match given {
@@ -147,94 +186,28 @@ impl Sources<'_> {
     }
 }
 
-impl Settings {
-    /// Puts the settings together from flags, environment and file, and refuses what cannot work.
+impl<T: Table> FlagsOf<T> {
+    /// Puts the values together from flags, environment and file.
     ///
     /// # Errors
     /// `Usage`, naming the flag, variable or key, its value and what would be right.
-    pub(crate) fn load(flags: &Flags, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Usage> {
-        let given = flags
+    fn values(&self, environment: Environment<'_>) -> Result<T, Usage> {
+        let given = self
             .config
             .clone()
             .or_else(|| environment("TENURE_CONFIG").filter(|path| !path.is_empty()));
         let file = given.as_deref().map_or_else(|| Ok(BTreeMap::new()), file::read)?;
-        let sources = Sources {
-            flags: &flags.given,
+        T::read(&Sources {
+            flags: &self.given,
             environment,
-            file_name: given.clone().unwrap_or_default(),
+            file_name: given.unwrap_or_default(),
             file,
-        };
-        Self::read(&sources)?.check()
-    }
-
-    /// Refuses values that are each fine but do not work together.
-    fn check(self) -> Result<Self, Usage> {
-        let refuse = |message: String| Err(Usage::new(message));
-        if self.max_ttl < MIN_TTL || self.max_ttl > LONGEST_TTL {
-            return refuse(format!(
-                "max_ttl is {}; it has to be from {} to {}",
-                show_duration(self.max_ttl),
-                show_duration(MIN_TTL),
-                show_duration(LONGEST_TTL)
-            ));
-        }
-        for (key, value, least, most) in [
-            (
-                "janitor.interval",
-                self.janitor_interval,
-                SHORTEST_INTERVAL,
-                LONGEST_INTERVAL,
-            ),
-            ("brake.hold", self.brake_hold, SHORTEST_INTERVAL, LONGEST_INTERVAL),
-            ("drain", self.drain, Duration::ZERO, LONGEST_DRAIN),
-        ] {
-            if value < least || value > most {
-                let (value, least, most) = (show_duration(value), show_duration(least), show_duration(most));
-                return refuse(format!("{key} is {value}; it has to be from {least} to {most}"));
-            }
-        }
-        if self.events_max < LEAST_EVENTS {
-            return refuse(format!(
-                "events.max is {}; it has to be at least {LEAST_EVENTS}",
-                self.events_max
-            ));
-        }
-        if !self.listen.ip().is_loopback() && !self.insecure_listen {
-            return refuse(format!(
-                "listen is {}, which other machines reach, and whoever reaches it may do everything: listen on 127.0.0.1 behind a proxy that asks who is calling, or say insecure_listen (--insecure-listen)",
-                self.listen
-            ));
-        }
-        Ok(self)
-    }
-
-    /// What works but will surprise somebody, in sentences.
-    pub(crate) fn surprises(&self) -> Option<String> {
-        check_ttl(DEFAULT_TTL, self.max_ttl).err().map(|error| {
-            format!(
-                "joins that name no ttl ask for {} and will be refused: {error}",
-                show_duration(DEFAULT_TTL)
-            )
         })
-    }
-
-    /// The store's URL, and whether it is the default one inside the data directory.
-    pub(crate) fn store_url(&self) -> (String, bool) {
-        if self.store.is_empty() {
-            (format!("sqlite:{}", self.data_dir.join("tenure.db").display()), true)
-        } else {
-            (self.store.clone(), false)
-        }
     }
 }
 
 /// No store is configured with a longer ttl.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(24 * 3600);
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-const LONGEST_INTERVAL: Duration = Duration::from_secs(3600);
-const LONGEST_DRAIN: Duration = Duration::from_secs(600);
-/// Fewer would trim the events of one larger burst before anyone could read them.
-const LEAST_EVENTS: u64 = 100;
 
 #[cfg(test)]
 mod tests;

@@ -72,6 +72,49 @@ fn a_dry_run_lists_and_a_run_removes() {
 }
 
 #[test]
+fn one_file_serves_the_daemon_and_the_adopt_commands() {
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    claim(&server, "device-1", "dead");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tenure.toml");
+    let settings = format!(
+        "store = \"sqlite:not-this-one.db\"\n[janitor]\ninterval = \"10s\"\n\
+         [adopt.registry]\nhash = \"connections:registry\"\nheartbeat = \"instance:heartbeat:{{id}}\"\n\
+         store = \"{url}\"\nsettle = \"0s\"\ninterval = \"60s\"\nmetrics_listen = \"127.0.0.1:0\"\n\
+         [adopt.leases]\npattern = \"poll:lease:*\"\nstore = \"{url}\"\ngroup = \"pollers\"\n",
+        url = server.url()
+    );
+    std::fs::write(&file, settings).unwrap();
+    let with_file = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        command.arg("adopt").args(args).arg("--config").arg(&file);
+        command
+    };
+    let run = |args: &[&str]| {
+        let done = with_file(args).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (done.status.code().unwrap(), text(&done.stdout), text(&done.stderr))
+    };
+    // A look by hand is a single run, although the file is that of the run for ever.
+    let (code, stdout, stderr) = run(&["registry", "--dry-run"]);
+    assert_eq!(
+        (code, stdout.as_str()),
+        (0, "KEY       OWNER\ndevice-1  dead\n"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = run(&["leases"]);
+    assert!(code == 0 && stderr.contains("0 held by old nodes"), "{code} {stderr}");
+    // A flag beats the file.
+    let (code, stdout, stderr) = run(&["registry", "--hash", "another", "--dry-run"]);
+    assert_eq!((code, stdout.as_str()), (0, "KEY  OWNER\n"), "{stderr}");
+    let daemon = Process::spawn("adopt-from-a-file", |_| with_file(&["registry"])).unwrap();
+    wait::until("the entry is removed", PATIENCE, || len(&server) == 0);
+    assert!(daemon.log().contains("/metrics"), "{}", daemon.log());
+}
+
+#[test]
 fn what_the_brake_holds_back_is_a_failure_until_it_is_forced() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;

@@ -49,10 +49,10 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
     let loops = Loops::new(Arc::clone(&clock), Handle::current());
     serve_metrics(args, &loops, &clock).await?;
     let body = Body {
-        meters: Meters::new(&args.hash, Arc::clone(&clock)),
+        meters: Meters::new(&args.given.hash, Arc::clone(&clock)),
         stop: CancellationToken::new(),
         resting: Arc::default(),
-        hash: args.hash.clone(),
+        hash: args.given.hash.clone(),
         json: args.format.json,
         janitor: Shared::default(),
         connection,
@@ -61,7 +61,7 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
     let (stop, janitor) = (body.stop.clone(), Arc::clone(&body.janitor));
     let place = body.connection.place().to_owned();
     tracing::info!(
-        registry = args.hash,
+        registry = args.given.hash,
         store = place,
         interval_ms = interval.as_millis(),
         "looking after a registry"
@@ -92,12 +92,12 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
 
 /// Serves the metrics when asked to, and prints the address that was taken.
 async fn serve_metrics(args: &Registry, loops: &Loops, clock: &Arc<dyn Clock>) -> anyhow::Result<()> {
-    let Some(address) = args.metrics_listen else {
+    let Some(address) = args.given.metrics_listen else {
         return Ok(());
     };
     let listener = TcpListener::bind(address)
         .await
-        .with_context(|| format!("cannot listen on {address} (--metrics-listen)"))?;
+        .with_context(|| format!("cannot listen on {address} (adopt.registry.metrics_listen)"))?;
     let metrics = meters::install().context("a recorder of metrics is installed already")?;
     let taken = listener.local_addr().context("the listener has no address")?;
     if args.format.json {

@@ -9,14 +9,14 @@ use clap::Args;
 use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::error::{Error, ErrorKind, Outcome};
 use tenure_core::store::Health;
-use tenure_core::time::parse_duration;
 use tenure_core::{Store, error};
 use tenure_valkey::adopt::{KeyPattern, MIN_OLD_TTL, OldKeys};
 use tenure_valkey::{Connection, ConnectionOptions};
 
-use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
+use crate::cli::{FormatArgs, StoreArgs};
 use crate::connect;
 use crate::exit::{DONE, FAILED, Usage, say};
+use crate::settings::{FlagsOf, adopt as settings};
 use side::Beside;
 
 /// How often it looks while it waits.
@@ -27,44 +27,37 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Exit code 0 when no old instance holds anything any more, else 1: the next deployment may then leave the old keys
 /// alone. An old instance that runs and holds nothing is not seen.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Leases {
-    /// How the old keys are called, with {target} or one * where the target's name goes: 'poll:lease:*'
-    #[arg(long, value_name = "PATTERN", env = "TENURE_ADOPT_PATTERN")]
-    pattern: String,
-    /// Where the old keys are: valkey://… or redis://….
-    #[arg(long = "store", value_name = "URL", env = "TENURE_STORE", hide_env_values = true)]
-    url: String,
-    /// Where Tenure's leases are, when that is elsewhere: a daemon (http://HOST:PORT), or a store itself.
-    #[arg(
-        long = "tenure-store",
-        value_name = "URL",
-        env = "TENURE_ADOPT_TENURE_STORE",
-        hide_env_values = true
-    )]
-    tenure_url: Option<String>,
+pub(super) struct LeasesArgs {
     #[command(flatten)]
-    group: GroupArgs,
-    /// Wait until no old instance holds anything any more, at most this long.
-    #[arg(long, value_name = "DURATION", env = "TENURE_ADOPT_WAIT", value_parser = parse_duration)]
-    wait: Option<Duration>,
+    flags: FlagsOf<settings::Leases>,
     #[command(flatten)]
     format: FormatArgs,
 }
 
-impl Leases {
-    pub(super) fn run(&self) -> anyhow::Result<u8> {
-        let pattern = KeyPattern::parse(&self.pattern)?;
-        if self.url.is_empty() {
-            return Err(Usage::new("--store is empty; name where the old keys are, like valkey://host:6379").into());
-        }
+impl LeasesArgs {
+    pub(super) fn run(self) -> anyhow::Result<u8> {
+        let given = settings::Leases::load(&self.flags, &|name| std::env::var(name).ok())?;
+        let pattern = KeyPattern::parse(&given.pattern)?;
         crate::logging::start_quiet("error")?;
-        connect::block_on(self.look(pattern))
+        let leases = Leases {
+            given,
+            format: self.format,
+        };
+        connect::block_on(leases.look(pattern))
     }
+}
 
+/// What is to be looked at.
+struct Leases {
+    given: settings::Leases,
+    format: FormatArgs,
+}
+
+impl Leases {
     async fn look(&self, pattern: KeyPattern) -> anyhow::Result<u8> {
         let clock = SystemClock::shared();
         let connection = Connection::open(
-            &self.url,
+            &self.given.store,
             ConnectionOptions::default(),
             Vec::new(),
             std::sync::Arc::clone(&clock),
@@ -77,8 +70,9 @@ impl Leases {
         }
         // It takes nothing, so any ttl will do.
         let keys = OldKeys::new(connection, pattern, MIN_OLD_TTL)?;
+        let given = &self.given;
         let tenure_store = StoreArgs {
-            url: self.tenure_url.clone().unwrap_or_else(|| self.url.clone()),
+            url: given.tenure_store.clone().unwrap_or_else(|| given.store.clone()),
         };
         let connected = tenure_store.connect().await?;
         let done = self.until_done(&keys, &**connected.tenure.store(), &*clock).await;
@@ -94,13 +88,13 @@ impl Leases {
 
     /// Looks once, or again and again until nothing is left to wait for.
     async fn until_done(&self, keys: &OldKeys, store: &dyn Store, clock: &dyn Clock) -> error::Result<Beside> {
-        let Some(wait) = self.wait else {
-            return Beside::look(keys, store, &self.group.name).await;
+        let Some(wait) = self.given.wait else {
+            return Beside::look(keys, store, &self.given.group).await;
         };
         let end = clock.mono() + wait;
         let mut told = None;
         loop {
-            let looked = Beside::look(keys, store, &self.group.name).await;
+            let looked = Beside::look(keys, store, &self.given.group).await;
             let is_last = clock.mono() >= end;
             match looked {
                 Ok(beside) if beside.is_done() || is_last => return Ok(beside),

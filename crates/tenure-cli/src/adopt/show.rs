@@ -19,7 +19,7 @@ pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<u8> 
             .iter()
             .map(|entry| json!({ "key": text(&entry.field), "owner": text(&entry.owner) }));
         json(&json!({
-            "hash": args.hash,
+            "hash": args.given.hash,
             "dry_run": true,
             "scanned": preview.scanned,
             "skipped": preview.skipped,
@@ -61,7 +61,7 @@ pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<u8> 
 /// What a pass removed.
 pub(super) fn pass(args: &Registry, report: &PassReport) -> anyhow::Result<()> {
     if args.format.json {
-        return json(&document(&args.hash, report));
+        return json(&document(&args.given.hash, report));
     }
     let rows = report
         .evicted

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use strsim::normalized_damerau_levenshtein;
 use toml::{Table, Value};
 
-use super::SETTINGS;
+use super::all;
 use crate::exit::Usage;
 
 /// Reads the file into texts by dotted key.
 ///
 /// # Errors
-/// `Usage` when it cannot be read, is not TOML, or has a key that is no setting.
+/// `Usage` when it cannot be read, is not TOML, or has a key that is in no table of settings.
 pub(super) fn read(path: &str) -> Result<BTreeMap<String, String>, Usage> {
     let content = std::fs::read_to_string(path)
         .map_err(|error| Usage::new(format!("the configuration file {path} cannot be read: {error}")))?;
@@ -37,16 +38,15 @@ fn flatten(path: &str, prefix: &str, table: Table, found: &mut BTreeMap<String, 
         } else {
             format!("{prefix}.{name}")
         };
-        if let Value::Table(inner) = value {
+        if !all().any(|setting| setting.key == key) {
             let below = format!("{key}.");
-            if !SETTINGS.iter().any(|setting| setting.key.starts_with(&below)) {
-                return Err(unknown(path, &key));
+            match value {
+                // What is in it is named in full, but an empty one has nothing to name.
+                Value::Table(inner) if !inner.is_empty() => flatten(path, &key, inner, found)?,
+                Value::Table(_) if all().any(|setting| setting.key.starts_with(&below)) => {}
+                _ => return Err(unknown(path, &key)),
             }
-            flatten(path, &key, inner, found)?;
             continue;
-        }
-        if !SETTINGS.iter().any(|setting| setting.key == key) {
-            return Err(unknown(path, &key));
         }
         let text = match value {
             Value::String(text) => text,
@@ -66,9 +66,22 @@ fn flatten(path: &str, prefix: &str, table: Table, found: &mut BTreeMap<String, 
 }
 
 fn unknown(path: &str, key: &str) -> Usage {
-    let known: Vec<_> = SETTINGS.iter().map(|setting| setting.key).collect();
+    let shown: String = key.chars().take(LONGEST_SHOWN).collect();
+    let nearest = all().max_by(|a, b| likeness(&shown, a.key).total_cmp(&likeness(&shown, b.key)));
+    let nearest = nearest.map_or("", |setting| setting.key);
     Usage::new(format!(
-        "{path}: there is no setting {key:?}; there are {}",
-        known.join(", ")
+        "{path}: there is no setting {shown:?}; the nearest is {nearest}"
     ))
+}
+
+/// No more of an unknown key is compared and shown.
+const LONGEST_SHOWN: usize = 100;
+
+/// From 0 to 1: slips of the finger cost little, and a right last name under a wrong table counts for something.
+fn likeness(unknown: &str, known: &str) -> f64 {
+    fn last(key: &str) -> &str {
+        key.rsplit('.').next().unwrap_or(key)
+    }
+    let same_name = if last(unknown) == last(known) { 0.2 } else { 0.0 };
+    normalized_damerau_levenshtein(unknown, known) + same_name
 }

@@ -1,25 +1,44 @@
-//! The table of settings as command-line flags.
+//! A table of settings as command-line flags.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use super::SETTINGS;
+use super::Table;
 
 /// The settings that were given as flags, as texts by key, and where the file is.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Flags {
+#[derive(Debug, Clone)]
+pub(crate) struct FlagsOf<T> {
     pub(super) given: BTreeMap<&'static str, String>,
     pub(super) config: Option<String>,
+    table: PhantomData<T>,
 }
 
-impl Args for Flags {
+impl<T> Default for FlagsOf<T> {
+    fn default() -> Self {
+        Self {
+            given: BTreeMap::new(),
+            config: None,
+            table: PhantomData,
+        }
+    }
+}
+
+impl<T> FlagsOf<T> {
+    /// Whether this one was given as a flag.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.given.contains_key(key)
+    }
+}
+
+impl<T: Table> Args for FlagsOf<T> {
     fn augment_args(command: Command) -> Command {
         let config = Arg::new("config")
             .long("config")
             .value_name("FILE")
             .help("A TOML file with settings, under the names in brackets [env: TENURE_CONFIG]");
-        SETTINGS.iter().fold(command.arg(config), |command, setting| {
+        T::ROWS.iter().fold(command.arg(config), |command, setting| {
             let mut help = setting.doc.trim().to_owned();
             if !setting.default.is_empty() {
                 help.push_str(&format!(" [default: {}]", setting.default));
@@ -29,13 +48,17 @@ impl Args for Flags {
                 help.push_str(&format!(" [file: {}]", setting.key));
             }
             let arg = Arg::new(setting.key).long(setting.flag()).help(help);
-            command.arg(if setting.placeholder.is_empty() {
-                arg.num_args(0..=1)
+            command.arg(match setting.bare {
+                _ if setting.is_switch() => arg
+                    .num_args(0..=1)
                     .require_equals(true)
                     .default_missing_value("true")
-                    .value_name("BOOL")
-            } else {
-                arg.value_name(setting.placeholder)
+                    .value_name("BOOL"),
+                Some(bare) => arg
+                    .num_args(0..=1)
+                    .default_missing_value(bare)
+                    .value_name(setting.placeholder),
+                None => arg.value_name(setting.placeholder),
             })
         })
     }
@@ -45,7 +68,7 @@ impl Args for Flags {
     }
 }
 
-impl FromArgMatches for Flags {
+impl<T: Table> FromArgMatches for FlagsOf<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut flags = Self::default();
         flags.update_from_arg_matches(matches)?;
@@ -54,7 +77,7 @@ impl FromArgMatches for Flags {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.config = matches.get_one::<String>("config").cloned();
-        for setting in SETTINGS {
+        for setting in T::ROWS {
             if let Some(text) = matches.get_one::<String>(setting.key) {
                 self.given.insert(setting.key, text.clone());
             }
@@ -64,13 +87,14 @@ impl FromArgMatches for Flags {
 }
 
 #[cfg(test)]
-impl Flags {
+impl<T> FlagsOf<T> {
     /// Flags as if given on the command line.
     pub(super) fn of(config: Option<&str>, given: &[(&'static str, &str)]) -> Self {
         let given = given.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
         Self {
             given,
             config: config.map(str::to_owned),
+            table: PhantomData,
         }
     }
 }

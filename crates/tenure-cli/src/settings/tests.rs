@@ -1,5 +1,6 @@
-//! The settings, from every place and in every order.
+//! The settings of the daemon, from every place and in every order, and the file that holds all tables.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use super::*;
@@ -36,7 +37,7 @@ fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
 #[test]
 fn every_setting_can_be_given_in_each_of_the_three_ways() {
     let plain = load(&[], &[], "").unwrap();
-    for setting in SETTINGS {
+    for setting in Settings::ROWS {
         let other = match setting.key {
             "listen" => "127.0.0.1:1",
             "store" => "memory:",
@@ -102,6 +103,12 @@ fn what_is_wrong_is_refused_by_the_name_under_which_it_was_given() {
             "FILE: events.max: a text, a number or a boolean is expected, and this is of the type array",
         ),
         (
+            &[],
+            &[],
+            "[max_ttl]\nx = 1",
+            "FILE: max_ttl: a text, a number or a boolean is expected, and this is of the type table",
+        ),
+        (
             &[("listen", "here")],
             &[],
             "",
@@ -144,25 +151,58 @@ fn what_is_wrong_is_refused_by_the_name_under_which_it_was_given() {
 }
 
 #[test]
-fn an_unknown_key_is_named_with_the_known_ones() {
-    for (file, key) in [
-        ("max_tll = \"1m\"", "max_tll"),
-        ("[janitor]\nintervall = \"1m\"", "janitor.intervall"),
-        ("[reapr]\ninterval = \"1m\"", "reapr"),
-        ("[max_ttl]\nx = 1", "max_ttl"),
+fn an_unknown_key_is_named_with_the_nearest_known_one() {
+    for (file, key, nearest) in [
+        ("max_tll = \"1m\"", "max_tll", "max_ttl"),
+        ("[janitor]\nintervall = \"1m\"", "janitor.intervall", "janitor.interval"),
+        ("[jnitor]\ninterval = \"1m\"", "jnitor.interval", "janitor.interval"),
+        ("[max_tll]", "max_tll", "max_ttl"),
+        ("adopt = true", "adopt", "adopt.leases.wait"),
+        (
+            "[adopt.registry]\nhsah = \"h\"",
+            "adopt.registry.hsah",
+            "adopt.registry.hash",
+        ),
+        (
+            "[adopt.registry]\npattern = \"h\"",
+            "adopt.registry.pattern",
+            "adopt.leases.pattern",
+        ),
+        ("adopt.lease.wait = \"1m\"", "adopt.lease.wait", "adopt.leases.wait"),
+        ("[[adopt.leases]]", "adopt.leases", "adopt.leases.wait"),
     ] {
         let message = load(&[], &[], file).unwrap_err();
-        assert!(
-            message.starts_with(&format!("FILE: there is no setting \"{key}\"; there are listen, ")),
-            "{message}"
-        );
-        assert!(message.contains("janitor.interval"), "{message}");
+        let wanted = format!("FILE: there is no setting \"{key}\"; the nearest is {nearest}");
+        assert_eq!(message, wanted, "{file}");
     }
     assert!(
         load(&[], &[], "max_ttl = ")
             .unwrap_err()
             .starts_with("FILE is not TOML: ")
     );
+}
+
+#[test]
+fn an_unknown_key_of_any_length_makes_a_short_message() {
+    let file = format!("{} = 1", "x".repeat(1_000_000));
+    assert!(load(&[], &[], &file).unwrap_err().len() < 300);
+}
+
+#[test]
+fn the_daemon_passes_over_what_the_file_says_to_others() {
+    let file = "max_ttl = \"13s\"\n[adopt.registry]\nsettle = \"not even a duration\"\n[adopt.leases]\n";
+    assert_eq!(load(&[], &[], file).unwrap().max_ttl.as_secs(), 13);
+}
+
+#[test]
+fn no_two_settings_of_a_command_share_a_name() {
+    for table in [Settings::ROWS, adopt::Registry::ROWS, adopt::Leases::ROWS] {
+        let flags: BTreeSet<String> = table.iter().map(Setting::flag).collect();
+        let variables: BTreeSet<String> = table.iter().map(Setting::variable).collect();
+        assert_eq!((flags.len(), variables.len()), (table.len(), table.len()));
+    }
+    let keys: BTreeSet<&str> = all().map(|setting| setting.key).collect();
+    assert_eq!(keys.len(), all().count());
 }
 
 #[test]
@@ -197,7 +237,7 @@ fn a_ttl_limit_below_the_default_ttl_is_pointed_out() {
 #[test]
 fn the_operations_page_lists_every_setting_as_it_is() {
     let page = include_str!("../../../../OPERATIONS.md");
-    for setting in SETTINGS {
+    for setting in Settings::ROWS {
         let default = match setting.default {
             "" => String::new(),
             default => format!("`{default}`"),

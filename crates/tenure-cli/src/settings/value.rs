@@ -4,12 +4,25 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tenure_core::id::Group;
 use tenure_core::time::parse_duration;
 
 use crate::logging::LogFormat;
 
 pub(super) fn text(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
+}
+
+/// What may be left out.
+pub(super) fn optional<T>(text: &str, read: fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    read(text).map(Some)
+}
+
+pub(super) fn group(text: &str) -> Result<Group, String> {
+    Group::new(text).map_err(|error| error.to_string())
 }
 
 pub(super) fn path(text: &str) -> Result<PathBuf, String> {

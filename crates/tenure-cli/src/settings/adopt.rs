@@ -1,0 +1,143 @@
+//! The settings of `tenure adopt`: a table for each keyspace that it looks after.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tenure_core::id::Group;
+use tenure_core::time::show_duration;
+use tenure_valkey::adopt::MAX_SETTLE;
+
+use super::value::{address, duration, group, number, optional, share, text};
+use super::{Environment, FlagsOf, Table};
+use crate::exit::Usage;
+
+settings! {
+    /// The settings of `tenure adopt registry` with their values.
+    Registry
+
+    /// The hash of key -> owner's id.
+    hash: String = "", "adopt.registry.hash", "KEY", text;
+    /// How the heartbeat key of an owner is called, with {id} where its id goes: instance:heartbeat:{id}
+    heartbeat: String = "", "adopt.registry.heartbeat", "TEMPLATE", text;
+    /// Where the other programs write: valkey://… or redis://….
+    store: String = "", "adopt.registry.store", "URL", text, shared "TENURE_STORE";
+    /// How far the two looks are apart; 0s decides by one look.
+    settle: Duration = "30s", "adopt.registry.settle", "DURATION", duration;
+    /// Values are JSON, and the id stands at this place in it, like /instance. Otherwise the value is the id.
+    owner_pointer: Option<String> = "", "adopt.registry.owner_pointer", "POINTER", |given| optional(given, text);
+    /// Go on for ever, with a pass this often (±10 %); 60s when no time is said.
+    interval: Option<Duration> = "", "adopt.registry.interval", "DURATION", |given| optional(given, duration), bare "60s";
+    /// Serve metrics for Prometheus on this address (/metrics). Only with --interval.
+    metrics_listen: Option<SocketAddr> = "", "adopt.registry.metrics_listen", "ADDRESS", |given| optional(given, address);
+    /// Nothing is removed for a while when more than this share of the owners seems dead at once; 1.0 never brakes.
+    brake_share: f64 = "0.5", "adopt.registry.brake.share", "SHARE", share, shared "TENURE_BRAKE_SHARE";
+    /// With fewer owners than this the brake never engages.
+    brake_floor: u64 = "10", "adopt.registry.brake.floor", "OWNERS", number, shared "TENURE_BRAKE_FLOOR";
+    /// The brake lets go after this long at the latest.
+    brake_hold: Duration = "5m", "adopt.registry.brake.hold", "DURATION", duration, shared "TENURE_BRAKE_HOLD";
+}
+
+settings! {
+    /// The settings of `tenure adopt leases` with their values.
+    Leases
+
+    /// How the old keys are called, with {target} or one * where the target's name goes: 'poll:lease:*'
+    pattern: String = "", "adopt.leases.pattern", "PATTERN", text;
+    /// Where the old keys are: valkey://… or redis://….
+    store: String = "", "adopt.leases.store", "URL", text, shared "TENURE_STORE";
+    /// Where Tenure's leases are, when that is elsewhere: a daemon (http://HOST:PORT), or a store itself.
+    tenure_store: Option<String> = "", "adopt.leases.tenure_store", "URL", |given| optional(given, text);
+    /// The group.
+    group: Group = "default", "adopt.leases.group", "GROUP", group, shared "TENURE_GROUP";
+    /// Wait until no old instance holds anything any more, at most this long.
+    wait: Option<Duration> = "", "adopt.leases.wait", "DURATION", |given| optional(given, duration);
+}
+
+/// The key of the interval, with which a command line tells a run for ever from a single one.
+pub(crate) const INTERVAL: &str = "adopt.registry.interval";
+const METRICS_LISTEN: &str = "adopt.registry.metrics_listen";
+/// The shortest time between two passes.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest that the brake may hold: ghosts would stay for longer than anyone looks.
+const LONGEST_HOLD: Duration = Duration::from_secs(3600);
+
+impl Registry {
+    /// Puts the settings together from flags, environment and file, and refuses what cannot work. `once` makes it a
+    /// single run, whatever the environment and the file say.
+    ///
+    /// # Errors
+    /// `Usage`, naming the flag, variable or key, its value and what would be right.
+    pub(crate) fn load(flags: &FlagsOf<Self>, once: bool, environment: Environment<'_>) -> Result<Self, Usage> {
+        let mut values = flags.values(environment)?;
+        require::<Self>(&[
+            ("adopt.registry.hash", &values.hash),
+            ("adopt.registry.heartbeat", &values.heartbeat),
+            ("adopt.registry.store", &values.store),
+        ])?;
+        if once {
+            values.interval = None;
+        }
+        if values.interval.is_none() {
+            // In the environment or the file it waits for a run that goes on.
+            if flags.has(METRICS_LISTEN) {
+                return Err(Usage::new(
+                    "--metrics-listen needs --interval: a single run is over too soon to be read",
+                ));
+            }
+            values.metrics_listen = None;
+        }
+        values.check()
+    }
+
+    fn check(self) -> Result<Self, Usage> {
+        let too_much = |key: &str, value, most| {
+            let (value, most) = (show_duration(value), show_duration(most));
+            Err(Usage::new(format!("{key} is {value}, which is above {most}")))
+        };
+        if self.settle > MAX_SETTLE {
+            return too_much("adopt.registry.settle", self.settle, MAX_SETTLE);
+        }
+        if self.brake_hold > LONGEST_HOLD {
+            return too_much("adopt.registry.brake.hold", self.brake_hold, LONGEST_HOLD);
+        }
+        match self.interval.filter(|interval| *interval < SHORTEST_INTERVAL) {
+            Some(interval) => {
+                let (interval, least) = (show_duration(interval), show_duration(SHORTEST_INTERVAL));
+                Err(Usage::new(format!("{INTERVAL} is {interval}, which is below {least}")))
+            }
+            None => Ok(self),
+        }
+    }
+}
+
+impl Leases {
+    /// Puts the settings together from flags, environment and file.
+    ///
+    /// # Errors
+    /// `Usage`, naming the flag, variable or key, its value and what would be right.
+    pub(crate) fn load(flags: &FlagsOf<Self>, environment: Environment<'_>) -> Result<Self, Usage> {
+        let values = flags.values(environment)?;
+        require::<Self>(&[
+            ("adopt.leases.pattern", &values.pattern),
+            ("adopt.leases.store", &values.store),
+        ])?;
+        Ok(values)
+    }
+}
+
+/// Refuses what has no default and was not given.
+fn require<T: Table>(given: &[(&str, &str)]) -> Result<(), Usage> {
+    let missing = given.iter().find(|(_, value)| value.is_empty());
+    let row = missing.and_then(|(key, _)| T::ROWS.iter().find(|setting| setting.key == *key));
+    row.map_or(Ok(()), |setting| {
+        let what = setting.doc.trim().trim_end_matches('.');
+        Err(Usage::new(format!(
+            "{} is missing ({what}): give it as {}",
+            setting.flag(),
+            setting.ways()
+        )))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! The settings of `tenure adopt`, from every place and in every order.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::io::Write;
+
+use super::*;
+use crate::settings::Setting;
+
+type Pairs<'a> = &'a [(&'static str, &'a str)];
+type Given<'a> = &'a [(&'a str, &'a str)];
+
+/// What every run has to be told, and more; the later word counts.
+fn file(more: Given) -> String {
+    let needed = [
+        ("adopt.registry.hash", "h"),
+        ("adopt.registry.heartbeat", "hb:{id}"),
+        ("adopt.registry.store", "valkey://a"),
+        ("adopt.leases.pattern", "l:*"),
+        ("adopt.leases.store", "valkey://a"),
+    ];
+    let lines: BTreeMap<_, _> = needed.iter().chain(more).copied().collect();
+    lines.iter().map(|(key, text)| format!("{key} = {text:?}\n")).collect()
+}
+
+fn with<T>(
+    flags: Pairs,
+    variables: Given,
+    file: &str,
+    load: impl Fn(&FlagsOf<T>, Environment) -> Result<T, Usage>,
+) -> Result<T, String> {
+    let mut config = tempfile::NamedTempFile::new().unwrap();
+    config.write_all(file.as_bytes()).unwrap();
+    let path = config.path().to_str().unwrap();
+    let environment = |name: &str| {
+        let given = variables.iter().find(|(known, _)| *known == name);
+        given.map(|(_, text)| (*text).to_owned())
+    };
+    load(&FlagsOf::of(Some(path), flags), &environment).map_err(|error| error.to_string().replace(path, "FILE"))
+}
+
+fn registry(flags: Pairs, variables: Given, more: Given) -> Result<Registry, String> {
+    with(flags, variables, &file(more), |flags, environment| {
+        Registry::load(flags, false, environment)
+    })
+}
+
+fn leases(flags: Pairs, variables: Given, more: Given) -> Result<Leases, String> {
+    with(flags, variables, &file(more), Leases::load)
+}
+
+fn each_way<T: Table + PartialEq + Debug>(load: impl Fn(Pairs, Given, Given) -> Result<T, String>) {
+    // Metrics are for a run that goes on, so there is one.
+    let (flag, in_file): (Pairs, Given) = (&[(INTERVAL, "9s")], &[(INTERVAL, "9s")]);
+    let plain = load(flag, &[], &[]).unwrap();
+    for setting in T::ROWS {
+        let (key, variable) = (setting.key, setting.variable());
+        let other = match setting.placeholder {
+            "DURATION" => "7s",
+            "ADDRESS" => "127.0.0.1:1",
+            "SHARE" => "0.25",
+            "OWNERS" => "777",
+            _ => "other",
+        };
+        let by_flag = load(&[flag, &[(key, other)]].concat(), &[], &[]).unwrap();
+        assert_ne!(by_flag, plain, "{key}");
+        // The variable beats the file, which needs a value for what has no default.
+        let by_variable = load(&[], &[(&variable, other)], in_file).unwrap();
+        let by_file = load(&[], &[], &[in_file, &[(key, other)]].concat()).unwrap();
+        assert_eq!((&by_variable, &by_file), (&by_flag, &by_flag), "{key}");
+    }
+}
+
+#[test]
+fn every_setting_can_be_given_in_each_of_the_three_ways() {
+    each_way(registry);
+    each_way(leases);
+}
+
+#[test]
+fn flags_and_variables_are_those_that_were_there_before_the_file() {
+    let names = |rows: &[Setting]| -> Vec<(String, String)> {
+        rows.iter()
+            .map(|setting| (setting.flag(), setting.variable()))
+            .collect()
+    };
+    let as_text = |(flag, variable): (&str, &str)| (flag.to_owned(), format!("TENURE_{variable}"));
+    let wanted = [
+        ("hash", "ADOPT_HASH"),
+        ("heartbeat", "ADOPT_HEARTBEAT"),
+        ("store", "STORE"),
+        ("settle", "ADOPT_SETTLE"),
+        ("owner-pointer", "ADOPT_OWNER_POINTER"),
+        ("interval", "ADOPT_INTERVAL"),
+        ("metrics-listen", "ADOPT_METRICS_LISTEN"),
+        ("brake-share", "BRAKE_SHARE"),
+        ("brake-floor", "BRAKE_FLOOR"),
+        ("brake-hold", "BRAKE_HOLD"),
+    ];
+    assert_eq!(names(Registry::ROWS), wanted.map(as_text));
+    let wanted = [
+        ("pattern", "ADOPT_PATTERN"),
+        ("store", "STORE"),
+        ("tenure-store", "ADOPT_TENURE_STORE"),
+        ("group", "GROUP"),
+        ("wait", "ADOPT_WAIT"),
+    ];
+    assert_eq!(names(Leases::ROWS), wanted.map(as_text));
+}
+
+#[test]
+fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
+    let (flag, variable, key) = (
+        ("adopt.registry.settle", "11s"),
+        ("TENURE_ADOPT_SETTLE", "12s"),
+        ("adopt.registry.settle", "13s"),
+    );
+    let settle = |loaded: Result<Registry, String>| loaded.unwrap().settle.as_secs();
+    assert_eq!(settle(registry(&[flag], &[variable], &[key])), 11);
+    assert_eq!(settle(registry(&[], &[variable], &[key])), 12);
+    assert_eq!(settle(registry(&[], &[("TENURE_ADOPT_SETTLE", "")], &[key])), 13);
+    assert_eq!(settle(registry(&[], &[], &[])), 30);
+}
+
+#[test]
+fn the_store_and_the_brake_of_the_daemon_are_not_those_of_another_keyspace() {
+    let of_the_daemon: Given = &[("store", "sqlite:x"), ("brake.floor", "3"), ("max_ttl", "1m")];
+    let loaded = registry(&[], &[], of_the_daemon).unwrap();
+    assert_eq!((loaded.store.as_str(), loaded.brake_floor), ("valkey://a", 10));
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_told_by_all_its_names() {
+    let without = |needed: &str| {
+        let kept = file(&[]);
+        let kept = kept.lines().filter(|line| !line.starts_with(needed));
+        let kept: String = kept.map(|line| format!("{line}\n")).collect();
+        with(&[], &[], &kept, |flags, environment| {
+            Registry::load(flags, false, environment)
+        })
+    };
+    assert_eq!(
+        without("adopt.registry.hash").unwrap_err(),
+        "hash is missing (The hash of key -> owner's id): give it as --hash KEY, TENURE_ADOPT_HASH or adopt.registry.hash in the configuration file"
+    );
+    assert!(without("adopt.registry.store").unwrap_err().contains("TENURE_STORE"));
+    let table: &[(Pairs, Given, Given, &str)] = &[
+        (
+            &[],
+            &[],
+            &[("adopt.registry.settle", "25h")],
+            "adopt.registry.settle is 25h, which is above 24h",
+        ),
+        (
+            &[("adopt.registry.brake.hold", "2h")],
+            &[],
+            &[],
+            "adopt.registry.brake.hold is 2h, which is above 1h",
+        ),
+        (
+            &[],
+            &[("TENURE_ADOPT_INTERVAL", "10ms")],
+            &[],
+            "adopt.registry.interval is 10ms, which is below 1s",
+        ),
+        (
+            &[],
+            &[],
+            &[("adopt.registry.brake.share", "2")],
+            "FILE: adopt.registry.brake.share: \"2\" is not a share; write a number above 0 and up to 1, like 0.5",
+        ),
+        (
+            &[("adopt.registry.brake.floor", "ten")],
+            &[],
+            &[],
+            "--brake-floor: \"ten\" is not a whole number",
+        ),
+    ];
+    for (flags, variables, more, message) in table {
+        assert_eq!(registry(flags, variables, more).unwrap_err(), *message);
+    }
+    let group = leases(&[], &[], &[("adopt.leases.group", "a b")]).unwrap_err();
+    assert!(
+        group.starts_with("FILE: adopt.leases.group: the group \"a b\" has ' '"),
+        "{group}"
+    );
+}
+
+#[test]
+fn a_single_run_is_one_whatever_the_file_of_the_daemon_says() {
+    let of_the_daemon = file(&[(INTERVAL, "60s"), (METRICS_LISTEN, "127.0.0.1:9717")]);
+    let load = |once| {
+        with(&[], &[], &of_the_daemon, |flags, environment| {
+            Registry::load(flags, once, environment)
+        })
+        .unwrap()
+    };
+    assert!(load(false).interval.is_some() && load(false).metrics_listen.is_some());
+    assert_eq!((load(true).interval, load(true).metrics_listen), (None, None));
+    let asked = registry(&[(METRICS_LISTEN, "127.0.0.1:0")], &[], &[]).unwrap_err();
+    assert!(asked.contains("--interval"), "{asked}");
+}

@@ -1,0 +1,123 @@
+//! The settings of the daemon.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tenure_core::time::show_duration;
+use tenure_core::timing::{DEFAULT_TTL, MIN_TTL, check_ttl};
+
+use super::value::{address, duration, log_format, number, path, share, switch, text};
+use super::{Environment, Flags, LONGEST_TTL};
+use crate::exit::Usage;
+use crate::logging::LogFormat;
+
+settings! {
+    /// The settings of the daemon with their values.
+    Settings
+
+    /// The address to serve HTTP on; port 0 takes a free one.
+    listen: SocketAddr = "127.0.0.1:7717", "listen", "ADDRESS", address;
+    /// Serve on an address that other machines reach, although anyone who reaches it may do everything.
+    insecure_listen: bool = "false", "insecure_listen", "", switch;
+    /// Where the store is: sqlite:PATH, valkey://…, redis://…, memory:. Without it: tenure.db in the data directory.
+    store: String = "", "store", "URL", text;
+    /// The directory for what the daemon keeps; made when it is missing.
+    data_dir: PathBuf = "tenure-data", "data_dir", "DIR", path;
+    /// Joins with a longer ttl are refused, and after a loss of data no lease is granted for this long.
+    max_ttl: Duration = "2m", "max_ttl", "DURATION", duration;
+    /// The longest time between two passes of the janitor; what is due earlier is done earlier.
+    janitor_interval: Duration = "60s", "janitor.interval", "DURATION", duration;
+    /// Removal pauses when more than this share of a group lapses at once; 1.0 never pauses.
+    brake_share: f64 = "0.5", "brake.share", "SHARE", share;
+    /// Groups smaller than this never brake.
+    brake_floor: u64 = "10", "brake.floor", "MEMBERS", number;
+    /// The brake lets go after this long at the latest.
+    brake_hold: Duration = "5m", "brake.hold", "DURATION", duration;
+    /// How many events a group keeps.
+    events_max: u64 = "100000", "events.max", "EVENTS", number;
+    /// Whether events of evictions list the keys (`why KEY` needs them).
+    events_keys: bool = "true", "events.keys", "", switch;
+    /// How long a shutdown waits for requests that are being answered.
+    drain: Duration = "5s", "drain", "DURATION", duration;
+    /// What is logged: a level (error, warn, info, debug, trace) or targets with levels, like info,tenure=debug.
+    log: String = "info", "log", "FILTER", text;
+    /// How log lines look: text or json.
+    log_format: LogFormat = "text", "log_format", "FORMAT", log_format;
+}
+
+impl Settings {
+    /// Puts the settings together from flags, environment and file, and refuses what cannot work.
+    ///
+    /// # Errors
+    /// `Usage`, naming the flag, variable or key, its value and what would be right.
+    pub(crate) fn load(flags: &Flags, environment: Environment<'_>) -> Result<Self, Usage> {
+        flags.values(environment)?.check()
+    }
+
+    /// Refuses values that are each fine but do not work together.
+    fn check(self) -> Result<Self, Usage> {
+        let refuse = |message: String| Err(Usage::new(message));
+        if self.max_ttl < MIN_TTL || self.max_ttl > LONGEST_TTL {
+            return refuse(format!(
+                "max_ttl is {}; it has to be from {} to {}",
+                show_duration(self.max_ttl),
+                show_duration(MIN_TTL),
+                show_duration(LONGEST_TTL)
+            ));
+        }
+        for (key, value, least, most) in [
+            (
+                "janitor.interval",
+                self.janitor_interval,
+                SHORTEST_INTERVAL,
+                LONGEST_INTERVAL,
+            ),
+            ("brake.hold", self.brake_hold, SHORTEST_INTERVAL, LONGEST_INTERVAL),
+            ("drain", self.drain, Duration::ZERO, LONGEST_DRAIN),
+        ] {
+            if value < least || value > most {
+                let (value, least, most) = (show_duration(value), show_duration(least), show_duration(most));
+                return refuse(format!("{key} is {value}; it has to be from {least} to {most}"));
+            }
+        }
+        if self.events_max < LEAST_EVENTS {
+            return refuse(format!(
+                "events.max is {}; it has to be at least {LEAST_EVENTS}",
+                self.events_max
+            ));
+        }
+        if !self.listen.ip().is_loopback() && !self.insecure_listen {
+            return refuse(format!(
+                "listen is {}, which other machines reach, and whoever reaches it may do everything: listen on 127.0.0.1 behind a proxy that asks who is calling, or say insecure_listen (--insecure-listen)",
+                self.listen
+            ));
+        }
+        Ok(self)
+    }
+
+    /// What works but will surprise somebody, in sentences.
+    pub(crate) fn surprises(&self) -> Option<String> {
+        check_ttl(DEFAULT_TTL, self.max_ttl).err().map(|error| {
+            format!(
+                "joins that name no ttl ask for {} and will be refused: {error}",
+                show_duration(DEFAULT_TTL)
+            )
+        })
+    }
+
+    /// The store's URL, and whether it is the default one inside the data directory.
+    pub(crate) fn store_url(&self) -> (String, bool) {
+        if self.store.is_empty() {
+            (format!("sqlite:{}", self.data_dir.join("tenure.db").display()), true)
+        } else {
+            (self.store.clone(), false)
+        }
+    }
+}
+
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(3600);
+const LONGEST_DRAIN: Duration = Duration::from_secs(600);
+/// Fewer would trim the events of one larger burst before anyone could read them.
+const LEAST_EVENTS: u64 = 100;
