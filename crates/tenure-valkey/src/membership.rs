@@ -111,7 +111,6 @@ impl ValkeyStore {
     async fn beat_part(&self, group: &Group, part: &[Beat]) -> Result<(Vec<BeatReply>, StoreTime)> {
         let mut names = HashSet::with_capacity(part.len());
         let repeated = part.iter().any(|beat| !names.insert(beat.tenure.member()));
-        let terms: Vec<u8> = part.iter().flat_map(|beat| double(beat.tenure.term().get())).collect();
         let ttls: Vec<u8> = match part.iter().any(|beat| beat.ttl.is_some()) {
             true => part
                 .iter()
@@ -127,10 +126,9 @@ impl ValkeyStore {
             .changing(group, Lateness::Harmless)
             .number(part.len() as u64)
             .arg(if repeated { "1" } else { "0" })
-            .arg(terms)
             .arg(ttls)
             .arg(told)
-            .args(part.iter().map(|beat| beat.tenure.member().as_str()));
+            .args(part.iter().map(|beat| beat.tenure.to_string()));
         self.connection
             .call(&self.scripts.beat, invocation, |reader, now| {
                 Ok((read_replies(reader, part)?, now))

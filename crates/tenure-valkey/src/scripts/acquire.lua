@@ -27,14 +27,9 @@ end
 local waits = {}
 local function wait_for(holder)
   if waits[holder] == nil then
-    local name = member_of(holder)
-    local current = not ended_now[holder] and load_member(name)
-    if current and name .. '@' .. text(current.term) == holder then
-      if now >= end_of(current) then
-        finish(name, current, 'lapsed')
-        current = nil
-      end
-    else
+    local current = not ended_now[holder] and load_tenure(holder) or nil
+    if current and now >= end_of(current) then
+      finish(member_of(holder), current, 'lapsed')
       current = nil
     end
     local wait = free_in(holder, current)
@@ -94,7 +89,7 @@ for i, lease in ipairs(leases) do
   outcomes[i] = outcome_of(lease)
 end
 if m.revision ~= revision then
-  plan('HSET', MEMBERS, member, pack_member(m))
+  save_member(member, m)
 end
 engage_brake()
 commit()

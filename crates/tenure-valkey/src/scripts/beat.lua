@@ -1,15 +1,15 @@
--- ARGV 8..: how many; '1' when a member comes more than once; their terms as doubles; their new ttls as doubles (0 for
--- none), or ''; the revisions they were told as doubles, or '' for none; their names. Answers for each the ttl it was
--- renewed for, 0 when unknown, or minus the reason's number; and for each its revision.
-local count, terms, ttls, told = tonumber(ARGV[8]), ARGV[10], ARGV[11], ARGV[12]
+-- ARGV 8..: how many; '1' when a member comes more than once; their new ttls as doubles (0 for none), or ''; the revisions
+-- they were told as doubles, or '' for none; their tenures. Answers for each the ttl it was renewed for, 0 when unknown, or
+-- minus the reason's number; and for each its revision.
+local count, ttls, told = tonumber(ARGV[8]), ARGV[10], ARGV[11]
 local known = ARGV[9] == '1' and {} or nil
 local REASON = { lapsed = -1, left = -2, superseded = -3, expelled = -4 }
 
-local names = {}
+local tenures = {}
 for i = 1, count do
-  names[i] = ARGV[12 + i]
+  tenures[i] = ARGV[11 + i]
 end
-local packed = count > 0 and redis.call('HMGET', MEMBERS, unpack(names)) or {}
+local rows = count > 0 and redis.call('HMGET', ALIVE, unpack(tenures)) or {}
 
 local min_ttl, max_ttl = group.min_ttl, group.max_ttl
 
@@ -36,37 +36,33 @@ end
 
 local replies, revisions, renewed, n = {}, {}, {}, 0
 for i = 1, count do
-  local name, row = names[i], packed[i]
-  if known and known[name] ~= nil then
-    row = known[name]
+  local tenure, row = tenures[i], rows[i]
+  if known and known[tenure] ~= nil then
+    row = known[tenure]
   end
-  local wanted = struct.unpack('<d', terms, 8 * i - 7)
-  local term, deadline, ttl, revision
   revisions[i] = 0
-  if row then
-    term, deadline, ttl, revision = struct.unpack('<dddd', row)
-  end
-  if term ~= wanted then
-    local reason = reason_of(name .. '@' .. text(wanted))
-    replies[i] = reason and REASON[reason] or unknown(wanted)
+  if not row then
+    local reason = reason_of(tenure)
+    replies[i] = reason and REASON[reason] or unknown(term_of(tenure))
   else
+    local deadline, ttl, revision = struct.unpack('<ddd', row)
     -- The end of a tenure, as in `end_of`; spelled out because this is the hot path.
     local last = group.resumed + ttl
     if deadline <= now + ttl and deadline > last then
       last = deadline
     end
     if now >= last then
-      finish(name, { term = term, deadline = deadline, ttl = ttl, revision = revision }, 'lapsed')
+      finish(member_of(tenure), { term = term_of(tenure), deadline = deadline, ttl = ttl, revision = revision }, 'lapsed')
       replies[i] = -1
       if known then
-        known[name] = false
+        known[tenure] = false
       end
     else
       if ttls ~= '' then
         local new = struct.unpack('<d', ttls, 8 * i - 7)
         if new > 0 then
           if new < ttl then
-            plan_whole('ZADD', DUE, 'LT', text(now + new), name)
+            plan_whole('ZADD', DUE, 'LT', text(now + new), member_of(tenure))
           end
           ttl = new
         end
@@ -77,12 +73,12 @@ for i = 1, count do
       if ttl > max_ttl then
         max_ttl = ttl
       end
-      row = struct.pack('<dddd', wanted, now + ttl, ttl, revision)
-      renewed[n + 1], renewed[n + 2] = name, row
+      row = struct.pack('<ddd', now + ttl, ttl, revision)
+      renewed[n + 1], renewed[n + 2] = tenure, row
       n = n + 2
       replies[i], revisions[i] = ttl, revision
       if known then
-        known[name] = row
+        known[tenure] = row
       end
       if told ~= '' then
         compare(struct.unpack('<d', told, 8 * i - 7), revision)
@@ -93,7 +89,7 @@ end
 if n > 0 then
   note_ttl(min_ttl > 0 and min_ttl or max_ttl)
   note_ttl(max_ttl)
-  plan_whole('HSET', MEMBERS, unpack(renewed))
+  plan_whole('HSET', ALIVE, unpack(renewed))
 end
 engage_brake()
 commit()

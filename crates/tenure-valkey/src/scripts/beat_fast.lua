@@ -4,11 +4,12 @@
 -- that follows. It answers the one ttl that all were renewed for, or one for each; and 0 when everybody's revision is what
 -- they were told, or one for each.
 do
-  local count, names_from = tonumber(ARGV[8]), 13
+  local alive = string.sub(KEYS[1], 1, -5) .. 'alive'
+  local count, tenures_from = tonumber(ARGV[8]), 12
   local now = clock()
   local struct_unpack, struct_pack = struct.unpack, struct.pack
   local state = redis.call('HGET', KEYS[1], 'state')
-  local common = state and count > 0 and ARGV[9] == '0' and ARGV[11] == ''
+  local common = state and count > 0 and ARGV[9] == '0' and ARGV[10] == ''
   local born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until
   if common then
     born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until = struct_unpack(STATE, state)
@@ -20,21 +21,25 @@ do
     common = not oldest or oldest + max_ttl >= now
   end
   if common then
-    local terms = { struct_unpack('<' .. string.rep('d', count), ARGV[10]) }
-    local rows = redis.call('HMGET', KEYS[3], unpack(ARGV, names_from, names_from + count - 1))
-    local told = ARGV[12] ~= '' and { struct_unpack('<' .. string.rep('d', count), ARGV[12]) }
+    local rows = redis.call('HMGET', alive, unpack(ARGV, tenures_from, tenures_from + count - 1))
+    local told = ARGV[11] ~= '' and { struct_unpack('<' .. string.rep('d', count), ARGV[11]) }
     local renewed, one_ttl, ttls, revisions = {}, nil, nil, nil
+    local before, after, deadline, ttl, revision
     for i = 1, count do
       local row = rows[i]
-      if not row then
-        common = false
-        break
-      end
-      local term, deadline, ttl, revision = struct_unpack('<dddd', row)
-      -- The end of a tenure, as in `end_of`.
-      if term ~= terms[i] or now >= resumed + ttl and (deadline > now + ttl or now >= deadline) then
-        common = false
-        break
+      -- Neighbours mostly have one value: Lua compares strings by their address.
+      if row ~= before then
+        if not row then
+          common = false
+          break
+        end
+        deadline, ttl, revision = struct_unpack('<ddd', row)
+        -- The end of a tenure, as in `end_of`.
+        if now >= resumed + ttl and (deadline > now + ttl or now >= deadline) then
+          common = false
+          break
+        end
+        before, after = row, struct_pack('<ddd', now + ttl, ttl, revision)
       end
       local known = told and told[i] or 0
       if revision ~= known then
@@ -52,8 +57,7 @@ do
       if revisions then
         revisions[i] = revision
       end
-      renewed[2 * i - 1] = ARGV[names_from - 1 + i]
-      renewed[2 * i] = struct_pack('<dddd', term, now + ttl, ttl, revision)
+      renewed[2 * i - 1], renewed[2 * i] = ARGV[tenures_from - 1 + i], after
       if ttls then
         ttls[i] = ttl
       elseif i == 1 then
@@ -69,7 +73,7 @@ do
     if common then
       redis.call('HSET', KEYS[1], 'state', struct_pack(STATE, born, now, resumed, min_ttl, max_ttl, unsettled, cause, grants,
         brake_since, brake_until))
-      redis.call('HSET', KEYS[3], unpack(renewed))
+      redis.call('HSET', alive, unpack(renewed))
       return { ARGV[1], now, 'ok', ttls or one_ttl, revisions or 0 }
     end
   end

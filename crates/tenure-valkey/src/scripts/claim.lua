@@ -24,15 +24,10 @@ end
 local alive = {}
 local function is_alive(other)
   if alive[other] == nil then
-    local name = member_of(other)
-    local m = load_member(name)
-    if m and ended_now[other] == nil and name .. '@' .. text(m.term) == other then
-      alive[other] = now < end_of(m)
-      if not alive[other] then
-        finish(name, m, 'lapsed')
-      end
-    else
-      alive[other] = false
+    local m = not ended_now[other] and load_tenure(other)
+    alive[other] = m and now < end_of(m) or false
+    if m and not alive[other] then
+      finish(member_of(other), m, 'lapsed')
     end
   end
   return alive[other]
@@ -61,7 +56,7 @@ for i, key in ipairs(keys) do
 end
 if gained then
   m.revision = next_number()
-  plan('HSET', MEMBERS, member, pack_member(m))
+  save_member(member, m)
 end
 engage_brake()
 commit()

@@ -1,4 +1,5 @@
--- ARGV 3..: a registry, keys. Answers the claims that are there: key, tenure, packed value of the owner's current tenure.
+-- ARGV 3..: a registry, keys. Answers the claims that are there: key, tenure, packed value of the
+-- owner when it is a current tenure.
 local keys, found, owners = {}, {}, {}
 for i = 4, #ARGV do
   keys[i - 3] = ARGV[i]
@@ -6,13 +7,13 @@ end
 if #keys > 0 then
   for i, tenure in ipairs(redis.call('HMGET', PREFIX .. 'claims:' .. ARGV[3], unpack(keys))) do
     if tenure then
-      owners[#owners + 1] = string.match(tenure, '^([^@]+)@')
+      owners[#owners + 1] = tenure
       found[#found + 1] = { keys[i], tenure }
     end
   end
 end
 if #found > 0 then
-  for i, packed in ipairs(redis.call('HMGET', PREFIX .. 'members', unpack(owners))) do
+  for i, packed in ipairs(current_of(owners)) do
     found[i][3] = packed
   end
 end

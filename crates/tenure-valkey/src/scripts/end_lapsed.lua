@@ -6,11 +6,16 @@ local more = #due > limit
 if more then
   due[#due] = nil
 end
-local packed = #due > 0 and redis.call('HMGET', MEMBERS, unpack(due)) or {}
+local terms, tenures = {}, {}
+for i, packed in ipairs(#due > 0 and redis.call('HMGET', MEMBERS, unpack(due)) or {}) do
+  terms[i] = packed and struct.unpack('<d', packed)
+  tenures[i] = terms[i] and due[i] .. '@' .. text(terms[i]) or due[i]
+end
+local rows = #due > 0 and redis.call('HMGET', ALIVE, unpack(tenures)) or {}
 local ended = {}
 for i, member in ipairs(due) do
-  if packed[i] then
-    local m = unpack_member(packed[i])
+  if rows[i] then
+    local m = unpack_tenure(terms[i], rows[i])
     local last = end_of(m)
     if now >= last then
       ended[#ended + 1] = finish(member, m, 'lapsed')
@@ -20,6 +25,10 @@ for i, member in ipairs(due) do
     end
   else
     plan('ZREM', DUE, member)
+    if terms[i] then
+      -- Its other half is lost: nobody can beat for it any more.
+      plan('HDEL', MEMBERS, member)
+    end
   end
 end
 

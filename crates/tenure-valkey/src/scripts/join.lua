@@ -21,7 +21,8 @@ if alone then
 end
 note_ttl(ttl)
 present = present + 1
-plan('HSET', MEMBERS, member, pack_member({ term = group.seq, deadline = now + ttl, ttl = ttl, revision = 0 }))
+plan('HSET', MEMBERS, member, struct.pack('<d', group.seq))
+save_member(member, { term = group.seq, deadline = now + ttl, ttl = ttl, revision = 0 })
 if labels ~= '' then
   plan('HSET', LABELS, member, labels)
 end

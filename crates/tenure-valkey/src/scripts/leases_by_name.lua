@@ -1,20 +1,19 @@
--- ARGV 3..: leases. Answers those that are held: lease, the holder's tenure and the token, packed value of the holder's
--- current tenure, how the holder's tenure ended.
-local leases, found, members, tenures = {}, {}, {}, {}
+-- ARGV 3..: leases. Answers those that are held: lease, the holder's tenure and the token, packed value of the holder
+-- when it is a current tenure, how the holder's tenure ended.
+local leases, found, tenures = {}, {}, {}
 for i = 3, #ARGV do
   leases[i - 2] = ARGV[i]
 end
 if #leases > 0 then
   for i, value in ipairs(redis.call('HMGET', PREFIX .. 'leases', unpack(leases))) do
     if value then
-      members[#members + 1] = string.match(value, '^([^@]*)')
       tenures[#tenures + 1] = string.match(value, '^(%S*)')
       found[#found + 1] = { leases[i], value }
     end
   end
 end
 if #found > 0 then
-  local packed = redis.call('HMGET', PREFIX .. 'members', unpack(members))
+  local packed = current_of(tenures)
   local ended = redis.call('HMGET', PREFIX .. 'ended', unpack(tenures))
   for i, lease in ipairs(found) do
     lease[3], lease[4] = packed[i] or '', ended[i] or ''

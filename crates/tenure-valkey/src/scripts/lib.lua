@@ -26,6 +26,7 @@ local NOW = text(now)
 
 -- Keys that are made from data share the group's tag.
 local PREFIX = string.sub(META, 1, -5)
+local ALIVE = PREFIX .. 'alive'
 local LEASES, RESERVED, RESERVATIONS = PREFIX .. 'leases', PREFIX .. 'reserved', PREFIX .. 'reservations'
 local function held_key(tenure)
   return PREFIX .. 'held:' .. tenure
@@ -40,11 +41,14 @@ end
 local function member_of(tenure)
   return string.match(tenure, '^([^@]+)@')
 end
+local function term_of(tenure)
+  return tonumber(string.match(tenure, '@(%d+)$'))
+end
 
 -- The writes to come, in order. Those of one command on one key become one call, as long as no other command on that
 -- key comes between them.
 local plans, last_plan, news, emptied = {}, {}, {}, {}
-local touched = { [META] = true, [MEMBERS] = true }
+local touched = { [META] = true }
 local function plan(command, key, first, second)
   local open = last_plan[key]
   if not open or open[1] ~= command or open.n > 2000 then
@@ -161,17 +165,23 @@ else
 end
 group.tick = now
 
--- Members: packed as four doubles: term, deadline, ttl, lease revision.
-local function unpack_member(packed)
-  local term, deadline, ttl, revision = struct.unpack('<dddd', packed)
+-- Members: in MEMBERS the term of the current tenure, packed as a double; in ALIVE, by tenure, three doubles: deadline, ttl
+-- and revision. So those who beat together and own nothing have one and the same value, which Lua makes only once; and a
+-- beat of another term than the current one finds none.
+local function unpack_tenure(term, row)
+  local deadline, ttl, revision = struct.unpack('<ddd', row)
   return { term = term, deadline = deadline, ttl = ttl, revision = revision }
 end
-local function pack_member(m)
-  return struct.pack('<dddd', m.term, m.deadline, m.ttl, m.revision)
+local function load_tenure(tenure)
+  local row = redis.call('HGET', ALIVE, tenure)
+  return row and unpack_tenure(term_of(tenure), row)
 end
 local function load_member(member)
   local packed = redis.call('HGET', MEMBERS, member)
-  return packed and unpack_member(packed)
+  return packed and load_tenure(member .. '@' .. text((struct.unpack('<d', packed))))
+end
+local function save_member(member, m)
+  plan('HSET', ALIVE, member .. '@' .. text(m.term), struct.pack('<ddd', m.deadline, m.ttl, m.revision))
 end
 
 -- The end of a tenure. A deadline further away than its ttl was made by a clock that has fallen back since.
@@ -201,6 +211,7 @@ local function finish(member, m, reason)
   count_members()
   present = present - 1
   plan('HDEL', MEMBERS, member)
+  plan('HDEL', ALIVE, tenure)
   plan('HDEL', LABELS, member)
   plan('ZREM', DUE, member)
   ended_now[tenure] = reason .. ' ' .. text(end_of(m)) .. ' ' .. NOW
@@ -238,15 +249,16 @@ end
 -- Whether a tenure may act: nil and its member's entry, or the reason why not. One past its end is ended, whatever else
 -- comes of the step.
 local function refusal(member, term)
-  local m = load_member(member)
-  if m and m.term == term then
+  local tenure = member .. '@' .. text(term)
+  local m = load_tenure(tenure)
+  if m then
     if now < end_of(m) then
       return nil, m
     end
     finish(member, m, 'lapsed')
     return 'lapsed'
   end
-  return reason_of(member .. '@' .. text(term)) or 'unknown'
+  return reason_of(tenure) or 'unknown'
 end
 
 -- A tenure has lost a holding; `commit` looks whether it was the last, and the record of an ended one may be forgotten.

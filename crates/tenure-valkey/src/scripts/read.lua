@@ -22,18 +22,32 @@ local function holds(tenure)
   return redis.call('SCARD', PREFIX .. 'held:' .. tenure), redis.call('SCARD', PREFIX .. 'leased:' .. tenure)
 end
 
+-- The packed values of tenures: term, deadline, ttl and revision; false for one that is not its member's current one.
+local function current_of(tenures)
+  local rows = redis.call('HMGET', PREFIX .. 'alive', unpack(tenures))
+  for i, tenure in ipairs(tenures) do
+    local term = rows[i] and tonumber(string.match(tenure, '@(%d+)$'))
+    rows[i] = term and struct.pack('<d', term) .. rows[i] or false
+  end
+  return rows
+end
+
 -- Members by name: name, packed value, labels, and how many claims and leases it holds. Those that are gone are left out.
 local function members_of(names)
   local found = {}
   if #names == 0 then
     return found
   end
-  local packed = redis.call('HMGET', PREFIX .. 'members', unpack(names))
+  local terms = redis.call('HMGET', PREFIX .. 'members', unpack(names))
   local labels = redis.call('HMGET', PREFIX .. 'labels', unpack(names))
+  local tenures = {}
+  for i, name in ipairs(names) do
+    tenures[i] = terms[i] and name .. '@' .. text((struct.unpack('<d', terms[i]))) or name
+  end
+  local packed = current_of(tenures)
   for i, name in ipairs(names) do
     if packed[i] then
-      local tenure = name .. '@' .. text((struct.unpack('<d', packed[i])))
-      found[#found + 1] = { name, packed[i], labels[i], holds(tenure) }
+      found[#found + 1] = { name, packed[i], labels[i], holds(tenures[i]) }
     end
   end
   return found

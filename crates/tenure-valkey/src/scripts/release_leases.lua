@@ -58,7 +58,7 @@ for i, lease in ipairs(leases) do
 end
 if changed then
   m.revision = next_number()
-  plan('HSET', MEMBERS, member, pack_member(m))
+  save_member(member, m)
 end
 engage_brake()
 commit()

@@ -16,6 +16,7 @@ use crate::world::*;
 on_both! {
     a_foreign_type_under_any_key_refuses_a_step_whole,
     foreign_values_are_errors_and_no_panics,
+    a_group_whose_liveness_is_lost_recovers,
     terms_at_the_edge_of_2_pow_53,
     a_big_group_is_listed_whole_in_pages,
 }
@@ -92,6 +93,7 @@ async fn a_foreign_type_under_any_key_refuses_a_step_whole(flavour: Flavour) {
     let mut foreign: Vec<String> = [
         "meta",
         "members",
+        "alive",
         "labels",
         "due",
         "ended",
@@ -135,12 +137,18 @@ async fn a_foreign_type_under_any_key_refuses_a_step_whole(flavour: Flavour) {
     assert_eq!(dump(&server), before);
 }
 
+/// Stands for the id of the tenure that is joined.
+const TENURE: &str = "the tenure";
+
 async fn foreign_values_are_errors_and_no_panics(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     for (name, field, value) in [
         ("members", "a", "junk"),
-        ("members", "a", "thirty-two bytes of nonsense ...."),
+        ("members", "a", "eight bytes of nonsense, or more"),
+        ("alive", TENURE, "junk"),
+        ("alive", TENURE, "twenty-four of nonsense."),
+        ("alive", "no tenure", "junk"),
         ("members", "not a name", "junk"),
         ("labels", "a", "{not json"),
         ("claims:devices", "k", "no tenure"),
@@ -159,6 +167,8 @@ async fn foreign_values_are_errors_and_no_panics(flavour: Flavour) {
         server.cli(&["FLUSHALL"]).unwrap();
         mature(&server);
         let tenure = join(&store, "a").await;
+        let own = tenure.to_string();
+        let field = if field == TENURE { &own } else { field };
         server
             .cli(&["HSET", &format!("{{tenure:ingest}}:{name}"), field, value])
             .unwrap();
@@ -171,6 +181,24 @@ async fn foreign_values_are_errors_and_no_panics(flavour: Flavour) {
         }
         until_up(&store).await;
     }
+}
+
+/// A server that evicts keys takes one half of what is known of a member, and leaves the other.
+async fn a_group_whose_liveness_is_lost_recovers(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    let store = open(&server.url()).await;
+    let (a, b) = (join(&store, "a").await, join(&store, "b").await);
+    server.cli(&["DEL", "{tenure:ingest}:alive"]).unwrap();
+    assert_eq!(beat(&store, &a).await, BeatReply::Unknown);
+    let again = join(&store, "a").await;
+    assert!(again.term() > a.term());
+    assert!(matches!(beat(&store, &again).await, BeatReply::Renewed { .. }));
+    // Nobody lapsed, and what is left of the other is let go when it comes due.
+    server.cli(&["ZADD", "{tenure:ingest}:due", "1", "b"]).unwrap();
+    let swept = store.end_lapsed(&group(), 10, Call::default()).await.unwrap();
+    assert!(swept.ended.is_empty(), "{swept:?}");
+    assert_eq!(store.status(&group()).await.unwrap().members, 1);
+    assert_eq!(beat(&store, &b).await, BeatReply::Unknown);
 }
 
 async fn terms_at_the_edge_of_2_pow_53(flavour: Flavour) {
