@@ -215,6 +215,7 @@ fn bad_fields() -> Vec<Case> {
         join(json!({"member": null}), "member: invalid type"),
         join(json!({"member": ""}), "member: the member is empty"),
         join(json!({"member": "a b"}), "' ' at position 2"),
+        join(json!({"member": ".."}), "means another place in the path of a URL"),
         join(json!({"member": "m", "ttl_ms": "5s"}), "ttl_ms: invalid type"),
         join(json!({"member": "m", "ttl_ms": -1}), "ttl_ms: invalid value"),
         join(json!({"member": "m", "ttl_ms": 5000.5}), "ttl_ms: invalid type"),
