@@ -109,6 +109,7 @@ async fn open(settings: &Settings, clock: &Arc<dyn Clock>, address: SocketAddr) 
             },
             events_max: settings.events_max,
             event_keys: settings.events_keys,
+            ..StoreOptions::default()
         },
         clock: Arc::clone(clock),
         http_address: Some(format!("http://{address}")),

@@ -57,6 +57,7 @@ impl Sweep {
             let request = SweepRequest {
                 dry_run: self.dry_run,
                 force: self.force && round == 0,
+                reconcile: false,
             };
             let report = store
                 .sweep(&self.group.name, &request, &format!("{pass}.{round}"), Call::default())

@@ -11,12 +11,37 @@ pub mod lease;
 pub mod lease_end;
 pub mod membership;
 pub mod random;
+pub use self::random as random_sessions;
+pub mod reaper;
 pub mod registry;
+pub mod session;
 pub mod sweep;
 pub mod target;
 mod world;
 
 pub use world::{Harness, Make, Making, World};
+
+/// The cases about sessions, as [`conformance_tests!`](crate::conformance_tests) makes the others.
+#[macro_export]
+macro_rules! session_conformance_tests {
+    ($make:ident) => {
+        $crate::conformance_tests! { @cases $make;
+            session: a_session_is_made_left_resumed_and_left_again, a_second_connection_keeps_the_session,
+                detaching_what_is_not_attached_changes_nothing, a_late_detach_is_ignored_by_its_epoch,
+                nothing_is_attached_or_detached_under_an_ended_tenure, a_session_of_a_dead_instance_does_not_read_as_active,
+                an_alias_leads_to_one_session, data_is_merged_field_by_field, what_breaks_a_limit_changes_nothing,
+                many_sessions_in_one_call, sessions_are_listed_by_state_page_by_page,
+                only_a_session_without_connections_is_deleted, an_attach_gives_a_new_revision,
+                a_grace_is_fixed_when_the_last_connection_goes;
+            reaper: an_orphan_is_reaped_with_all_it_had, connections_of_the_dead_are_released_once,
+                a_huge_front_end_blocks_nobody, an_orphan_is_not_resumed, an_orphan_does_not_keep_its_alias,
+                after_a_gap_everyone_has_the_whole_grace_anew, orphans_are_listed_by_how_long_they_are_overdue,
+                reapers_share_the_work, the_brake_holds_the_reaper, reconcile_finds_nothing_where_nothing_drifted,
+                a_connection_that_is_too_old_is_dropped_by_reconcile;
+            random_sessions: sessions_agree_with_the_model;
+        }
+    };
+}
 
 /// Makes one test per case. The argument is an `async fn(StoreOptions) -> Box<dyn Harness>` that gives a fresh store.
 #[macro_export]

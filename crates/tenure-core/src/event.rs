@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::id::{Group, LeaseName, MemberId, TenureId};
+use crate::id::{Alias, ConnectionId, Group, LeaseName, MemberId, SessionId, TenureId};
 use crate::lease::Token;
+use crate::session::Epoch;
 use crate::time::StoreTime;
 
 /// The number of an event in its group: dense and rising, also across loss of data (it starts at the store's time in
@@ -66,6 +67,18 @@ kinds! {
     LeaseTakenOver = "lease_taken_over",
     /// A target was added, changed or removed.
     TargetChanged = "target_changed",
+    /// A session was made.
+    SessionCreated = "session_created",
+    /// The last connection of a session went.
+    SessionDisconnected = "session_disconnected",
+    /// A disconnected session has a connection again.
+    SessionResumed = "session_resumed",
+    /// An orphan was deleted. Its session and epoch together are the key for side effects that must not happen twice.
+    SessionReaped = "session_reaped",
+    /// A session was deleted on request.
+    SessionDeleted = "session_deleted",
+    /// Sessions and their index had drifted apart, and were repaired.
+    SessionsRepaired = "sessions_repaired",
     /// Removal of what the lapsed held is paused.
     SweepBraked = "sweep_braked",
     /// Removal goes on.
@@ -97,6 +110,11 @@ impl EventKind {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// Something that happened in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -125,12 +143,27 @@ pub struct Event {
     /// Whom a lease is kept for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<MemberId>,
+    /// Which session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// Which connection of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<ConnectionId>,
+    /// The session's other name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<Alias>,
+    /// The session's last attach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
     /// Which sweep pass did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass: Option<String>,
-    /// How many, by what (a registry for `evicted`; `lapsed`, `present` for the brake; `silent_ms` for a gap).
+    /// How many, by what (a registry for `evicted`; a kind of drift for `sessions_repaired`; `lapsed`, `present` for the brake; `silent_ms` for a gap).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
+    /// How many connections of sessions were removed, beside the counts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub connections: u64,
     /// The keys removed, as `registry/key`, when the store keeps them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
@@ -150,8 +183,13 @@ impl Event {
             token: None,
             from: None,
             to: None,
+            session: None,
+            connection: None,
+            alias: None,
+            epoch: None,
             pass: None,
             counts: BTreeMap::new(),
+            connections: 0,
             keys: Vec::new(),
         }
     }

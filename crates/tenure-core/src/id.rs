@@ -130,6 +130,18 @@ name!(
     /// A lease, named after the target that it is about.
     LeaseName, "lease"
 );
+name!(
+    /// A session.
+    SessionId, "session"
+);
+name!(
+    /// One connection of a session.
+    ConnectionId, "connection"
+);
+name!(
+    /// Another name of a session, unique in its group: a broadcaster, a user.
+    Alias, "alias"
+);
 
 impl MemberId {
     /// The host part of a generated id (`hostname-<boot ns>-<8 hex>`), or the whole name when it is not a generated

@@ -2,9 +2,9 @@
 //!
 //! This crate holds what every other part agrees on: the names of things ([`id`]), the two kinds of time ([`clock`],
 //! [`time`]), the decisions that need no I/O ([`settling`], [`brake`], [`timing`], [`verdict`]), one trait per noun that
-//! a store implements ([`membership`], [`registry`], [`lease`], [`target`], [`sweep`], [`event`], summed up in [`store`]), the errors
-//! ([`error`]), and a reference store in memory ([`memory`]). With the feature `conformance` it also holds the suite
-//! that every store must pass.
+//! a store implements ([`membership`], [`registry`], [`lease`], [`target`], [`session`], [`sweep`], [`event`], summed up in
+//! [`store`]), the errors ([`error`]), and a reference store in memory ([`memory`]). With the feature `conformance` it
+//! also holds the suite that every store must pass.
 //!
 //! It refuses to know any database, any wire format of others, and any ambient clock: time and chance come through
 //! [`clock::Clock`], and a store's decisions are made on the store's own time.
@@ -22,6 +22,7 @@ pub mod membership;
 pub mod memory;
 pub mod placement;
 pub mod registry;
+pub mod session;
 pub mod settling;
 pub mod store;
 pub mod sweep;
@@ -32,6 +33,6 @@ pub mod verdict;
 
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};
-pub use id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId, Term};
+pub use id::{Alias, ConnectionId, Group, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId, Term};
 pub use store::Store;
 pub use time::StoreTime;

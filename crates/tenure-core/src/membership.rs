@@ -236,13 +236,16 @@ pub struct Holdings {
     /// Leases.
     #[serde(default)]
     pub leases: u64,
+    /// Connections of sessions.
+    #[serde(default)]
+    pub connections: u64,
 }
 
 impl Holdings {
     /// All of them.
     #[must_use]
     pub fn total(self) -> u64 {
-        self.claims + self.leases
+        self.claims + self.leases + self.connections
     }
 }
 

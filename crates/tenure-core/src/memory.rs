@@ -9,6 +9,8 @@ mod group;
 mod leases;
 mod members;
 mod pages;
+mod reaper;
+mod sessions;
 mod store;
 mod sweep;
 mod targets;

@@ -14,6 +14,7 @@ use crate::id::Group;
 use crate::lease::LeaseStore;
 use crate::membership::MembershipStore;
 use crate::registry::RegistryStore;
+use crate::session::{SessionSettings, SessionStore};
 use crate::sweep::Sweep;
 use crate::target::TargetStore;
 use crate::time::StoreTime;
@@ -119,6 +120,8 @@ pub struct StoreOptions {
     pub events_max: u64,
     /// Whether `evicted` events list the keys removed. `why KEY` needs them; they cost room in the event log.
     pub event_keys: bool,
+    /// Sessions.
+    pub sessions: SessionSettings,
 }
 
 impl Default for StoreOptions {
@@ -128,6 +131,7 @@ impl Default for StoreOptions {
             brake: BrakeSettings::default(),
             events_max: 100_000,
             event_keys: true,
+            sessions: SessionSettings::default(),
         }
     }
 }
@@ -181,7 +185,7 @@ impl Finding {
 
 /// Everything a store does. Connect to one by URL with the `tenure` crate.
 #[async_trait]
-pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + EventLog + Sweep {
+pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + SessionStore + EventLog + Sweep {
     /// Where it is, for people: a URL without secrets.
     fn place(&self) -> String;
 

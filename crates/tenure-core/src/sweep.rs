@@ -1,8 +1,10 @@
-//! The janitor's contract: end what lapsed, release what the ended held, exactly once, whoever sweeps.
+//! The contract of the janitor and the reaper: end what lapsed, release what the ended held, delete orphans; exactly once,
+//! whoever sweeps.
 //!
-//! A pass has two steps. Step 1 ends members whose end time has passed. Step 2 releases holdings of ended tenures,
-//! once step 1 has drained and [`BURST`] after the end, so that the brake sees a burst whole. Any number of sweepers
-//! may run; each holding is released by exactly one of them and reported in one event.
+//! A pass has three steps. Step 1 ends members whose end time has passed. Step 2 releases holdings of ended tenures,
+//! once step 1 has drained and [`BURST`] after the end, so that the brake sees a burst whole. Step 3 deletes the sessions
+//! whose grace is over. Any number of sweepers may run; each holding is released, and each orphan deleted, by exactly one
+//! of them and reported in one event.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,8 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::brake::Brake;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventId;
-use crate::id::{Group, TenureId};
+use crate::id::{Group, SessionId, TenureId};
 use crate::membership::{EndReason, Holdings};
+use crate::session::{Epoch, SessionStore};
 use crate::settling::GapCause;
 use crate::store::Call;
 use crate::time::StoreTime;
@@ -64,6 +67,13 @@ pub struct GroupStatus {
     pub releasing: u64,
     /// Leases that somebody holds; those of ended tenures, too, until they are released or taken over.
     pub leases: u64,
+    /// Sessions.
+    pub sessions: u64,
+    /// Sessions without a connection, orphans included.
+    pub disconnected: u64,
+    /// The earliest time at which a session may have become an orphan (what the brake holds back does not count). The true
+    /// time may be later.
+    pub next_reap: Option<StoreTime>,
     /// The newest event.
     pub last_event: EventId,
 }
@@ -98,6 +108,22 @@ pub struct Eviction {
     /// How many leases.
     #[serde(default)]
     pub leases: u64,
+    /// How many connections of sessions.
+    #[serde(default)]
+    pub connections: u64,
+}
+
+impl Eviction {
+    /// Nothing yet, of this tenure.
+    #[must_use]
+    pub fn none(tenure: TenureId) -> Self {
+        Self {
+            tenure,
+            claims: BTreeMap::new(),
+            leases: 0,
+            connections: 0,
+        }
+    }
 }
 
 /// Step 2 of a pass: what it did.
@@ -109,6 +135,78 @@ pub struct ReleasedBatch {
     pub more: bool,
     /// Set when the brake holds something back.
     pub braked: Option<Brake>,
+}
+
+/// A session that was deleted because its grace was over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reaped {
+    /// Which.
+    pub session: SessionId,
+    /// Its last attach.
+    pub epoch: Epoch,
+}
+
+/// Step 3 of a pass: what it did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReapedBatch {
+    /// The sessions deleted, those first whose grace ended first.
+    pub reaped: Vec<Reaped>,
+    /// Entries of the index that belonged to no disconnected session; they are gone from it.
+    pub skipped: u64,
+    /// Whether more may be due: call again.
+    pub more: bool,
+    /// Set when the brake holds everything back.
+    pub braked: Option<Brake>,
+}
+
+/// A part of a reconcile: what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReconcileRequest {
+    /// Where to go on: the `next` of the part before; opaque.
+    pub after: Option<String>,
+    /// Look at most at this many entries.
+    pub limit: u32,
+}
+
+/// A part of a reconcile: what it found, and repaired.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reconciled {
+    /// Entries looked at.
+    pub looked_at: u64,
+    /// What did not fit together, by kind ([`drift`]); empty when everything did.
+    pub repaired: BTreeMap<String, u64>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// The kinds of drift that a reconcile repairs. None of them comes about by a store's own steps.
+pub mod drift {
+    /// The index named a session that is not there.
+    pub const INDEX_WITHOUT_SESSION: &str = "index_without_session";
+    /// The index named a session that has connections.
+    pub const INDEX_OF_ACTIVE: &str = "index_of_active";
+    /// A session without connections was not in the index; its grace begins now.
+    pub const SESSION_WITHOUT_INDEX: &str = "session_without_index";
+    /// Connections of a session that is not there.
+    pub const CONNECTION_WITHOUT_SESSION: &str = "connection_without_session";
+    /// A connection of a tenure that no janitor knows any more.
+    pub const GHOST_CONNECTION: &str = "ghost_connection";
+    /// A connection that was not among what its tenure holds.
+    pub const HOLDING_MISSING: &str = "holding_missing";
+    /// A connection among what a tenure holds that its session does not have.
+    pub const HOLDING_WITHOUT_CONNECTION: &str = "holding_without_connection";
+    /// An alias of a session that is not there, or has another one.
+    pub const ALIAS_WITHOUT_SESSION: &str = "alias_without_session";
+    /// A session whose alias did not lead to it.
+    pub const ALIAS_MISSING: &str = "alias_missing";
+    /// A session that the list of all sessions did not have.
+    pub const LISTING_MISSING: &str = "listing_missing";
+    /// The list of all sessions named one that is not there.
+    pub const LISTING_WITHOUT_SESSION: &str = "listing_without_session";
+    /// A session whose record is damaged beyond use.
+    pub const BROKEN_SESSION: &str = "broken_session";
+    /// No drift: a connection that was attached too long ago (`max_age`).
+    pub const AGED_CONNECTION: &str = "aged_connection";
 }
 
 /// What a pass would do, or has to do.
@@ -126,7 +224,7 @@ pub struct Doomed {
 
 /// The single steps of a sweep, for a sweeper that runs in this process.
 #[async_trait]
-pub trait SweepSteps: Send + Sync {
+pub trait SweepSteps: SessionStore {
     /// Keeps the cadence: looks for a gap, writes the tick, settles a group whose grace is over, lifts a brake whose
     /// time is over. O(1).
     ///
@@ -141,13 +239,30 @@ pub trait SweepSteps: Send + Sync {
     /// `TooLate`, `Unavailable`.
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch>;
 
-    /// Step 2: releases up to `limit` holdings of ended tenures by compare-and-delete: claims first, one event per tenure
-    /// and call with the counts, reason and pass; then leases, one event each, but those of a tenure that was superseded
-    /// or expelled only after its last deadline. Tenures take turns, so that a huge one blocks nobody. O(limit).
+    /// Step 2: releases up to `limit` holdings of ended tenures by compare-and-delete: claims first, then connections, one
+    /// event per tenure and call with the counts, reason and pass, and one for each session that has none left; then
+    /// leases, one event each, but those of a tenure that was superseded or expelled only after its last deadline.
+    /// Tenures take turns, so that a huge one blocks nobody. O(limit).
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`. After an unknown outcome look for events that carry the pass.
     async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch>;
+
+    /// Step 3: deletes up to `limit` orphans, each with its data, alias and index entry, one event each with its epoch
+    /// and the pass. A session with connections is never deleted, whatever the index says; nothing is while the brake is
+    /// engaged. O(limit · (log disconnected + fields)).
+    ///
+    /// # Errors
+    /// `TooLate`, `Unavailable`. After an unknown outcome look for events that carry the pass.
+    async fn reap(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch>;
+
+    /// Looks at a part of all that is kept about sessions, in every direction, and repairs what does not fit together;
+    /// also drops connections above the `max_age` of the settings. What would take something from a session waits while
+    /// the group is unsettled or braked. One event when anything was repaired. Safe beside traffic. O(limit).
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from the part before, `TooLate`, `Unavailable`. Doing it again is safe.
+    async fn reconcile(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Reconciled>;
 
     /// What is due, without doing it: lapsed members and ended tenures with holdings, at most `limit`. O(limit).
     ///
@@ -163,6 +278,8 @@ pub struct SweepRequest {
     pub dry_run: bool,
     /// Lift the brake.
     pub force: bool,
+    /// Also look for drift between sessions and their index, and repair it.
+    pub reconcile: bool,
 }
 
 /// What a whole pass did.
@@ -172,8 +289,16 @@ pub struct SweepReport {
     pub ended: u64,
     /// What was removed.
     pub evicted: Vec<Eviction>,
+    /// How many orphans were deleted.
+    pub reaped: u64,
+    /// Entries of the index that belong to no disconnected session.
+    pub skipped: u64,
+    /// With `reconcile`: what did not fit together, by kind ([`drift`]).
+    pub repaired: BTreeMap<String, u64>,
     /// With `dry_run`: what would go. At most 1,000.
     pub doomed: Vec<Doomed>,
+    /// With `dry_run`: which sessions would be deleted. At most 1,000.
+    pub orphans: Vec<SessionId>,
     /// Set when the brake holds something back.
     pub braked: Option<Brake>,
     /// When there will be something to release, if that is known and later than now.
@@ -192,6 +317,12 @@ impl SweepReport {
     pub fn leases_total(&self) -> u64 {
         self.evicted.iter().map(|eviction| eviction.leases).sum()
     }
+
+    /// All connections removed.
+    #[must_use]
+    pub fn connections_total(&self) -> u64 {
+        self.evicted.iter().map(|eviction| eviction.connections).sum()
+    }
 }
 
 /// Runs one whole pass with single steps. `pass` makes the names of the batches.
@@ -208,6 +339,9 @@ pub async fn run_pass(
     let mut report = SweepReport::default();
     if request.dry_run {
         report.doomed = steps.doomed(group, 1_000).await?;
+        let orphans = steps.orphans(group, Duration::ZERO, 1_000).await?;
+        report.orphans = orphans.orphans.into_iter().map(|orphan| orphan.session).collect();
+        report.skipped = orphans.skipped;
         return Ok(report);
     }
     loop {
@@ -217,21 +351,41 @@ pub async fn run_pass(
             break;
         }
     }
+    release_all(steps, group, request.force, pass, call, &mut report).await?;
+    reap_all(steps, group, pass, call, &mut report).await?;
+    if request.reconcile {
+        reconcile_all(steps, group, call, &mut report).await?;
+    }
+    let status = steps.tick(group).await?;
+    report.next_release_in = status
+        .next_release
+        .map(|at| at.since(status.as_of))
+        .filter(|wait| !wait.is_zero());
+    Ok(report)
+}
+
+async fn release_all(
+    steps: &dyn SweepSteps,
+    group: &Group,
+    force: bool,
+    pass: &str,
+    call: Call,
+    report: &mut SweepReport,
+) -> Result<()> {
     let mut evicted: BTreeMap<TenureId, Eviction> = BTreeMap::new();
     for number in 0u64.. {
         let release = ReleaseRequest {
             pass: format!("{pass}.{number}"),
             limit: BATCH,
-            force: request.force && number == 0,
+            force: force && number == 0,
         };
         let batch = steps.release(group, &release, call).await?;
         for eviction in batch.evicted {
-            let sum = evicted.entry(eviction.tenure.clone()).or_insert_with(|| Eviction {
-                tenure: eviction.tenure,
-                claims: BTreeMap::new(),
-                leases: 0,
-            });
+            let sum = evicted
+                .entry(eviction.tenure.clone())
+                .or_insert_with(|| Eviction::none(eviction.tenure));
             sum.leases += eviction.leases;
+            sum.connections += eviction.connections;
             for (registry, count) in eviction.claims {
                 *sum.claims.entry(registry).or_default() += count;
             }
@@ -242,12 +396,49 @@ pub async fn run_pass(
         }
     }
     report.evicted = evicted.into_values().collect();
-    let status = steps.tick(group).await?;
-    report.next_release_in = status
-        .next_release
-        .map(|at| at.since(status.as_of))
-        .filter(|wait| !wait.is_zero());
-    Ok(report)
+    Ok(())
+}
+
+async fn reap_all(
+    steps: &dyn SweepSteps,
+    group: &Group,
+    pass: &str,
+    call: Call,
+    report: &mut SweepReport,
+) -> Result<()> {
+    for number in 0u64.. {
+        let reap = ReleaseRequest {
+            pass: format!("{pass}.reap.{number}"),
+            limit: BATCH,
+            force: false,
+        };
+        let batch = steps.reap(group, &reap, call).await?;
+        report.reaped += batch.reaped.len() as u64;
+        report.skipped += batch.skipped;
+        if !batch.more {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Reconciles all sessions of a group, part by part.
+///
+/// # Errors
+/// Those of the parts. What was repaired before the error stays repaired.
+pub async fn reconcile_all(steps: &dyn SweepSteps, group: &Group, call: Call, report: &mut SweepReport) -> Result<()> {
+    let mut after = None;
+    loop {
+        let request = ReconcileRequest { after, limit: BATCH };
+        let part = steps.reconcile(group, &request, call).await?;
+        for (kind, count) in part.repaired {
+            *report.repaired.entry(kind).or_default() += count;
+        }
+        after = part.next;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
 }
 
 /// Sweeping, by whoever does it for this store.

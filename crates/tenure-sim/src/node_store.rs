@@ -4,6 +4,8 @@
 //! store's time at the last answer and adds a not-after to each mutating call but a beat, so that what it has given up on
 //! cannot take effect later.
 
+mod session;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,7 +22,9 @@ use tenure_core::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token
 use tenure_core::membership::{Beat, Beaten, EndBy, Join, Joined, MembershipStore};
 use tenure_core::registry::{Claimed, RegistryStore};
 use tenure_core::store::{Call, Finding, Health};
-use tenure_core::sweep::{Doomed, EndedBatch, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps};
+use tenure_core::sweep::{
+    Doomed, EndedBatch, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps,
+};
 use tenure_core::target::{Target, TargetSpec, TargetStore};
 
 use crate::network::Network;
@@ -288,6 +292,14 @@ impl SweepSteps for NodeStore {
         let request = request.clone();
         answer!(self.call(group, Op::Release { request, call }).await?, Released)
     }
+    async fn reap(&self, _: &Group, _: &ReleaseRequest, _: Call) -> Result<ReapedBatch> {
+        Ok(ReapedBatch::default())
+    }
+
+    async fn reconcile(&self, _: &Group, _: &ReconcileRequest, _: Call) -> Result<Reconciled> {
+        Ok(Reconciled::default())
+    }
+
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
         answer!(self.call(group, Op::Doomed { limit }).await?, Doomed)
     }

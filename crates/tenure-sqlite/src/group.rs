@@ -211,6 +211,9 @@ impl Meta {
             next_release: self.releasing.next.into_iter().chain(lapsed).min(),
             releasing: self.releasing.tenures + self.releasing_lapsed.tenures,
             leases: self.leases,
+            sessions: 0,
+            disconnected: 0,
+            next_reap: None,
             last_event: EventId(self.last_event),
         }
     }

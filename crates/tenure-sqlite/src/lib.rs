@@ -35,6 +35,7 @@ mod page;
 mod reader;
 mod registry;
 mod revision;
+mod session;
 mod sql;
 mod step;
 mod store;

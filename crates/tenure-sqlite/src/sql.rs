@@ -108,6 +108,7 @@ pub(crate) fn read_holdings(row: &Row<'_>, first: usize) -> rusqlite::Result<Hol
     Ok(Holdings {
         claims: read_number(row, first)?,
         leases: read_number(row, first + 1)?,
+        connections: 0,
     })
 }
 

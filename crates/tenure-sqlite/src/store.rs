@@ -171,6 +171,9 @@ impl SqliteStore {
             next_release: None,
             releasing: 0,
             leases: 0,
+            sessions: 0,
+            disconnected: 0,
+            next_reap: None,
             last_event: EventId(0),
         }
     }

@@ -8,7 +8,8 @@ use tenure_core::event::EventKind;
 use tenure_core::membership::EndReason;
 use tenure_core::store::Call;
 use tenure_core::sweep::{
-    Doomed, EndedBatch, Eviction, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps, turn_of,
+    Doomed, EndedBatch, Eviction, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest,
+    ReleasedBatch, Sweep, SweepSteps, turn_of,
 };
 use tenure_core::{Group, MemberId, Result, StoreTime, TenureId};
 
@@ -124,6 +125,7 @@ impl Step<'_> {
             tenure,
             claims,
             leases: u64::from(leases),
+            connections: 0,
         })
     }
 
@@ -326,6 +328,14 @@ impl SweepSteps for SqliteStore {
     async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
         let request = request.clone();
         self.step(group, call, move |step| step.release(&request)).await
+    }
+
+    async fn reap(&self, _: &Group, _: &ReleaseRequest, _: Call) -> Result<ReapedBatch> {
+        Ok(ReapedBatch::default())
+    }
+
+    async fn reconcile(&self, _: &Group, _: &ReconcileRequest, _: Call) -> Result<Reconciled> {
+        Ok(Reconciled::default())
     }
 
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {

@@ -34,6 +34,7 @@ mod registry;
 pub mod reply;
 pub mod script;
 mod scripts;
+mod session;
 mod store;
 mod sweep;
 mod target;

@@ -11,7 +11,8 @@ use tenure_core::membership::EndReason;
 use tenure_core::settling::{GapCause, gap};
 use tenure_core::store::{Call, StoreOptions};
 use tenure_core::sweep::{
-    BATCH, Doomed, EndedBatch, Eviction, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps, Unsettled,
+    BATCH, Doomed, EndedBatch, Eviction, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest,
+    ReleasedBatch, Sweep, SweepSteps, Unsettled,
 };
 use tenure_core::time::StoreTime;
 
@@ -62,6 +63,14 @@ impl SweepSteps for ValkeyStore {
         self.connection
             .call(&self.scripts.release, invocation, |reader, _| read_released(reader))
             .await
+    }
+
+    async fn reap(&self, _: &Group, _: &ReleaseRequest, _: Call) -> Result<ReapedBatch> {
+        Ok(ReapedBatch::default())
+    }
+
+    async fn reconcile(&self, _: &Group, _: &ReconcileRequest, _: Call) -> Result<Reconciled> {
+        Ok(Reconciled::default())
     }
 
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
@@ -193,7 +202,12 @@ fn read_released(reader: &mut Reader) -> Read<ReleasedBatch> {
         while row.left() > 0 {
             claims.insert(row.text()?, row.number()?);
         }
-        evicted.push(Eviction { tenure, claims, leases });
+        evicted.push(Eviction {
+            tenure,
+            claims,
+            leases,
+            connections: 0,
+        });
     }
     Ok(ReleasedBatch { evicted, more, braked })
 }
@@ -244,6 +258,9 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
         next_release: next.into_iter().chain(next_lapsed).min(),
         releasing,
         leases,
+        sessions: 0,
+        disconnected: 0,
+        next_reap: None,
         last_event,
     })
 }

@@ -140,6 +140,7 @@ pub(crate) fn read_holdings(reader: &mut Reader) -> Read<Holdings> {
     Ok(Holdings {
         claims: reader.number()?,
         leases: reader.number()?,
+        connections: 0,
     })
 }
 

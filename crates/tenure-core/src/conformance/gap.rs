@@ -68,6 +68,7 @@ pub async fn nobody_reads_as_dead_because_nobody_ticked(make: Make<'_>) {
             SweepRequest {
                 dry_run: true,
                 force: false,
+                reconcile: false,
             },
             "dry",
         )
@@ -109,6 +110,7 @@ pub async fn force_never_overrides_a_grace(make: Make<'_>) {
             SweepRequest {
                 dry_run: false,
                 force: true,
+                reconcile: false,
             },
             "forced",
         )
@@ -120,6 +122,7 @@ pub async fn force_never_overrides_a_grace(make: Make<'_>) {
             SweepRequest {
                 dry_run: false,
                 force: true,
+                reconcile: false,
             },
             "again",
         )

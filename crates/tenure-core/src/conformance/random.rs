@@ -1,5 +1,7 @@
 //! Random operations on a store and on the reference model at once: every reply and every event must be equal.
 
+mod session;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use crate::lease::Token;
 use crate::membership::{Beat, EndBy, Join, Labels, Revision};
 use crate::memory::MemoryStore;
 use crate::registry::ClaimMode;
+use crate::session::{Epoch, SessionSettings};
 use crate::store::{Call, PageRequest, StoreOptions};
 use crate::sweep::{ReleaseRequest, SweepSteps};
 use crate::target::TargetSpec;
@@ -33,6 +36,7 @@ enum Op {
     GiveUp(u16, u8, u8, Option<u8>),
     Put(u8, bool),
     Remove(u8),
+    Session(session::Op),
     Tick,
     EndLapsed(u8),
     Evict(bool),
@@ -43,7 +47,15 @@ enum Op {
     TooLate(u16),
 }
 
-fn operation() -> impl Strategy<Value = Op> {
+/// With sessions they make more than a third of the operations.
+fn operation(sessions: bool) -> BoxedStrategy<Op> {
+    match sessions {
+        true => prop_oneof![3 => plain(), 2 => session::operation().prop_map(Op::Session)].boxed(),
+        false => plain().boxed(),
+    }
+}
+
+fn plain() -> impl Strategy<Value = Op> {
     let ttl = prop_oneof![Just(1000u16), Just(2500), Just(6000), Just(20_000)];
     let time = prop_oneof![
         Just(1u16),
@@ -88,6 +100,7 @@ struct Pair {
     seen: Vec<TenureId>,
     granted: Vec<(TenureId, LeaseName, Token)>,
     revisions: Vec<Revision>,
+    epochs: Vec<Epoch>,
     passes: u32,
 }
 
@@ -96,6 +109,18 @@ struct Pair {
 /// # Panics
 /// With the shortest history that was found, the step and both answers, when they differ.
 pub async fn the_store_agrees_with_the_model(make: Make<'_>) {
+    run(make, false).await;
+}
+
+/// The same with sessions among the operations.
+///
+/// # Panics
+/// As the other.
+pub async fn sessions_agree_with_the_model(make: Make<'_>) {
+    run(make, true).await;
+}
+
+async fn run(make: Make<'_>, sessions: bool) {
     let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let (cases, seed) = (number("TENURE_RANDOM_CASES", 96), number("TENURE_RANDOM_SEED", 1));
     let mut bytes = [0u8; 32];
@@ -103,7 +128,7 @@ pub async fn the_store_agrees_with_the_model(make: Make<'_>) {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     for case in 0..cases {
-        let mut tree = prop::collection::vec(operation(), 1..90)
+        let mut tree = prop::collection::vec(operation(sessions), 1..90)
             .new_tree(&mut runner)
             .expect("a history");
         let Err(mut failure) = compare(make, &tree.current()).await else {
@@ -132,6 +157,10 @@ async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
     let options = StoreOptions {
         max_ttl: s(20),
         events_max: 5_000,
+        sessions: SessionSettings {
+            grace: s(3),
+            max_age: Some(s(30)),
+        },
         ..StoreOptions::default()
     };
     let world = World::with(make, options.clone()).await;
@@ -145,6 +174,7 @@ async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
         seen: Vec::new(),
         granted: Vec::new(),
         revisions: Vec::new(),
+        epochs: Vec::new(),
         passes: 0,
     };
     for (n, op) in history.iter().enumerate() {
@@ -234,6 +264,7 @@ impl Pair {
             Op::Acquire(t, leases) => self.acquire(*t, leases).await,
             Op::GiveUp(..) => self.give_up(op).await,
             Op::Put(..) | Op::Remove(_) => self.target(op).await,
+            Op::Session(op) => self.session(op).await,
             Op::Read(m, k) => {
                 self.read(*m, *k).await?;
                 self.read_leases(*m, *k).await

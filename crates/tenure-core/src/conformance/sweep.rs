@@ -171,6 +171,7 @@ pub async fn a_dry_run_changes_nothing(make: Make<'_>) {
             SweepRequest {
                 dry_run: true,
                 force: false,
+                reconcile: false,
             },
             "dry",
         )
@@ -313,6 +314,7 @@ pub async fn an_operator_lifts_the_brake(make: Make<'_>) {
             SweepRequest {
                 dry_run: false,
                 force: true,
+                reconcile: false,
             },
             "forced",
         )

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
+use super::sessions::Record;
 use crate::brake::Brake;
 use crate::error::{Error, Result};
 use crate::event::{Event, EventId, EventKind, EventPage, EventQuery};
-use crate::id::{Key, LeaseName, MemberId, RegistryName, TenureId, Term};
+use crate::id::{Alias, ConnectionId, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId, Term};
 use crate::lease::Token;
 use crate::membership::{EndReason, Labels, Revision};
 use crate::settling::{self, GapCause, end_of};
@@ -70,6 +71,7 @@ pub struct GroupModel {
     pub(super) forget: BTreeSet<(StoreTime, TenureId)>,
     pub(super) held: HashMap<TenureId, BTreeSet<Holding>>,
     pub(super) leased: HashMap<TenureId, BTreeSet<LeaseName>>,
+    pub(super) connected: HashMap<TenureId, BTreeSet<(SessionId, ConnectionId)>>,
     pub(super) releasing: WorkList,
     pub(super) releasing_lapsed: WorkList,
     pub(super) lapses: BTreeMap<MemberId, StoreTime>,
@@ -78,6 +80,10 @@ pub struct GroupModel {
     /// Handed off, and waiting for this member until then.
     pub(super) reserved: BTreeMap<LeaseName, (MemberId, StoreTime)>,
     pub(super) targets: BTreeMap<LeaseName, TargetSpec>,
+    pub(super) sessions: BTreeMap<SessionId, Record>,
+    pub(super) aliases: BTreeMap<Alias, SessionId>,
+    /// Sessions without connections, by the earliest time at which they may be orphans.
+    pub(super) away: BTreeSet<(StoreTime, SessionId)>,
     events: VecDeque<Event>,
     pub(super) last_event: EventId,
 }
@@ -101,6 +107,7 @@ impl GroupModel {
             forget: BTreeSet::new(),
             held: HashMap::new(),
             leased: HashMap::new(),
+            connected: HashMap::new(),
             releasing: WorkList::default(),
             releasing_lapsed: WorkList::default(),
             lapses: BTreeMap::new(),
@@ -108,6 +115,9 @@ impl GroupModel {
             leases: BTreeMap::new(),
             reserved: BTreeMap::new(),
             targets: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            aliases: BTreeMap::new(),
+            away: BTreeSet::new(),
             events: VecDeque::new(),
             last_event: EventId(now.micros()),
         }
@@ -345,7 +355,7 @@ impl GroupModel {
 
     /// Whether there is something to release after the tenure.
     pub(super) fn holds_anything(&self, tenure: &TenureId) -> bool {
-        self.held.contains_key(tenure) || self.leased.contains_key(tenure)
+        self.held.contains_key(tenure) || self.leased.contains_key(tenure) || self.connected.contains_key(tenure)
     }
 
     /// A tenure has lost something: an ended one that has nothing left leaves the work lists.

@@ -157,6 +157,7 @@ impl GroupModel {
         Holdings {
             claims: self.held.get(tenure).map_or(0, |held| held.len() as u64),
             leases: self.leased.get(tenure).map_or(0, |leased| leased.len() as u64),
+            connections: self.connected.get(tenure).map_or(0, |connected| connected.len() as u64),
         }
     }
 }

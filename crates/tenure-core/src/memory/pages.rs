@@ -2,10 +2,11 @@
 
 use super::group::GroupModel;
 use crate::error::Result;
-use crate::id::{Key, LeaseName, MemberId, RegistryName, TenureId};
+use crate::id::{Key, LeaseName, MemberId, RegistryName, SessionId, TenureId};
 use crate::lease::Lease;
 use crate::membership::Member;
 use crate::registry::Claim;
+use crate::session::{Session, SessionState};
 use crate::store::{Page, PageRequest, bad_cursor};
 use crate::target::Target;
 use crate::time::StoreTime;
@@ -154,6 +155,55 @@ impl GroupModel {
     }
 }
 
+impl GroupModel {
+    /// Sessions by name, or the disconnected ones by when their grace ends.
+    pub(super) fn sessions_page(
+        &self,
+        state: Option<SessionState>,
+        page: &PageRequest,
+        now: StoreTime,
+    ) -> Result<Page<Session>> {
+        let seen = |session: &SessionId| {
+            self.session(session, now)
+                .filter(|session| state.is_none_or(|state| session.state == state))
+        };
+        if matches!(state, None | Some(SessionState::Active)) {
+            let after = page
+                .after
+                .as_deref()
+                .map(|text| SessionId::new(text).map_err(|_| bad_cursor(text)))
+                .transpose()?;
+            let names = self
+                .sessions
+                .iter()
+                .filter(|(_, record)| state.is_none() || record.away.is_none())
+                .map(|(name, _)| name)
+                .filter(|name| after.as_ref().is_none_or(|after| *name > after));
+            return Ok(cut(names, page.limit, |name| name.to_string(), seen));
+        }
+        let after = page
+            .after
+            .as_deref()
+            .map(|text| away_cursor(text).ok_or_else(|| bad_cursor(text)))
+            .transpose()?;
+        let away = self
+            .away
+            .iter()
+            .filter(|entry| after.as_ref().is_none_or(|after| *entry > after));
+        Ok(cut(
+            away,
+            page.limit,
+            |(at, session)| format!("{}/{session}", at.micros()),
+            |(_, session)| seen(session),
+        ))
+    }
+}
+
+fn away_cursor(text: &str) -> Option<(StoreTime, SessionId)> {
+    let (at, session) = text.split_once('/')?;
+    Some((StoreTime::from_micros(at.parse().ok()?), SessionId::new(session).ok()?))
+}
+
 fn lease_cursor(page: &PageRequest) -> Result<Option<LeaseName>> {
     page.after
         .as_deref()
@@ -179,15 +229,14 @@ fn cut<I, T>(
     cursor: impl Fn(&I) -> String,
     view: impl Fn(I) -> Option<T>,
 ) -> Page<T> {
-    let mut items = items.take(limit as usize + 1).peekable();
+    let mut items = items.peekable();
     let mut page = Page::default();
-    while let Some(item) = items.next() {
-        let last = (items.peek().is_some() && page.items.len() + 1 == limit as usize).then(|| cursor(&item));
-        page.items.extend(view(item));
-        if last.is_some() {
-            page.next = last;
-            break;
+    for nth in 1..=limit {
+        let Some(item) = items.next() else { break };
+        if nth == limit && items.peek().is_some() {
+            page.next = Some(cursor(&item));
         }
+        page.items.extend(view(item));
     }
     page
 }

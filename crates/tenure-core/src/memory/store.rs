@@ -11,12 +11,19 @@ use super::group::GroupModel;
 use crate::clock::{Clock, Mono};
 use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::event::{EventId, EventLog, EventPage, EventQuery};
-use crate::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
+use crate::id::{Alias, Group, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId};
 use crate::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token, check_leases};
 use crate::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, Revision, check_beats};
 use crate::registry::{Claim, ClaimMode, Claimed, RegistryStore, check_keys};
+use crate::session::{
+    Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Orphans, PatchOutcome, Session, SessionState,
+    SessionStats, SessionStore, check_attaches, check_count, check_data,
+};
 use crate::store::{Call, Finding, Health, Page, PageRequest, Severity, Store, StoreOptions, check_limit};
-use crate::sweep::{BATCH, Doomed, EndedBatch, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps};
+use crate::sweep::{
+    BATCH, Doomed, EndedBatch, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest, ReleasedBatch,
+    Sweep, SweepSteps,
+};
 use crate::target::{Target, TargetSpec, TargetStore};
 use crate::time::StoreTime;
 use crate::timing::check_ttl;
@@ -317,6 +324,81 @@ impl TargetStore for MemoryStore {
 }
 
 #[async_trait]
+impl SessionStore for MemoryStore {
+    async fn attach(&self, group: &Group, tenure: &TenureId, attaches: &[Attach], call: Call) -> Result<Attached> {
+        check_attaches(attaches)?;
+        let mut parts = attaches.chunks(BATCH as usize);
+        let first = parts.next().unwrap_or_default();
+        let mut all = self.step(group, |model, now| model.attach(tenure, first, call, now))?;
+        for part in parts {
+            let attached = self.step(group, |model, now| model.attach(tenure, part, call, now))?;
+            all.outcomes.extend(attached.outcomes);
+            all.revision = attached.revision;
+        }
+        Ok(all)
+    }
+
+    async fn detach(
+        &self,
+        group: &Group,
+        tenure: &TenureId,
+        detaches: &[Detach],
+        call: Call,
+    ) -> Result<Vec<DetachOutcome>> {
+        check_count(detaches.len(), "detaches")?;
+        let mut parts = detaches.chunks(BATCH as usize);
+        let first = parts.next().unwrap_or_default();
+        let mut all = self.step(group, |model, now| model.detach(tenure, first, call, now))?;
+        for part in parts {
+            all.extend(self.step(group, |model, now| model.detach(tenure, part, call, now))?);
+        }
+        Ok(all)
+    }
+
+    async fn patch_session(
+        &self,
+        group: &Group,
+        session: &SessionId,
+        tenure: Option<&TenureId>,
+        data: &Data,
+        call: Call,
+    ) -> Result<PatchOutcome> {
+        check_data(data)?;
+        self.step(group, |model, now| {
+            model.patch_session(session, tenure, data, call, now)
+        })
+    }
+
+    async fn delete_session(&self, group: &Group, session: &SessionId, call: Call) -> Result<DeleteOutcome> {
+        self.step(group, |model, now| model.delete_session(session, call, now))
+    }
+
+    async fn session(&self, group: &Group, session: &SessionId) -> Result<Option<Session>> {
+        self.read(group, |model, now| model.session(session, now))
+    }
+
+    async fn session_by_alias(&self, group: &Group, alias: &Alias) -> Result<Option<Session>> {
+        self.read(group, |model, now| {
+            model.aliases.get(alias).and_then(|session| model.session(session, now))
+        })
+    }
+
+    async fn sessions(&self, group: &Group, state: Option<SessionState>, page: &PageRequest) -> Result<Page<Session>> {
+        check_limit(page.limit)?;
+        self.read(group, |model, now| model.sessions_page(state, page, now))?
+    }
+
+    async fn orphans(&self, group: &Group, overdue: Duration, limit: u32) -> Result<Orphans> {
+        check_limit(limit)?;
+        self.read(group, |model, now| model.orphans(overdue, limit, now))
+    }
+
+    async fn session_stats(&self, group: &Group) -> Result<SessionStats> {
+        self.read(group, GroupModel::session_stats)
+    }
+}
+
+#[async_trait]
 impl EventLog for MemoryStore {
     async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
         check_limit(query.limit)?;
@@ -346,6 +428,15 @@ impl SweepSteps for MemoryStore {
 
     async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
         self.step(group, |model, now| model.release(request, call, now))
+    }
+
+    async fn reap(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch> {
+        self.step(group, |model, now| model.reap(request, call, now))
+    }
+
+    async fn reconcile(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Reconciled> {
+        check_limit(request.limit)?;
+        self.step(group, |model, now| model.reconcile(request, call, now))
     }
 
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {

@@ -45,6 +45,12 @@ impl GroupModel {
             next_release,
             releasing: (self.releasing.0.len() + self.releasing_lapsed.0.len()) as u64,
             leases: self.leases.len() as u64,
+            sessions: self.sessions.len() as u64,
+            disconnected: self.away.len() as u64,
+            next_reap: self
+                .away
+                .first()
+                .map(|(at, _)| brake.map_or(*at, |brake| brake.until.max(*at))),
             last_event: self.last_event,
         }
     }
@@ -126,13 +132,23 @@ impl GroupModel {
                 .cloned()
                 .collect();
             budget -= holdings.len();
+            let mut room = turn - holdings.len();
             let removed = self.release_holdings(&tenure, &holdings);
-            let claims = self.evicted(&tenure, removed, &request.pass, now);
+            let (connections, looked_at, last) = match self.held.contains_key(&tenure) {
+                true => (0, 0, Vec::new()),
+                false => self.release_connections_of(&tenure, room.min(budget), now),
+            };
+            (budget, room) = (budget - looked_at, room - looked_at);
+            let claims = self.evicted(&tenure, removed, connections, &request.pass, now);
+            let reason = self.reason_of(&tenure).as_str();
+            for holding in &last {
+                self.tell_disconnected(holding, &tenure, reason, Some(&request.pass), now);
+            }
             // Leases come last: those of a process that may still be running have to wait.
-            let room = (turn - holdings.len().min(turn)).min(budget);
-            let (leases, wait_until) = match self.held.contains_key(&tenure) {
+            let others = self.held.contains_key(&tenure) || self.connected.contains_key(&tenure);
+            let (leases, wait_until) = match others {
                 true => (0, None),
-                false => self.release_leases_of(&tenure, room, &request.pass, now),
+                false => self.release_leases_of(&tenure, room.min(budget), &request.pass, now),
             };
             budget -= usize::try_from(leases).unwrap_or(budget);
             if let Some(at) = self
@@ -143,8 +159,13 @@ impl GroupModel {
             {
                 *at = wait_until.unwrap_or(now);
             }
-            if !claims.is_empty() || leases > 0 {
-                batch.evicted.push(Eviction { tenure, claims, leases });
+            if !claims.is_empty() || leases > 0 || connections > 0 {
+                batch.evicted.push(Eviction {
+                    tenure,
+                    claims,
+                    leases,
+                    connections,
+                });
             }
         }
         batch.more = !self.releasable(now, braked.is_some()).is_empty();
@@ -183,11 +204,12 @@ impl GroupModel {
         &mut self,
         tenure: &TenureId,
         removed: Vec<Holding>,
+        connections: u64,
         pass: &str,
         now: StoreTime,
     ) -> BTreeMap<String, u64> {
         let mut claims = BTreeMap::new();
-        if removed.is_empty() {
+        if removed.is_empty() && connections == 0 {
             return claims;
         }
         for (registry, _) in &removed {
@@ -200,6 +222,7 @@ impl GroupModel {
         event.reason = Some(reason);
         event.pass = Some(pass.to_owned());
         event.counts.clone_from(&claims);
+        event.connections = connections;
         if with_keys {
             event.keys = removed
                 .iter()

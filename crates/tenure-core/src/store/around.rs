@@ -21,13 +21,17 @@ use self::argument::Argument;
 use super::{Call, Finding, Health, Page, PageRequest, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventId, EventLog, EventPage, EventQuery};
-use crate::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
+use crate::id::{Alias, Group, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId};
 use crate::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token};
 use crate::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore};
 use crate::registry::{Claim, ClaimMode, Claimed, RegistryStore};
+use crate::session::{
+    Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Orphans, PatchOutcome, Session, SessionState,
+    SessionStats, SessionStore,
+};
 use crate::sweep::{
-    Doomed, EndedBatch, GroupStatus, ReleaseRequest, ReleasedBatch, Sweep, SweepReport, SweepRequest, SweepSteps,
-    run_pass,
+    Doomed, EndedBatch, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest, ReleasedBatch, Sweep,
+    SweepReport, SweepRequest, SweepSteps, run_pass,
 };
 use crate::target::{Target, TargetSpec, TargetStore};
 use crate::time::StoreTime;
@@ -54,11 +58,22 @@ pub enum Verb {
     RemoveTarget,
     Target,
     Targets,
+    Attach,
+    Detach,
+    PatchSession,
+    DeleteSession,
+    Session,
+    SessionByAlias,
+    Sessions,
+    Orphans,
+    SessionStats,
     Events,
     WaitForEvents,
     Tick,
     EndLapsed,
     Release,
+    Reap,
+    Reconcile,
     Doomed,
     Status,
     Sweep,
@@ -238,6 +253,20 @@ table! { impl TargetStore, on whole;
     Targets: targets(group, page: &PageRequest) -> Page<Target>;
 }
 
+table! { impl SessionStore, on whole;
+    Attach: attach(group, tenure: &TenureId, attaches: &[Attach], call: Call) -> Attached;
+    Detach: detach(group, tenure: &TenureId, detaches: &[Detach], call: Call) -> Vec<DetachOutcome>;
+    PatchSession: patch_session(
+        group, session: &SessionId, tenure: Option<&TenureId>, data: &Data, call: Call
+    ) -> PatchOutcome;
+    DeleteSession: delete_session(group, session: &SessionId, call: Call) -> DeleteOutcome;
+    Session: session(group, session: &SessionId) -> Option<Session>;
+    SessionByAlias: session_by_alias(group, alias: &Alias) -> Option<Session>;
+    Sessions: sessions(group, state: Option<SessionState>, page: &PageRequest) -> Page<Session>;
+    Orphans: orphans(group, overdue: Duration, limit: u32) -> Orphans;
+    SessionStats: session_stats(group) -> SessionStats;
+}
+
 table! { impl EventLog, on whole;
     Events: events(group, query: &EventQuery) -> EventPage;
     WaitForEvents: wait_for_events(group, after: EventId, patience: Duration) -> ();
@@ -247,6 +276,8 @@ table! { impl SweepSteps, on steps;
     Tick: tick(group) -> GroupStatus;
     EndLapsed: end_lapsed(group, limit: u32, call: Call) -> EndedBatch;
     Release: release(group, request: &ReleaseRequest, call: Call) -> ReleasedBatch;
+    Reap: reap(group, request: &ReleaseRequest, call: Call) -> ReapedBatch;
+    Reconcile: reconcile(group, request: &ReconcileRequest, call: Call) -> Reconciled;
     Doomed: doomed(group, limit: u32) -> Vec<Doomed>;
 }
 

@@ -62,6 +62,7 @@ pub(crate) async fn run(
     let asked = core::SweepRequest {
         dry_run: request.dry_run,
         force: request.force,
+        reconcile: request.reconcile,
     };
     let limit = app.settings.sweep_timeout;
     let report = within(&*app.clock, limit, sweep(&app, &group, &asked, &pass, wait, call))

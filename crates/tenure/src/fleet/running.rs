@@ -417,7 +417,9 @@ impl<'a> Running<'a> {
     pub(super) fn abandon(self) -> Left {
         let is_ours = |work: &Work| !work.lost.is_cancelled();
         let working = self.works.iter().filter(|(_, work)| is_ours(work));
-        working.map(|(lease, work)| (lease.clone(), work.lost.clone())).collect()
+        working
+            .map(|(lease, work)| (lease.clone(), work.lost.clone()))
+            .collect()
     }
 
     fn publish(&self) {

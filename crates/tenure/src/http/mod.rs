@@ -13,6 +13,7 @@ mod lease;
 mod membership;
 mod registry;
 mod request;
+mod session;
 mod store;
 mod sweep;
 mod target;

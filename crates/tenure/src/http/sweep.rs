@@ -26,6 +26,7 @@ impl Sweep for HttpStore {
         let body = wire::SweepRequest {
             dry_run: request.dry_run,
             force: request.force,
+            reconcile: request.reconcile,
             pass: Some(pass.to_owned()),
             wait_ms: Some(0),
         };

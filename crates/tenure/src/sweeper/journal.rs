@@ -20,7 +20,12 @@ const MAX_PAGES: usize = 100;
 
 /// Counts and tells one eviction.
 pub(super) fn tell_eviction(group: &Group, eviction: &Eviction, pass: &str) {
-    let Eviction { tenure, claims, leases } = eviction;
+    let Eviction {
+        tenure,
+        claims,
+        leases,
+        connections,
+    } = eviction;
     for (registry, count) in claims {
         meters::evicted(group, registry, tenure.member(), *count);
     }
@@ -28,7 +33,7 @@ pub(super) fn tell_eviction(group: &Group, eviction: &Eviction, pass: &str) {
         meters::leases_evicted(group, tenure.member(), *leases);
     }
     let evicted: u64 = claims.values().sum();
-    tracing::info!(%group, %tenure, owner = tenure.member().host(), evicted, ?claims, leases, pass, "evicted");
+    tracing::info!(%group, %tenure, owner = tenure.member().host(), evicted, ?claims, leases, connections, pass, "evicted");
 }
 
 /// What one pass did, by its events: one with counts for the claims of a tenure, and one for each lease.
@@ -38,14 +43,13 @@ fn evictions_of(pass: &str, events: Vec<Event>) -> Vec<Eviction> {
         let (true, Some(tenure)) = (event.pass.as_deref() == Some(pass), event.tenure) else {
             continue;
         };
-        let eviction = evictions.entry(tenure.clone()).or_insert_with(|| Eviction {
-            tenure,
-            claims: BTreeMap::new(),
-            leases: 0,
-        });
+        let eviction = evictions
+            .entry(tenure.clone())
+            .or_insert_with(|| Eviction::none(tenure));
         if event.kind == EventKind::LeaseReleased {
             eviction.leases += 1;
         }
+        eviction.connections += event.connections;
         for (registry, count) in event.counts {
             *eviction.claims.entry(registry).or_default() += count;
         }

@@ -24,10 +24,14 @@ pub(crate) enum Verb {
     Acquire,
     ReleaseLeases,
     Targets,
+    Attach,
+    Detach,
+    Sessions,
     Events,
     Tick,
     EndLapsed,
     Release,
+    Reap,
     Now,
     Groups,
 }
@@ -47,10 +51,15 @@ impl Verb {
             V::Member | V::Members | V::ClaimOf | V::Claims => Self::Look,
             V::LeaseOf | V::Leases | V::HeldLeases | V::Target | V::Targets => Self::Look,
             V::PutTarget | V::RemoveTarget => Self::Targets,
+            V::Attach => Self::Attach,
+            V::Detach => Self::Detach,
+            V::PatchSession | V::DeleteSession => Self::Sessions,
+            V::Session | V::SessionByAlias | V::Sessions | V::Orphans | V::SessionStats => Self::Look,
             V::Events => Self::Events,
             V::Tick => Self::Tick,
             V::EndLapsed => Self::EndLapsed,
             V::Release => Self::Release,
+            V::Reap | V::Reconcile => Self::Reap,
             V::Now => Self::Now,
             V::Groups => Self::Groups,
             V::WaitForEvents | V::Doomed | V::Status | V::Sweep => return None,
@@ -59,10 +68,10 @@ impl Verb {
 
     /// Whether the replica is told as well.
     fn is_replicated(self) -> bool {
-        use Verb::{Acquire, Beat, Claim, End, Join, ReleaseClaim, ReleaseLeases, Tick};
+        use Verb::{Acquire, Attach, Beat, Claim, Detach, End, Join, ReleaseClaim, ReleaseLeases, Tick};
         matches!(
             self,
-            Join | Beat | End | Claim | ReleaseClaim | Acquire | ReleaseLeases | Tick
+            Join | Beat | End | Claim | ReleaseClaim | Acquire | ReleaseLeases | Attach | Detach | Tick
         )
     }
 }
@@ -180,6 +189,10 @@ impl Faulty {
             Acquire,
             ReleaseLeases,
             Targets,
+            Attach,
+            Detach,
+            Sessions,
+            Reap,
             Events,
             Tick,
             EndLapsed,

@@ -140,7 +140,8 @@ pub struct EventShape {
     #[cfg_attr(feature = "openapi", schema(format = DateTime))]
     pub at: String,
     /// `joined`, `left`, `lapsed`, `superseded`, `expelled`, `evicted`, `lease_granted`, `lease_released`,
-    /// `lease_taken_over`, `target_changed`, `sweep_braked`, `sweep_unbraked`, `group_unsettled`, `group_settled`; more may
+    /// `lease_taken_over`, `target_changed`, `session_created`, `session_disconnected`, `session_resumed`,
+    /// `session_reaped`, `session_deleted`, `sessions_repaired`, `sweep_braked`, `sweep_unbraked`, `group_unsettled`, `group_settled`; more may
     /// come.
     #[serde(rename = "type")]
     pub kind: String,
@@ -162,12 +163,27 @@ pub struct EventShape {
     /// With `lease_released`: the member it is kept for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
+    /// Which session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Which connection of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<String>,
+    /// The session's other name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// The session's last attach. With the session it is a key for side effects that must not happen twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
     /// Which sweep pass did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass: Option<String>,
     /// How many, by what.
     #[serde(default)]
     pub counts: BTreeMap<String, u64>,
+    /// How many connections of sessions were removed, beside the counts.
+    #[serde(default)]
+    pub connections: u64,
     /// The keys removed, as `registry/key`.
     #[serde(default)]
     pub keys: Vec<String>,

@@ -100,6 +100,8 @@ pub struct HoldingsShape {
     pub claims: u64,
     /// Leases.
     pub leases: u64,
+    /// Connections of sessions.
+    pub connections: u64,
 }
 
 /// A member as the store sees it now.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_core::brake;
 use tenure_core::event::EventId;
-use tenure_core::id::{Group, TenureId};
+use tenure_core::id::{Group, SessionId, TenureId};
 use tenure_core::membership::{EndReason, Holdings};
 use tenure_core::settling::GapCause;
 use tenure_core::sweep::{self as core, GroupStatus, SweepReport};
@@ -27,6 +27,9 @@ pub struct SweepRequest {
     /// Lift the brake. Never overrides a grace period.
     #[serde(default)]
     pub force: bool,
+    /// Also look for drift between sessions and their index, and repair it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reconcile: bool,
     /// A name for the pass, which its events carry; made up when not given. Letters, digits, `.`, `_`, `:`, `-`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass: Option<String>,
@@ -98,6 +101,9 @@ pub struct Eviction {
     /// How many leases.
     #[serde(default)]
     pub leases: u64,
+    /// How many connections of sessions.
+    #[serde(default)]
+    pub connections: u64,
 }
 
 /// What a pass would do.
@@ -132,6 +138,22 @@ pub struct SweepAnswer {
     /// How many leases were released.
     #[serde(default)]
     pub leases_total: u64,
+    /// How many connections of sessions were released.
+    #[serde(default)]
+    pub connections_total: u64,
+    /// How many orphaned sessions were deleted.
+    #[serde(default)]
+    pub reaped: u64,
+    /// Entries of the index of disconnected sessions that belonged to none.
+    #[serde(default)]
+    pub skipped: u64,
+    /// With `reconcile`: what did not fit together and was repaired, by kind.
+    #[serde(default)]
+    pub repaired: BTreeMap<String, u64>,
+    /// With `dry_run`: which sessions would be deleted, at most 1,000.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub orphans: Vec<SessionId>,
     /// What was removed, by tenure.
     pub evicted: Vec<Eviction>,
     /// With `dry_run`: what would go, at most 1,000.
@@ -149,12 +171,18 @@ impl SweepAnswer {
     #[must_use]
     pub fn new(pass: String, dry_run: bool, report: SweepReport) -> Self {
         let (evicted_total, leases_total) = (report.evicted_total(), report.leases_total());
+        let connections_total = report.connections_total();
         Self {
             pass,
             dry_run,
             ended: report.ended,
             evicted_total,
             leases_total,
+            connections_total,
+            reaped: report.reaped,
+            skipped: report.skipped,
+            repaired: report.repaired,
+            orphans: report.orphans,
             evicted: report
                 .evicted
                 .into_iter()
@@ -162,6 +190,7 @@ impl SweepAnswer {
                     tenure: e.tenure,
                     claims: e.claims,
                     leases: e.leases,
+                    connections: e.connections,
                 })
                 .collect(),
             doomed: report
@@ -184,6 +213,10 @@ impl From<SweepAnswer> for SweepReport {
     fn from(answer: SweepAnswer) -> Self {
         Self {
             ended: answer.ended,
+            reaped: answer.reaped,
+            skipped: answer.skipped,
+            repaired: answer.repaired,
+            orphans: answer.orphans,
             evicted: answer
                 .evicted
                 .into_iter()
@@ -191,6 +224,7 @@ impl From<SweepAnswer> for SweepReport {
                     tenure: e.tenure,
                     claims: e.claims,
                     leases: e.leases,
+                    connections: e.connections,
                 })
                 .collect(),
             doomed: answer
@@ -249,6 +283,16 @@ pub struct GroupState {
     /// Leases that somebody holds; those of ended tenures, too, until they are released or taken over.
     #[serde(default)]
     pub leases: u64,
+    /// Sessions.
+    #[serde(default)]
+    pub sessions: u64,
+    /// Sessions without a connection, orphans included.
+    #[serde(default)]
+    pub disconnected: u64,
+    /// The earliest time at which a session may have become an orphan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub next_reap: Option<StoreTime>,
     /// The newest event.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_event: EventId,
@@ -275,6 +319,9 @@ impl GroupState {
             next_release: status.next_release,
             releasing: status.releasing,
             leases: status.leases,
+            sessions: status.sessions,
+            disconnected: status.disconnected,
+            next_reap: status.next_reap,
             last_event: status.last_event,
         }
     }
@@ -296,6 +343,9 @@ impl From<GroupState> for GroupStatus {
             next_release: state.next_release,
             releasing: state.releasing,
             leases: state.leases,
+            sessions: state.sessions,
+            disconnected: state.disconnected,
+            next_reap: state.next_reap,
             last_event: state.last_event,
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::event::EventId;
 use crate::membership::EndBy;
 use crate::registry::ClaimMode;
+use crate::session::SessionState;
 use crate::store::Call;
 use crate::target::TargetSpec;
 
@@ -77,4 +78,13 @@ macro_rules! by_value {
     };
 }
 
-by_value!(Call, ClaimMode, Duration, EndBy, EventId, TargetSpec, u32);
+by_value!(
+    Call,
+    ClaimMode,
+    Duration,
+    EndBy,
+    EventId,
+    Option<SessionState>,
+    TargetSpec,
+    u32
+);

@@ -178,13 +178,13 @@ async fn a_pass_is_made_of_steps_that_go_around() {
     let diary = diary(false);
     let (request, call) = (SweepRequest::default(), Call::default());
     diary.sweep(&group(), &request, "p", call).await.unwrap();
-    assert_eq!(diary.verbs(), [Verb::EndLapsed, Verb::Release, Verb::Tick]);
+    assert_eq!(diary.verbs(), [Verb::EndLapsed, Verb::Release, Verb::Reap, Verb::Tick]);
     let dry = SweepRequest {
         dry_run: true,
         ..request
     };
     diary.sweep(&group(), &dry, "p", call).await.unwrap();
-    assert_eq!(diary.verbs(), [Verb::Doomed]);
+    assert_eq!(diary.verbs(), [Verb::Doomed, Verb::Orphans]);
 }
 
 #[tokio::test]

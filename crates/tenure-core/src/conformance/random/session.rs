@@ -1,0 +1,223 @@
+//! Random operations on sessions, and their comparison.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{Pair, same};
+use crate::error::Result;
+use crate::id::{Alias, ConnectionId, SessionId};
+use crate::session::{Attach, AttachOutcome, Data, Detach, SessionState, SessionStore};
+use crate::store::{Call, PageRequest};
+use crate::sweep::{ReconcileRequest, ReleaseRequest, SweepSteps};
+
+/// One attach, by numbers.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    session: u8,
+    connection: u8,
+    alias: Option<u8>,
+    data: u8,
+    grace: Option<u16>,
+    resume_only: bool,
+}
+
+/// One operation.
+#[derive(Debug, Clone)]
+pub(super) enum Op {
+    Attach(u16, Vec<Asked>),
+    Detach(u16, Vec<(u8, u8, u8)>),
+    Patch(Option<u16>, u8, u8),
+    Delete(u8),
+    Reap(u8, bool),
+    Reconcile,
+    Read(u8),
+}
+
+pub(super) fn operation() -> impl Strategy<Value = Op> {
+    let tenure = || prop_oneof![3 => 0..4u16, 2 => any::<u16>()];
+    let grace = prop::option::weighted(0.3, prop_oneof![Just(1000u16), Just(2000), Just(8000)]);
+    let alias = prop::option::weighted(0.3, 0..4u8);
+    let asked = (0..6u8, 0..4u8, alias, 0..7u8, grace, prop::bool::weighted(0.2));
+    let asked = asked.prop_map(|(session, connection, alias, data, grace, resume_only)| Asked {
+        session,
+        connection,
+        alias,
+        data,
+        grace,
+        resume_only,
+    });
+    prop_oneof![
+        5 => (tenure(), prop::collection::vec(asked, 0..4)).prop_map(|(t, asked)| Op::Attach(t, asked)),
+        4 => (tenure(), prop::collection::vec((0..6u8, 0..4u8, 0..6u8), 0..5)).prop_map(|(t, asked)| Op::Detach(t, asked)),
+        1 => (prop::option::of(tenure()), 0..6u8, 0..7u8).prop_map(|(t, s, d)| Op::Patch(t, s, d)),
+        1 => (0..6u8).prop_map(Op::Delete),
+        3 => (1..4u8, prop::bool::weighted(0.1)).prop_map(|(limit, force)| Op::Reap(limit, force)),
+        1 => Just(Op::Reconcile),
+        3 => any::<u8>().prop_map(Op::Read),
+    ]
+}
+
+fn session(n: u8) -> SessionId {
+    SessionId::new(format!("s{n}")).expect("a name")
+}
+
+fn connection(n: u8) -> ConnectionId {
+    ConnectionId::new(format!("c{n}")).expect("a name")
+}
+
+fn alias(n: u8) -> Alias {
+    Alias::new(format!("a{n}")).expect("a name")
+}
+
+/// A change to the data: none, values of several types, or a removal.
+fn data(n: u8) -> Data {
+    let fields: Vec<(&str, Value)> = match n {
+        0 => vec![("x", json!(1))],
+        1 => vec![("x", Value::Null)],
+        2 => vec![("y", json!({"b": [1, 2.5, "é\n"], "a": {}})), ("x", json!(true))],
+        3 => vec![("y", Value::Null), ("z", json!(""))],
+        _ => Vec::new(),
+    };
+    fields
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+impl Pair {
+    pub(super) async fn session(&mut self, op: &Op) -> Result<(), String> {
+        let (group, call) = (self.world.group.clone(), Call::default());
+        match op {
+            Op::Attach(t, asked) => self.attach(*t, asked).await,
+            Op::Detach(t, asked) => self.detach(*t, asked).await,
+            Op::Patch(t, s, d) => {
+                let (tenure, session, data) = (t.map(|t| self.tenure(t)), session(*s), data(*d));
+                let ours = self
+                    .model
+                    .patch_session(&group, &session, tenure.as_ref(), &data, call)
+                    .await;
+                let theirs = self
+                    .world
+                    .store
+                    .patch_session(&group, &session, tenure.as_ref(), &data, call);
+                same("patch_session", theirs.await, ours)
+            }
+            Op::Delete(s) => {
+                let ours = self.model.delete_session(&group, &session(*s), call).await;
+                let theirs = self.world.store.delete_session(&group, &session(*s), call).await;
+                same("delete_session", theirs, ours)
+            }
+            Op::Reap(limit, force) => self.reap(*limit, *force).await,
+            Op::Reconcile => self.reconcile().await,
+            Op::Read(n) => self.read_sessions(*n).await,
+        }
+    }
+
+    async fn attach(&mut self, t: u16, asked: &[Asked]) -> Result<(), String> {
+        let (group, tenure) = (self.world.group.clone(), self.tenure(t));
+        let attach = |asked: &Asked| Attach {
+            alias: asked.alias.map(alias),
+            data: data(asked.data),
+            grace: asked.grace.map(|ms| Duration::from_millis(u64::from(ms))),
+            resume_only: asked.resume_only,
+            ..Attach::new(session(asked.session), connection(asked.connection))
+        };
+        let asked: Vec<_> = asked.iter().map(attach).collect();
+        let ours = self.model.attach(&group, &tenure, &asked, Call::default()).await;
+        if let Ok(attached) = &ours {
+            self.revisions.push(attached.revision);
+            for outcome in &attached.outcomes {
+                if let AttachOutcome::Attached { session, .. } = outcome {
+                    self.epochs.push(session.epoch);
+                }
+            }
+        }
+        let theirs = self.world.store.attach(&group, &tenure, &asked, Call::default()).await;
+        same("attach", theirs, ours)
+    }
+
+    async fn detach(&self, t: u16, asked: &[(u8, u8, u8)]) -> Result<(), String> {
+        let (group, tenure) = (&self.world.group, self.tenure(t));
+        let detach = |(s, c, e): &(u8, u8, u8)| Detach {
+            session: session(*s),
+            connection: connection(*c),
+            epoch: match e {
+                0..=2 => None,
+                back => self.epochs.iter().rev().nth(usize::from(*back) - 3).copied(),
+            },
+        };
+        let asked: Vec<_> = asked.iter().map(detach).collect();
+        let ours = self.model.detach(group, &tenure, &asked, Call::default()).await;
+        let theirs = self.world.store.detach(group, &tenure, &asked, Call::default()).await;
+        same("detach", theirs, ours)
+    }
+
+    async fn reap(&mut self, limit: u8, force: bool) -> Result<(), String> {
+        self.passes += 1;
+        let request = ReleaseRequest {
+            pass: format!("r{}", self.passes),
+            limit: u32::from(limit),
+            force,
+        };
+        let sweeper = self.world.sweeper();
+        let steps: &dyn SweepSteps = sweeper.steps().expect("the sweeping store has steps");
+        let group = &self.world.group;
+        let ours = self.model.reap(group, &request, Call::default()).await;
+        same("reap", steps.reap(group, &request, Call::default()).await, ours)
+    }
+
+    /// Parts are cut differently by every store; what they find together is the same.
+    async fn reconcile(&self) -> Result<(), String> {
+        let sweeper = self.world.sweeper();
+        let steps: &dyn SweepSteps = sweeper.steps().expect("the sweeping store has steps");
+        let ours = self.whole_reconcile(&*self.model).await;
+        same("reconcile", self.whole_reconcile(steps).await, ours)
+    }
+
+    async fn whole_reconcile(&self, steps: &dyn SweepSteps) -> Result<BTreeMap<String, u64>> {
+        let (mut after, mut repaired) = (None, BTreeMap::new());
+        loop {
+            let request = ReconcileRequest { after, limit: 1_000 };
+            let part = steps.reconcile(&self.world.group, &request, Call::default()).await?;
+            for (kind, count) in part.repaired {
+                *repaired.entry(kind).or_default() += count;
+            }
+            after = part.next;
+            if after.is_none() {
+                return Ok(repaired);
+            }
+        }
+    }
+
+    pub(super) async fn read_sessions(&self, n: u8) -> Result<(), String> {
+        let (store, model, group) = (&self.world.store, &self.model, &self.world.group);
+        let (session, alias) = (session(n % 6), alias(n % 4));
+        let ours = model.session(group, &session).await;
+        same("session", store.session(group, &session).await, ours)?;
+        let ours = model.session_by_alias(group, &alias).await;
+        same("session_by_alias", store.session_by_alias(group, &alias).await, ours)?;
+        let ours = model.session_stats(group).await;
+        same("session_stats", store.session_stats(group).await, ours)?;
+        let overdue = Duration::from_millis(u64::from(n % 3) * 700);
+        let ours = model.orphans(group, overdue, 1_000).await;
+        same("orphans", store.orphans(group, overdue, 1_000).await, ours)?;
+        let page = PageRequest {
+            after: None,
+            limit: 1_000,
+        };
+        for state in [None].into_iter().chain(SessionState::ALL.map(Some)) {
+            let sorted = |page: Result<crate::store::Page<crate::session::Session>>| {
+                page.map(|mut page| {
+                    page.items.sort_by(|a, b| a.session.cmp(&b.session));
+                    page.items
+                })
+            };
+            let ours = sorted(model.sessions(group, state, &page).await);
+            same("sessions", sorted(store.sessions(group, state, &page).await), ours)?;
+        }
+        Ok(())
+    }
+}
