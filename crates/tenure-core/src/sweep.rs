@@ -228,6 +228,9 @@ pub trait SweepSteps: SessionStore {
     /// Keeps the cadence: looks for a gap, writes the tick, settles a group whose grace is over, lifts a brake whose
     /// time is over. O(1).
     ///
+    /// While one sweeper is at work, a store may answer another one a later `next_due` than the true one: when to come
+    /// and see whether it still is. That only saves work; a step that is made all the same does what it always does.
+    ///
     /// # Errors
     /// `Unavailable`; then nobody is to be declared dead.
     async fn tick(&self, group: &Group) -> Result<GroupStatus>;

@@ -28,6 +28,8 @@ pub struct ValkeyStore {
     pub(crate) connection: Connection,
     pub(crate) options: StoreOptions,
     pub(crate) scripts: Scripts,
+    /// Who this is among all that sweep a group: chance makes it unlike any other.
+    pub(crate) name: String,
     announced: Mutex<Announced>,
 }
 
@@ -57,6 +59,7 @@ impl ValkeyStore {
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>> {
         check(&options)?;
+        let name = format!("{:016x}", clock.entropy());
         let scripts = Scripts::new(connection.on_test_clock());
         let connection = Connection::open(url, connection, keys::needs(), clock)?;
         connection.first_try().await;
@@ -64,6 +67,7 @@ impl ValkeyStore {
             connection,
             options,
             scripts,
+            name,
             announced: Mutex::default(),
         }))
     }

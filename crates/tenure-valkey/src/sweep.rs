@@ -30,7 +30,7 @@ const RELEASES: u32 = 200;
 #[async_trait]
 impl SweepSteps for ValkeyStore {
     async fn tick(&self, group: &Group) -> Result<GroupStatus> {
-        let invocation = self.changing(group, Lateness::Refused(Call::default()));
+        let invocation = self.changing(group, Lateness::Refused(Call::default())).arg(&self.name);
         self.connection
             .call(&self.scripts.tick, invocation, |reader, now| {
                 read_status(reader, now, &self.options)

@@ -1,14 +1,21 @@
--- The raw state of a group; what it means is worked out by whoever asked. Also the end of `tick.lua`.
-local fields = { false, false, false, false, false, false, false, false }
-local meta = redis.call('HMGET', META, 'state', 'events')
-if meta[1] then
-  local _, tick, resumed, min_ttl, _, until_, cause, _, brake_since, brake_until = struct.unpack(STATE, meta[1])
-  fields = { tick, resumed, min_ttl, meta[2], until_, CAUSES[cause] or '', brake_since, brake_until }
+-- The raw state of a group; what it means is worked out by whoever asked. `not_before`: nothing is due before that for
+-- whoever asks.
+local function status(not_before)
+  local fields = { false, false, false, false, false, false, false, false }
+  local meta = redis.call('HMGET', META, 'state', 'events')
+  if meta[1] then
+    local _, tick, resumed, min_ttl, _, until_, cause, _, brake_since, brake_until = struct.unpack(STATE, meta[1])
+    fields = { tick, resumed, min_ttl, meta[2], until_, CAUSES[cause] or '', brake_since, brake_until }
+  end
+  local function first(list)
+    return redis.call('ZRANGE', PREFIX .. list, 0, 0, 'WITHSCORES')[2] or false
+  end
+  local due = first('due')
+  if due and not_before then
+    due = math.max(tonumber(due), not_before)
+  end
+  return { NONCE, now, 'ok', fields, redis.call('HLEN', PREFIX .. 'members'), redis.call('ZCARD', PREFIX .. 'lapses'),
+    due, first('releasing'), first('releasing:lapsed'),
+    redis.call('ZCARD', PREFIX .. 'releasing'), redis.call('ZCARD', PREFIX .. 'releasing:lapsed'),
+    redis.call('HLEN', PREFIX .. 'leases') }
 end
-local function first(list)
-  return redis.call('ZRANGE', PREFIX .. list, 0, 0, 'WITHSCORES')[2] or false
-end
-return { NONCE, now, 'ok', fields, redis.call('HLEN', PREFIX .. 'members'), redis.call('ZCARD', PREFIX .. 'lapses'),
-  first('due'), first('releasing'), first('releasing:lapsed'),
-  redis.call('ZCARD', PREFIX .. 'releasing'), redis.call('ZCARD', PREFIX .. 'releasing:lapsed'),
-  redis.call('HLEN', PREFIX .. 'leases') }
