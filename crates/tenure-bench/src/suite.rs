@@ -79,6 +79,7 @@ benchmarks! {
     "sweepers" = sweepers: "what eight sweepers cost a store where nobody dies",
     "leases" = leases: "what keeping and getting leases costs, beside PEXPIRE and etcd keepalives",
     "takeover" = takeover: "10,000 leases on three nodes, one of them killed",
+    "orphans" = orphans: "orphaned sessions found and reaped beside SCAN",
     "memory" = memory: "resident memory of the daemon",
 }
 

@@ -8,5 +8,6 @@ pub mod detection;
 pub mod evict;
 pub mod leases;
 pub mod memory;
+pub mod orphans;
 pub mod sweepers;
 pub mod takeover;

@@ -1,0 +1,286 @@
+//! Finding and reaping orphaned sessions, beside what programs do by hand: SCAN for the sessions and look at each. Both
+//! servers also keep a million keys that are nobody's business here.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tenure_core::id::{ConnectionId, Group, SessionId, TenureId};
+use tenure_core::membership::{Beat, Join, Labels};
+use tenure_core::session::{Attach, Detach};
+use tenure_core::store::{Call, Store};
+use tenure_core::sweep::SweepRequest;
+use tenure_testkit::resp::Client;
+
+use crate::hot::Hot;
+use crate::probe::{Probe, idle};
+use crate::report::{Goal, Report, Row};
+use crate::stats::{Samples, ms, rate};
+use crate::subject;
+use crate::suite::Size;
+
+/// Of so many sessions one is an orphan.
+const ONE_IN: usize = 100;
+/// The longest listing of one call.
+const LISTED: u32 = 1_000;
+/// Attaches in one call.
+const PART: usize = 1_000;
+/// How long sessions that are not to be reaped wait.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+/// How long the others do: as short as it gets.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// Runs it.
+///
+/// # Errors
+/// When something fails.
+pub async fn run(size: Size, report: Report) -> Result<()> {
+    let unrelated = size.pick(1_000_000, 100_000);
+    let steps: &[(usize, f64)] = size.pick(
+        &[(1_000, 1.0), (10_000, 2.0), (100_000, 10.0), (1_000_000, 20.0)],
+        &[(1_000, 1.0), (10_000, 2.0)],
+    );
+    let world = World::build(unrelated).await?;
+    let mut sessions = 0;
+    for (total, goal) in steps.iter().copied() {
+        world.grow(sessions..total).await?;
+        sessions = total;
+        measure(&world, size, &report, total, goal).await?;
+    }
+    large_reap(&world, &report, sessions).await?;
+    world.store.close().await;
+    Ok(())
+}
+
+/// Rounds of a listing and a reap of one in a hundred, by both.
+async fn measure(world: &World, size: Size, report: &Report, total: usize, goal: f64) -> Result<()> {
+    let few = total / ONE_IN;
+    let (mut list, mut reap, mut scan) = (Samples::default(), Samples::default(), Samples::default());
+    for round in 0..size.rounds() {
+        world.leave(0..few, SHORT).await?;
+        world.overdue(few).await?;
+        for _ in 0..5 {
+            let start = Instant::now();
+            let orphans = world.store.orphans(&world.group, Duration::ZERO, LISTED).await?;
+            list.push(ms(start.elapsed()));
+            let listed = few.min(LISTED as usize);
+            ensure!(
+                orphans.orphans.len() == listed,
+                "{} orphans listed",
+                orphans.orphans.len()
+            );
+        }
+        let start = Instant::now();
+        world.reap(&format!("bench-{total}-{round}"), few).await?;
+        reap.push(ms(start.elapsed()));
+        // The same search by hand takes seconds at the largest size; twice says enough.
+        if round < 2 {
+            let start = Instant::now();
+            let found = world.scan()?;
+            scan.push(ms(start.elapsed()));
+            ensure!(found == few, "{found} orphans found by hand");
+        }
+    }
+    let what = format!("{few} orphans of {total} sessions");
+    let row = Row::new(format!("{what}: list"), list.median(), "ms");
+    let ratio = scan.median() / list.median();
+    report.row(
+        row.against("SCAN + HGET", scan.median(), Some(ratio))
+            .goal(Goal::AtMost(goal)),
+    );
+    if total >= 1_000_000 {
+        let row = Row::new(format!("{what}: list beside SCAN"), list.median(), "ms");
+        let row = row.against("SCAN + HGET", scan.median(), Some(ratio));
+        report.row(row.goal(Goal::Times(500.0)));
+    }
+    let row = Row::new(format!("{what}: find and delete them"), reap.median(), "ms");
+    report.row(row.against(
+        "SCAN + HGET, nothing deleted",
+        scan.median(),
+        Some(scan.median() / reap.median()),
+    ));
+    report.keep(format!("{what}: list ms"), &list);
+    report.keep(format!("{what}: reap ms"), &reap);
+    report.keep(format!("{what}: SCAN + HGET ms"), &scan);
+    Ok(())
+}
+
+/// One in ten at once, and what others of that server feel meanwhile.
+async fn large_reap(world: &World, report: &Report, total: usize) -> Result<()> {
+    let many = total / 10;
+    world.leave(0..many, SHORT).await?;
+    world.overdue(many).await?;
+    let quiet = idle(world.hot.addr(), Duration::from_secs(1)).await?;
+    world.hot.forget_slow()?;
+    let probe = Probe::start(world.hot.addr())?;
+    let start = Instant::now();
+    world.reap("bench-large", many).await?;
+    let what = format!("{many} orphans of {total} sessions reaped at once");
+    report.row(Row::new(what.clone(), rate(many, start), "sessions/s"));
+    let pings = probe.finish()?;
+    let row = Row::new(format!("{what}: PING p99"), pings.percentile(99.0), "ms");
+    report.row(
+        row.against("idle", quiet.percentile(99.0), None)
+            .goal(Goal::AtMostAbove(2.0)),
+    );
+    let (longest, command) = world.hot.slowest()?;
+    report.row(Row::new(
+        format!("{what}: longest command in the server"),
+        longest,
+        "ms",
+    ));
+    report.note(format!("{what}: the longest command was {command}"));
+    report.keep(format!("{what}: PING ms"), &pings.percentiles());
+    report.keep(format!("{what}: PING ms, idle"), &quiet.percentiles());
+    Ok(())
+}
+
+struct World {
+    hot: Hot,
+    store: Arc<dyn Store>,
+    group: Group,
+    front: TenureId,
+    plain: Hot,
+}
+
+impl World {
+    async fn build(unrelated: usize) -> Result<Self> {
+        let (hot, plain) = (Hot::start()?, Hot::start()?);
+        for server in [&hot, &plain] {
+            let mut client = server.client()?;
+            for some in (0..unrelated).collect::<Vec<_>>().chunks(10_000) {
+                let set = |n: &usize| vec!["SET".to_owned(), format!("unrelated:{n}"), "v".to_owned()];
+                Hot::pipeline(&mut client, &some.iter().map(set).collect::<Vec<_>>())?;
+            }
+        }
+        let (store, group) = (subject::open_patient(&hot.url()).await?, subject::group("bench")?);
+        let join = Join {
+            member: subject::member(0).parse()?,
+            ttl: subject::HOUR,
+            labels: Labels::default(),
+        };
+        let front = store.join(&group, &join, Call::default()).await?.tenure;
+        Ok(Self {
+            hot,
+            store,
+            group,
+            front,
+            plain,
+        })
+    }
+
+    /// More sessions, in both: all disconnected, and none of them for too long.
+    async fn grow(&self, numbers: std::ops::Range<usize>) -> Result<()> {
+        let mut client = self.plain.client()?;
+        self.leave(numbers.clone(), LONG).await?;
+        for some in numbers.collect::<Vec<_>>().chunks(10_000) {
+            Hot::pipeline(
+                &mut client,
+                &some.iter().map(|n| plain(*n, "9999999999")).collect::<Vec<_>>(),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// These sessions have a client, and lose it. By hand: the time of it is noted.
+    async fn leave(&self, numbers: std::ops::Range<usize>, grace: Duration) -> Result<()> {
+        let (names, connection): (Vec<_>, _) = (numbers.map(name).collect(), ConnectionId::new("c")?);
+        self.store.beat(&self.group, &[Beat::of(self.front.clone())]).await?;
+        for some in names.chunks(PART) {
+            let attaches: Result<Vec<_>> = some
+                .iter()
+                .map(|name| {
+                    let data = [
+                        ("user".to_owned(), name.clone().into()),
+                        ("room".to_owned(), "lobby".into()),
+                    ];
+                    Ok(Attach {
+                        data: data.into(),
+                        grace: Some(grace),
+                        ..Attach::new(SessionId::new(name)?, connection.clone())
+                    })
+                })
+                .collect();
+            let attaches = attaches?;
+            let detach = |attach: &Attach| Detach {
+                session: attach.session.clone(),
+                connection: attach.connection.clone(),
+                epoch: None,
+            };
+            let detaches: Vec<_> = attaches.iter().map(detach).collect();
+            self.store
+                .attach(&self.group, &self.front, &attaches, Call::default())
+                .await?;
+            self.store
+                .detach(&self.group, &self.front, &detaches, Call::default())
+                .await?;
+        }
+        if grace == SHORT {
+            let mut client = self.plain.client()?;
+            let left: Vec<_> = (0..names.len()).map(|n| plain(n, "1")).collect();
+            Hot::pipeline(&mut client, &left)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until so many are orphans.
+    async fn overdue(&self, count: usize) -> Result<()> {
+        let start = Instant::now();
+        while self.store.session_stats(&self.group).await?.orphans < count as u64 {
+            ensure!(start.elapsed() < Duration::from_secs(30), "they do not become orphans");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    async fn reap(&self, pass: &str, count: usize) -> Result<()> {
+        let report = self
+            .store
+            .sweep(&self.group, &SweepRequest::default(), pass, Call::default())
+            .await?;
+        ensure!(report.reaped == count as u64, "{} sessions reaped", report.reaped);
+        Ok(())
+    }
+
+    /// By hand: every session of the keyspace, and how long it has been left. A thousand keys a page, looked up in one go.
+    fn scan(&self) -> Result<usize> {
+        let mut client = self.plain.client()?;
+        let (mut cursor, mut found) = ("0".to_owned(), 0);
+        loop {
+            let page = client.call(&["SCAN", &cursor, "MATCH", "session:*", "COUNT", "1000"])?;
+            let [next, keys] = page.items() else {
+                anyhow::bail!("SCAN was answered with {page:?}")
+            };
+            let keys = keys.texts();
+            found += left_long_ago(&mut client, &keys)?;
+            cursor = next.text();
+            if cursor == "0" {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+fn left_long_ago(client: &mut Client, keys: &[String]) -> Result<usize> {
+    for key in keys {
+        client.send(&["HGET", key, "last_disconnect"])?;
+    }
+    let mut found = 0;
+    for _ in keys {
+        let left: u64 = client.receive()?.text().parse().context("a time of disconnecting")?;
+        found += usize::from(left < 1_000_000);
+    }
+    Ok(found)
+}
+
+fn name(number: usize) -> String {
+    format!("session-{number:08}")
+}
+
+/// The same session as a program would keep it by itself.
+fn plain(number: usize, last_disconnect: &str) -> Vec<String> {
+    let name = name(number);
+    let fields = ["user", &name, "room", "lobby", "last_disconnect", last_disconnect];
+    let key = ["HSET".to_owned(), format!("session:{number:08}")];
+    key.into_iter().chain(fields.map(str::to_owned)).collect()
+}
