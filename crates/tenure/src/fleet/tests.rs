@@ -331,9 +331,10 @@ async fn work_that_does_not_stop_keeps_its_lease_until_it_does() {
 #[tokio::test]
 async fn a_fleet_that_ends_while_the_store_is_away_holds_nothing_in_the_end() {
     let mut world = World::new(4);
+    world.settings.shut_down_within = secs(3);
     world.join("a").await;
     world.until_all_held(secs(2)).await;
-    world.fault("a", Verb::ReleaseLeases, Some(Fault::Hang { applied: true }));
+    world.fault("a", Verb::ReleaseLeases, Some(Fault::Hang { applied: false }));
     let fleet = world.fleet("a");
     let ended = tokio::spawn(async move { fleet.shut_down().await });
     world.pass(world.settings.shut_down_within + secs(1)).await;
