@@ -7,10 +7,10 @@ use tenure_core::clock::{Mono, jitter, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{LeaseName, TenureId};
 use tenure_core::lease::{AcquireOutcome, Acquired};
-use tenure_core::membership::EndReason;
+use tenure_core::membership::{EndReason, Revision};
 use tenure_core::verdict::Verdict;
 
-use super::book::{Book, Entry, Grant};
+use super::book::{Book, Entry, GivingUp, Grant};
 use super::guard::LeaseGuard;
 use super::{Acquire, PART, journal, short_answer};
 use crate::loops::FLOOR;
@@ -35,12 +35,39 @@ async fn acquire_part(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<
             Outcome::Unchanged,
         ));
     }
+    let (mut answers, older) = attempt(shared, &tenure, leases, deadline).await?;
+    if older.is_empty() {
+        return Ok(answers);
+    }
+    // Whatever comes of this, the others are granted.
+    let names: Vec<LeaseName> = older.iter().map(|place| leases[*place].clone()).collect();
+    match attempt(shared, &tenure, &names, deadline).await {
+        Ok((anew, _)) => older
+            .into_iter()
+            .zip(anew)
+            .for_each(|(place, answer)| answers[place] = answer),
+        Err(error) => {
+            let (group, error) = (&shared.group, error.chain());
+            tracing::warn!(%group, %tenure, error, "what was given back could not be asked for anew");
+        }
+    }
+    Ok(answers)
+}
+
+/// Asks once for each that is to be had, and tells which of them are ours by an older grant. Those are being given back.
+async fn attempt(
+    shared: &Arc<Shared>,
+    tenure: &TenureId,
+    leases: &[LeaseName],
+    deadline: Mono,
+) -> Result<(Vec<Acquire>, Vec<usize>)> {
     let asking = Asking::begin(shared, leases, deadline).await;
     let mut granted = if asking.wanted.is_empty() {
         Vec::new()
     } else {
-        let acquired = ask(shared, &tenure, &asking.wanted, deadline).await?;
-        take(shared, &tenure, &asking, acquired)?
+        let told = shared.leases.sent().told;
+        let acquired = ask(shared, tenure, &asking.wanted, deadline).await?;
+        take(shared, tenure, &asking, told, acquired)?
     }
     .into_iter();
     let busy = || Acquire::Held {
@@ -48,13 +75,22 @@ async fn acquire_part(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<
         free_in: shared.pace(),
     };
     let mut wanted = asking.wanted.iter().peekable();
-    Ok(leases
-        .iter()
-        .map(|lease| match wanted.next_if(|next| *next == lease) {
-            Some(_) => granted.next().unwrap_or_else(busy),
-            None => busy(),
-        })
-        .collect())
+    let mut older = Vec::new();
+    let answers = leases.iter().enumerate().map(|(place, lease)| {
+        let answer = match wanted.next_if(|next| *next == lease) {
+            Some(_) => granted.next().unwrap_or(Taken::Answer(busy())),
+            None => Taken::Answer(busy()),
+        };
+        match answer {
+            Taken::Answer(answer) => answer,
+            Taken::Older => {
+                older.push(place);
+                busy()
+            }
+        }
+    });
+    let answers = answers.collect();
+    Ok((answers, older))
 }
 
 /// The leases that are being asked for, so that nobody else here asks for them or takes them for forgotten.
@@ -127,24 +163,42 @@ async fn ask(shared: &Shared, tenure: &TenureId, wanted: &[LeaseName], deadline:
     }
 }
 
-/// Enters what was granted into the book.
-fn take(shared: &Arc<Shared>, tenure: &TenureId, asking: &Asking<'_>, acquired: Acquired) -> Result<Vec<Acquire>> {
+/// What became of the answer for one lease.
+enum Taken {
+    /// This is what it came to.
+    Answer(Acquire),
+    /// It is ours by a grant that is older than this call, of which nobody here knows.
+    Older,
+}
+
+/// Enters what was granted into the book. `told` is the number that was known before it was asked for.
+fn take(
+    shared: &Arc<Shared>,
+    tenure: &TenureId,
+    asking: &Asking<'_>,
+    told: Revision,
+    acquired: Acquired,
+) -> Result<Vec<Taken>> {
     let outcomes = asking.wanted.iter().zip(acquired.outcomes);
     outcomes
         .map(|(lease, outcome)| {
-            Ok(match outcome {
+            Ok(Taken::Answer(match outcome {
                 AcquireOutcome::Granted { token, from } => {
                     let grant = Grant::new(lease.clone(), token, tenure.clone());
                     Acquire::Granted(enter(shared, grant, from.as_ref())?)
                 }
                 AcquireOutcome::Kept { token } => {
                     let grant = Grant::new(lease.clone(), token, tenure.clone());
+                    if token.get() <= told.0 && !shared.leases.others_act {
+                        shared.leases.give_back_older(shared, grant);
+                        return Ok(Taken::Older);
+                    }
                     Acquire::Granted(enter(shared, grant, None)?)
                 }
                 AcquireOutcome::Held { by, free_in } => Acquire::Held { by, free_in },
                 AcquireOutcome::Reserved { to, free_in } => Acquire::Reserved { to, free_in },
                 AcquireOutcome::Unsettled { retry_in } => Acquire::Unsettled { retry_in },
-            })
+            }))
         })
         .collect()
 }
@@ -170,6 +224,24 @@ fn enter(shared: &Arc<Shared>, grant: Arc<Grant>, from: Option<&TenureId>) -> Re
 }
 
 impl Book {
+    /// The store says that a lease is ours, by a grant from before a number that it told us since, and nobody here has
+    /// it: we gave it up, and the store lost the end of its data with that. Somebody else may have worked under a higher
+    /// token meanwhile, so it goes back, to be granted under a new one.
+    fn give_back_older(&self, shared: &Shared, grant: Arc<Grant>) {
+        let (group, lease, token) = (self.group(), &grant.lease, grant.token.get());
+        tracing::warn!(%group, tenure = %grant.tenure, %lease, token, "an older grant is alive again; giving it back");
+        grant.lost.cancel();
+        shared.enter(&grant.tenure, |book| {
+            let entry = Entry {
+                grant: Arc::clone(&grant),
+                giving_up: Some(GivingUp::default()),
+            };
+            book.state().entries.insert(grant.lease.clone(), entry);
+        });
+        self.changed();
+        self.work.notify_one();
+    }
+
     fn is_giving_up(&self, leases: &[LeaseName]) -> bool {
         let state = self.state();
         leases

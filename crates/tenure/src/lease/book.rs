@@ -90,10 +90,14 @@ pub(super) struct State {
     pub(super) doubted: bool,
     /// How often a doubt arose.
     pub(super) doubts: u64,
-    /// What the store has for us is to be read, not before this.
+    /// What the store has for us is to be read, not before this: an act that nobody heard of may take effect until then.
     pub(super) read_at: Option<Mono>,
+    /// It is to be read at once, whatever may happen later.
+    pub(super) look: bool,
     /// It is being read.
     pub(super) reading: bool,
+    /// A beat told this number, which the answer to an act under way is to explain before the next one.
+    pub(super) unexplained: Option<Revision>,
     /// An act without leases was unheard: the next beat's number is the one.
     pub(super) accept_next: bool,
     /// Whether a lease was ever asked for under this tenure.

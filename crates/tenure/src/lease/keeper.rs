@@ -97,7 +97,7 @@ struct Reading {
 async fn read_back(shared: &Shared) -> Result<()> {
     let tenure = shared.acting_tenure()?;
     for again in 1..=READS {
-        let reading = shared.leases.start_reading();
+        let reading = shared.leases.start_reading(shared.now());
         match read_all(shared, &tenure).await? {
             Some((held, revision, stable)) if stable || again == READS => {
                 if shared.leases.settle(&tenure, reading, held, revision) {
@@ -149,26 +149,29 @@ impl Book {
         if state.entries.values().any(|entry| entry.giving_up.is_some()) {
             return Some(Duration::ZERO);
         }
-        state.read_at.map(|at| at.since(now))
+        match state.look {
+            true => Some(Duration::ZERO),
+            false => state.read_at.map(|at| at.since(now)),
+        }
     }
 
     /// Whether to read now. Without a lease ever asked for there is nothing to read.
     fn read_is_due(&self, now: Mono) -> bool {
         let mut state = self.state();
-        if state.read_at.is_none_or(|at| at > now) {
-            return false;
-        }
-        if !state.asked {
-            state.read_at = None;
+        let is_due = state.look || state.read_at.is_some_and(|at| at <= now);
+        if is_due && !state.asked {
+            state.look = false;
+            state.read_at = state.read_at.filter(|at| *at > now);
             state.doubted = false;
             state.accept_next = true;
         }
-        state.asked
+        is_due && state.asked
     }
 
-    fn start_reading(&self) -> Reading {
+    fn start_reading(&self, now: Mono) -> Reading {
         let mut state = self.state();
-        state.read_at = None;
+        state.look = false;
+        state.read_at = state.read_at.filter(|at| *at > now);
         state.reading = true;
         Reading {
             epoch: state.epoch,
@@ -181,7 +184,7 @@ impl Book {
     fn stop_reading(&self) {
         let mut state = self.state();
         if std::mem::take(&mut state.reading) {
-            state.read_from(Mono::default());
+            state.look = true;
         }
     }
 

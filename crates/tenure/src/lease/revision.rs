@@ -80,7 +80,7 @@ impl Book {
     }
 
     /// Compares the answer to a beat with what we know. What does not fit is a doubt from now on.
-    pub(crate) fn compare(&self, sent: Sent, seen: Revision, now: Mono) -> Compared {
+    pub(crate) fn compare(&self, sent: Sent, seen: Revision) -> Compared {
         let mut state = self.state();
         if sent.epoch != state.epoch {
             return Compared::Same;
@@ -92,21 +92,22 @@ impl Book {
         }
         let compared = if seen < sent.told {
             Compared::TailLost
-        } else if seen > state.told && state.flying == 0 && state.read_at.is_none() && !state.reading {
-            if std::mem::take(&mut state.accept_next) {
-                state.told = seen;
+        } else if seen > state.told {
+            if state.may_be_ours(seen) {
                 return Compared::Same;
             }
             Compared::ReplyLost
         } else {
+            state.unexplained = None;
             if seen == state.told && seen != state.verified {
-                self.verify(&mut state, now);
+                self.verify(&mut state);
             }
             return Compared::Same;
         };
         // From here on the store's word counts; the next beat compares with it.
         state.told = seen;
-        state.doubt(now);
+        state.unexplained = None;
+        state.doubt();
         drop(state);
         self.changed();
         self.work.notify_one();
@@ -117,22 +118,42 @@ impl Book {
 impl Book {
     /// The numbers agree, but an act since the last beat may have hidden a loss before it: the number is that of the last
     /// act. So after every change the leases are looked at once, without doubting them.
-    fn verify(&self, state: &mut State, now: Mono) {
+    fn verify(&self, state: &mut State) {
         if state.entries.is_empty() {
             state.verified = state.told;
         } else if state.read_at.is_none() && !state.reading {
-            state.read_from(now);
+            state.look = true;
             self.work.notify_one();
         }
     }
 }
 
 impl State {
+    /// Whether a number that nobody told us yet is likely to be that of an act of ours.
+    ///
+    /// An act under way is waited for, until the next beat; longer not, since the number may hide that the store lost
+    /// the end of its data before that act. One that was not heard explains nothing to whoever has leases.
+    fn may_be_ours(&mut self, seen: Revision) -> bool {
+        let is_late = self.unexplained.is_some_and(|before| before > self.told);
+        if self.flying > 0 && !is_late {
+            self.unexplained = Some(seen);
+            return true;
+        }
+        if !self.asked && (self.flying > 0 || self.read_at.is_some() || self.reading) {
+            return true;
+        }
+        let accepted = std::mem::take(&mut self.accept_next);
+        if accepted {
+            self.told = seen;
+        }
+        accepted
+    }
+
     /// From now on nothing counts before it was read back.
-    pub(super) fn doubt(&mut self, now: Mono) {
+    pub(super) fn doubt(&mut self) {
         self.doubted = true;
         self.doubts += 1;
-        self.read_from(now);
+        self.look = true;
     }
 
     /// What the store has for us is to be read, from then on.
@@ -158,7 +179,7 @@ impl Act<'_> {
         let doubted = state.doubts != self.doubts;
         if doubted || tail_lost {
             // Read it back, and once more if that was done already.
-            state.doubt(Mono::default());
+            state.doubt();
         }
         match (tail_lost, doubted) {
             (true, _) => Answered::TailLost,
@@ -191,7 +212,7 @@ impl Drop for Act<'_> {
             state.read_from(until);
             drop(state);
             self.book.work.notify_one();
-        } else if state.read_at.is_some() {
+        } else if state.read_at.is_some() || state.look {
             drop(state);
             self.book.work.notify_one();
         }

@@ -200,7 +200,7 @@ impl Beating {
     fn compare(&self, sent: Sent, seen: Revision) {
         let shared = &self.shared;
         let (group, tenure, told) = (&shared.group, shared.tenure(), sent.told);
-        match shared.leases.compare(sent, seen, shared.now()) {
+        match shared.leases.compare(sent, seen) {
             Compared::Same => {}
             Compared::TailLost => shared.heed_lost_tail(),
             Compared::ReplyLost => {

@@ -162,6 +162,70 @@ async fn a_failover_that_lost_a_release_gives_the_lease_up_again() {
 }
 
 #[tokio::test]
+async fn an_older_grant_that_is_alive_again_is_given_back_and_granted_anew() {
+    let mut world = world().await;
+    let replica = world.replicate();
+    let (a, b) = (world.join().await, world.rival().await);
+    let first = world.granted(&a, "t1").await;
+    let (other, older) = (world.granted(&a, "t2").await, first.token());
+    world.pass(TTL).await;
+    world.lag();
+    world.run(first.release()).await.unwrap();
+    let newest = world.granted(&b, "t1").await;
+    assert!(newest.token() > older);
+    world.pass(ms(1)).await;
+    world.fail_over(replica);
+    assert_eq!(
+        world.seen("t1").await.unwrap().token,
+        older,
+        "the store has forgotten both"
+    );
+    let anew = world.granted(&a, "t1").await;
+    assert!(anew.token() > newest.token(), "a sink has seen {}", newest.token());
+    assert!(is_held(&other) && is_held(&anew));
+    assert_eq!(world.seen("t1").await.unwrap().token, anew.token());
+    // Where others act as well, the older grant may be theirs.
+    let shared = JoinOptions {
+        others_act: true,
+        ..named("c")
+    };
+    let c = world.group.join(shared).await.unwrap();
+    let (group, call) = (world.group.name(), Call::default());
+    world
+        .memory
+        .acquire(group, &c.tenure(), &[lease("t3")], call)
+        .await
+        .unwrap();
+    let theirs = world.seen("t3").await.unwrap().token;
+    world.pass(TTL).await;
+    assert_eq!(world.granted(&c, "t3").await.token(), theirs);
+}
+
+#[tokio::test]
+async fn a_loss_behind_an_act_whose_answer_is_lost_is_a_doubt_within_two_beats() {
+    let mut world = world().await;
+    let replica = world.replicate();
+    let a = world.join().await;
+    world.pass(TTL).await;
+    world.lag();
+    let lost = world.granted(&a, "lost").await;
+    world.pass(ms(1)).await;
+    world.fail_over(replica);
+    // Its number hides the loss from the beats, its own answer would show it, and so would reading back.
+    world.store.next(Verb::Claim, Fault::Hang { applied: true });
+    world.store.always(Verb::Look, Some(Fault::Hang { applied: false }));
+    let devices = a.registry("devices").unwrap();
+    let claiming = tokio::spawn(async move { devices.claim("later").await });
+    world.pass(ms(10)).await;
+    assert!(is_held(&lost));
+    world.pass(a.timing().interval * 2).await;
+    assert_eq!(lost.verdict(), Verdict::Uncertain);
+    claiming.abort();
+    world.store.always(Verb::Look, None);
+    world.until("it is read back", || lost.verdict() == Verdict::Lost).await;
+}
+
+#[tokio::test]
 async fn a_loss_that_a_later_act_hides_from_the_beat_is_found_all_the_same() {
     let mut world = world().await;
     let replica = world.replicate();
