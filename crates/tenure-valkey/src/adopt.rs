@@ -33,9 +33,10 @@ use tenure_core::brake::BrakeSettings;
 use tenure_core::error::{Error, Result};
 use tenure_core::time::parse_duration;
 
+pub use crate::pattern::KeyPattern;
 pub use health::Break;
 pub use heartbeat::Heartbeat;
-pub use leases::{KeyPattern, MAX_OLD_TTL, MIN_OLD_TTL, OldKeys, OldLease, TakenOld};
+pub use leases::{MAX_OLD_TTL, MIN_OLD_TTL, OldKeys, OldLease, TakenOld};
 pub use owner::{MAX_OWNER, MAX_OWNERS, OwnerAt};
 pub use pass::{Janitor, Listener};
 pub use report::{Notice, PassReport, Preview};

@@ -1,5 +1,5 @@
-//! Targets that another program keeps as keys of its own: one key each, found by a pattern with one `*`, whose place is
-//! the target's name. With a field named, a key that is a hash may say that its target is paused.
+//! Targets that another program keeps as keys of its own: one key each, found by a pattern ([`KeyPattern`]) with the place
+//! of the target's name. With a field named, a key that is a hash may say that its target is paused.
 //!
 //! The keys are only read: by `SCAN` in steps with a pause between them, so that a large keyspace costs the server little
 //! at a time, and the field by one script per step. A target that is there throughout a reading is in it; one that comes
@@ -16,6 +16,7 @@ use tenure_core::id::LeaseName;
 use tenure_core::target::TargetSpec;
 
 use crate::connection::Connection;
+use crate::pattern::KeyPattern;
 use crate::reply::{Read, Reader};
 use crate::script::{Invocation, Lateness, Script};
 
@@ -26,52 +27,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The most targets of one reading. More is a pattern that matches what it should not.
 pub const MAX_FOREIGN: usize = 1_000_000;
 
-/// Which keys are targets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern {
-    before: String,
-    after: String,
-}
-
-impl Pattern {
-    /// Takes a pattern like `poll:target:*`.
-    ///
-    /// # Errors
-    /// `Invalid` when it has not exactly one `*`, or another character that patterns of keys know (`?`, `[`, `]`, `\`).
-    pub fn parse(pattern: &str) -> Result<Self> {
-        let refuse = |why: &str| {
-            Err(Error::invalid(format!(
-                "the pattern {pattern:?} {why}; write one like poll:target:*"
-            )))
-        };
-        let Some((before, after)) = pattern.split_once('*') else {
-            return refuse("has no * where the name of the target stands");
-        };
-        if after.contains('*') {
-            return refuse("has more than one *");
-        }
-        if pattern.contains(['?', '[', ']', '\\']) {
-            return refuse("has a character that means something else in patterns: ?, [, ] or \\");
-        }
-        Ok(Self {
-            before: before.to_owned(),
-            after: after.to_owned(),
-        })
-    }
-
-    /// The target that a key is about, if its name can be one.
-    fn target(&self, key: &[u8]) -> Option<LeaseName> {
-        let name = key
-            .strip_prefix(self.before.as_bytes())?
-            .strip_suffix(self.after.as_bytes())?;
-        LeaseName::new(std::str::from_utf8(name).ok()?).ok()
-    }
-}
-
-impl std::fmt::Display for Pattern {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}*{}", self.before, self.after)
-    }
+/// The target that a key is about, if its name can be one.
+fn target(pattern: &KeyPattern, key: &[u8]) -> Option<LeaseName> {
+    LeaseName::new(std::str::from_utf8(pattern.name(key)?).ok()?).ok()
 }
 
 /// What a reading found.
@@ -87,7 +45,7 @@ pub struct ForeignTargets {
 #[derive(Debug, Clone)]
 pub struct ForeignReader {
     connection: Connection,
-    pattern: Pattern,
+    pattern: KeyPattern,
     paused_field: Option<String>,
     script: std::sync::Arc<Script>,
 }
@@ -97,7 +55,7 @@ impl ForeignReader {
     /// the field is there and says anything but `0`, `false`, `no`, `off` or nothing: what nobody understands is not
     /// worked on.
     #[must_use]
-    pub fn new(connection: Connection, pattern: Pattern, paused_field: Option<String>) -> Self {
+    pub fn new(connection: Connection, pattern: KeyPattern, paused_field: Option<String>) -> Self {
         let text = [
             include_str!("scripts/clock.lua"),
             include_str!("scripts/foreign_paused.lua"),
@@ -121,7 +79,7 @@ impl ForeignReader {
             let (next, keys) = self.step(&cursor).await?;
             let mut named = Vec::with_capacity(keys.len());
             for key in keys {
-                match self.pattern.target(&key) {
+                match target(&self.pattern, &key) {
                     Some(target) => named.push((target, key)),
                     None => {
                         nameless.insert(key);
@@ -149,7 +107,7 @@ impl ForeignReader {
         let mut cmd = redis::cmd("SCAN");
         cmd.arg(cursor)
             .arg("MATCH")
-            .arg(self.pattern.to_string())
+            .arg(self.pattern.glob())
             .arg("COUNT")
             .arg(STEP);
         let value = self.connection.command(cmd).await?;
@@ -211,21 +169,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_has_one_star_and_nothing_else_that_patterns_know() {
-        for good in ["poll:target:*", "*", "*:target", "{poll}:*:config"] {
-            assert_eq!(Pattern::parse(good).unwrap().to_string(), good);
-        }
-        for bad in ["", "poll:target", "a*b*", "**", "poll:?:*", "poll:[ab]:*", "poll\\:*"] {
-            assert!(Pattern::parse(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn the_star_stands_for_the_name_of_the_target() {
-        let pattern = Pattern::parse("poll:*:config").unwrap();
-        let target = |key: &str| pattern.target(key.as_bytes()).map(|name| name.to_string());
-        assert_eq!(target("poll:device-1:config").as_deref(), Some("device-1"));
-        assert_eq!(target("poll:a:b:config").as_deref(), Some("a:b"));
+        let pattern = KeyPattern::parse("poll:*:config").unwrap();
+        let named = |key: &str| target(&pattern, key.as_bytes()).map(|name| name.to_string());
+        assert_eq!(named("poll:device-1:config").as_deref(), Some("device-1"));
+        assert_eq!(named("poll:a:b:config").as_deref(), Some("a:b"));
         for none in [
             "poll::config",
             "poll:config",
@@ -233,9 +181,9 @@ mod tests {
             "other:a:config",
             "poll:a",
         ] {
-            assert_eq!(target(none), None, "{none}");
+            assert_eq!(named(none), None, "{none}");
         }
-        assert_eq!(pattern.target(b"poll:\xff:config"), None);
+        assert_eq!(target(&pattern, b"poll:\xff:config"), None);
     }
 
     #[test]

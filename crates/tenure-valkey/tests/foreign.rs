@@ -4,7 +4,8 @@
 use tenure_core::clock::SystemClock;
 use tenure_core::error::ErrorKind;
 use tenure_testkit::valkey::{Flavour, Server};
-use tenure_valkey::foreign::{ForeignReader, Pattern};
+use tenure_valkey::foreign::ForeignReader;
+use tenure_valkey::pattern::KeyPattern;
 use tenure_valkey::{Connection, ConnectionOptions};
 
 macro_rules! on_both {
@@ -37,7 +38,7 @@ async fn reader(url: &str, pattern: &str, paused_field: Option<&str>) -> Foreign
     connection.first_try().await;
     ForeignReader::new(
         connection,
-        Pattern::parse(pattern).unwrap(),
+        KeyPattern::parse(pattern).unwrap(),
         paused_field.map(str::to_owned),
     )
 }

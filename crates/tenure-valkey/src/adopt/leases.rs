@@ -9,7 +9,6 @@
 //! All steps may be done again. A `take` whose reply was lost reads back what became of it: a key that holds our value
 //! is ours. So a value must never be used again by anybody else.
 
-mod pattern;
 mod scan;
 
 use std::collections::BTreeMap;
@@ -24,10 +23,10 @@ use tenure_core::time::{micros, show_duration};
 
 use super::PAGE;
 use crate::connection::Connection;
+use crate::pattern::KeyPattern;
 use crate::reply::{Malformed, Read, Reader};
 use crate::script::{Invocation, Lateness, Script};
 
-pub use pattern::KeyPattern;
 use scan::KeyScan;
 
 const HEAD: &str = include_str!("../scripts/adopt_lease_head.lua");
@@ -226,7 +225,7 @@ impl OldKeys {
                     b'?' => (Vec::new(), None),
                     _ => continue,
                 };
-                if let Some(target) = self.pattern.target(key).map(<[u8]>::to_vec) {
+                if let Some(target) = self.pattern.name(key).map(<[u8]>::to_vec) {
                     found.push(OldLease { target, value, free_in });
                 }
             }

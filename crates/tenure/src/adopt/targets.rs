@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::LeaseName;
 use tenure_core::target::TargetSpec;
-use tenure_valkey::foreign::{ForeignReader, Pattern};
+use tenure_valkey::foreign::ForeignReader;
+use tenure_valkey::pattern::KeyPattern;
 use tenure_valkey::{Connection, ConnectionOptions};
 
 use crate::client::Context;
@@ -49,7 +50,7 @@ impl KeyTargets {
         pattern: &str,
         paused_field: Option<&str>,
     ) -> Result<Self> {
-        let pattern = Pattern::parse(pattern)?;
+        let pattern = KeyPattern::parse(pattern)?;
         let context = membership.shared().context.clone();
         let (url, clock) = (url.to_owned(), Arc::clone(&context.clock));
         let open = async move {

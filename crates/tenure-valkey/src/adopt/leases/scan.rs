@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::Value;
 use tenure_core::error::{Error, Outcome, Result};
 
-use super::pattern::KeyPattern;
 use crate::connection::Connection;
+use crate::pattern::KeyPattern;
 use crate::reply::{Malformed, Read, Reader};
 
 /// How much of the keyspace one page looks at.
