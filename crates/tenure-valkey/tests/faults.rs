@@ -13,6 +13,8 @@ mod lease;
 mod network;
 #[path = "faults/permission.rs"]
 mod permission;
+#[path = "faults/refusal.rs"]
+mod refusal;
 #[path = "faults/server.rs"]
 mod server;
 #[path = "faults/world.rs"]
