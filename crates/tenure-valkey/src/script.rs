@@ -6,6 +6,7 @@
 //! Everything after that is the script's own.
 
 use redis::Cmd;
+use tenure_core::id::TenureId;
 use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
 
@@ -48,11 +49,33 @@ pub enum Lateness {
     Refused(Call),
 }
 
+/// Arguments one after the other: a batch has hundreds, and an allocation for each costs as much as the rest.
+#[derive(Debug, Clone, Default)]
+struct Args {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Args {
+    fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.bytes);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts
+            .zip(&self.ends)
+            .map(|(start, end)| self.bytes.get(start..*end).unwrap_or_default())
+    }
+}
+
 /// One call of a script: its keys and its own arguments.
 #[derive(Debug, Clone)]
 pub struct Invocation {
     pub(crate) keys: Vec<Vec<u8>>,
-    pub(crate) args: Vec<Vec<u8>>,
+    args: Args,
     pub(crate) lateness: Lateness,
 }
 
@@ -62,7 +85,7 @@ impl Invocation {
     pub fn new(keys: Vec<String>, lateness: Lateness) -> Self {
         Self {
             keys: keys.into_iter().map(String::into_bytes).collect(),
-            args: Vec::new(),
+            args: Args::default(),
             lateness,
         }
     }
@@ -77,7 +100,7 @@ impl Invocation {
     /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
-        self.args.push(arg.as_ref().to_vec());
+        self.args.push(|bytes| bytes.extend_from_slice(arg.as_ref()));
         self
     }
 
@@ -90,25 +113,40 @@ impl Invocation {
     /// Adds many arguments.
     #[must_use]
     pub fn args<A: AsRef<[u8]>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
-        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_vec()));
+        for arg in args {
+            self.args.push(|bytes| bytes.extend_from_slice(arg.as_ref()));
+        }
+        self
+    }
+
+    /// Adds the ids of tenures.
+    #[must_use]
+    pub(crate) fn tenures<'a>(mut self, tenures: impl ExactSizeIterator<Item = &'a TenureId>) -> Self {
+        self.args.ends.reserve(tenures.len());
+        for tenure in tenures {
+            self.args.push(|bytes| {
+                bytes.extend_from_slice(tenure.member().as_str().as_bytes());
+                bytes.push(b'@');
+                bytes.extend_from_slice(tenure.term().get().to_string().as_bytes());
+            });
+        }
         self
     }
 
     /// The command: `EVALSHA`, or `EVAL` when the server has to be told the text.
     pub(crate) fn command(&self, script: &Script, with_text: bool, nonce: &str, not_after: Option<StoreTime>) -> Cmd {
-        let mut cmd = if with_text {
-            redis::cmd("EVAL")
-        } else {
-            redis::cmd("EVALSHA")
-        };
+        let own = if with_text { script.text.len() } else { 64 };
+        let (keys, arguments) = (self.keys.iter().map(Vec::len).sum::<usize>(), self.args.bytes.len());
+        let mut cmd = Cmd::with_capacity(8 + self.keys.len() + self.args.ends.len(), own + 64 + keys + arguments);
+        cmd.arg(if with_text { "EVAL" } else { "EVALSHA" });
         cmd.arg(if with_text { &script.text } else { &script.hash });
         cmd.arg(self.keys.len());
         for key in &self.keys {
             cmd.arg(key);
         }
         cmd.arg(nonce).arg(not_after.map_or(0, StoreTime::micros));
-        for arg in &self.args {
-            cmd.arg(arg.as_slice());
+        for arg in self.args.iter() {
+            cmd.arg(arg);
         }
         cmd
     }

@@ -1,5 +1,7 @@
 //! The slot of the sweepers: one looks after what comes due, the others come back later, and nothing depends on it.
 
+#![allow(clippy::unwrap_used, reason = "an unmet expectation fails the test")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
--- ARGV 8..: how many; '1' when a member comes more than once; their new ttls as doubles (0 for none), or ''; the revisions
+-- ARGV 8..: how many; '1' when a tenure may come more than once; their new ttls as doubles (0 for none), or ''; the revisions
 -- they were told as doubles, or '' for none; their tenures. Answers for each the ttl it was renewed for, 0 when unknown, or
 -- minus the reason's number; and for each its revision.
 local count, ttls, told = tonumber(ARGV[8]), ARGV[10], ARGV[11]
