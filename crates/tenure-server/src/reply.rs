@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tenure::wire::{Code, PROBLEM_JSON, Problem};
-use tenure_core::error::Error;
+use tenure_core::error::{Error, ErrorKind};
 
 /// What a handler answers when it does not do what was asked.
 #[derive(Debug)]
@@ -48,6 +48,22 @@ impl IntoResponse for Failure {
         }
         response
     }
+}
+
+/// Refuses answers of a store that are fewer than the questions: they could be told apart no more.
+pub(crate) fn all_answered(answers: usize, asked: usize, what: &str) -> Result<(), Failure> {
+    if answers == asked {
+        return Ok(());
+    }
+    let message = format!("the store answered for {answers} {what} and was asked for {asked}");
+    Err(Error::new(ErrorKind::Internal, message).into())
+}
+
+/// The answer of a store to the only question it was asked.
+pub(crate) fn only<T>(mut answers: Vec<T>, what: &str) -> Result<T, Failure> {
+    all_answered(answers.len(), 1, what)?;
+    let answer = answers.pop();
+    answer.ok_or_else(|| Error::new(ErrorKind::Internal, format!("the store did not answer for {what}")).into())
 }
 
 /// A JSON answer.

@@ -10,7 +10,6 @@ use tenure::wire::{
     LeasesQuery, Problem, ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeasesAnswer, ReleaseLeasesRequest,
     ReleaseWord, Whose,
 };
-use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
 use tenure_core::lease::{AcquireOutcome, Acquired, GivenUp, ReleaseOutcome, Token, check_leases};
 use tenure_core::store::Call;
@@ -19,7 +18,10 @@ use super::openapi::{Ended, Reads, Writes};
 use crate::app::App;
 use crate::extract::{Json, Limits, Names, NoQuery, Query};
 use crate::lease_log;
-use crate::reply::{Answer, Failure, json};
+use crate::reply::{Answer, Failure, all_answered, json, only};
+
+/// What is asked about, for messages.
+const LEASES: &str = "leases";
 
 /// Acquire a lease
 ///
@@ -51,11 +53,8 @@ pub(crate) async fn acquire(
 ) -> Answer {
     let tenure = request.tenure;
     let leases = std::slice::from_ref(&lease);
-    let mut acquired = ask(&app, &group, &tenure, leases, call).await?;
-    let Some(outcome) = acquired.outcomes.pop() else {
-        return Err(not_all_answered().into());
-    };
-    let (word, token, from) = match outcome {
+    let acquired = ask(&app, &group, &tenure, leases, call).await?;
+    let (word, token, from) = match only(acquired.outcomes, LEASES)? {
         AcquireOutcome::Granted { token, from } => (AcquireWord::Granted, token, from),
         AcquireOutcome::Kept { token } => (AcquireWord::Kept, token, None),
         AcquireOutcome::Held { by, free_in } => return Err(held(&lease, by, free_in)),
@@ -131,9 +130,7 @@ async fn ask(
 ) -> Result<Acquired, Failure> {
     let acquired = app.write(app.store.acquire(group, tenure, leases, call)).await?;
     app.learn(acquired.as_of);
-    if acquired.outcomes.len() != leases.len() {
-        return Err(not_all_answered().into());
-    }
+    all_answered(acquired.outcomes.len(), leases.len(), LEASES)?;
     lease_log::acquired(group, tenure, leases, &acquired.outcomes);
     Ok(acquired)
 }
@@ -167,12 +164,12 @@ pub(crate) async fn release(
 ) -> Answer {
     let ReleaseLeaseRequest { tenure, token, to } = request;
     let leases = [(lease, token)];
-    let mut given = give_up(&app, &group, &tenure, &leases, to.as_ref(), call).await?;
+    let given = give_up(&app, &group, &tenure, &leases, to.as_ref(), call).await?;
     let [(lease, _)] = leases;
-    let outcome = match given.outcomes.pop() {
-        Some(ReleaseOutcome::Released) => ReleaseWord::Released,
-        Some(ReleaseOutcome::Reserved) => ReleaseWord::Reserved,
-        Some(ReleaseOutcome::NotHolder { by }) => {
+    let outcome = match only(given.outcomes, LEASES)? {
+        ReleaseOutcome::Released => ReleaseWord::Released,
+        ReleaseOutcome::Reserved => ReleaseWord::Reserved,
+        ReleaseOutcome::NotHolder { by } => {
             let detail = if by == tenure {
                 format!("{lease} is held by {by} under another token than {token}")
             } else {
@@ -180,7 +177,6 @@ pub(crate) async fn release(
             };
             return Err(Problem::new(Code::NotHolder, detail).with_held_by(by).into());
         }
-        None => return Err(not_all_answered().into()),
     };
     let answer = ReleaseLeaseAnswer {
         lease,
@@ -231,18 +227,9 @@ async fn give_up(
         .write(app.store.release_leases(group, tenure, leases, to, call))
         .await?;
     app.learn(given.as_of);
-    if given.outcomes.len() != leases.len() {
-        return Err(not_all_answered().into());
-    }
+    all_answered(given.outcomes.len(), leases.len(), LEASES)?;
     lease_log::given_up(group, tenure, leases, to, &given.outcomes);
     Ok(given)
-}
-
-fn not_all_answered() -> Error {
-    Error::new(
-        ErrorKind::Internal,
-        "the store answered for fewer leases than it was asked",
-    )
 }
 
 /// Look a lease up

@@ -8,13 +8,15 @@ use tenure::wire::{
     Claim, ClaimAnswer, ClaimRequest, ClaimResult, ClaimWord, ClaimsAnswer, ClaimsPage, ClaimsQuery, ClaimsRequest,
     Code, Problem, ReleaseQuery,
 };
-use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::{Group, Key, RegistryName};
 
 use super::openapi::{Ended, Reads, Writes};
 use crate::app::App;
 use crate::extract::{Json, Limits, Names, NoQuery, Query};
-use crate::reply::{Answer, Failure, json, no_content};
+use crate::reply::{Answer, Failure, all_answered, json, no_content, only};
+
+/// What is asked about, for messages.
+const KEYS: &str = "keys";
 
 /// Claim a key
 ///
@@ -46,11 +48,8 @@ pub(crate) async fn claim(
     let claimed = app
         .store
         .claim(&group, &registry, &request.tenure, keys, request.mode(), call);
-    let mut claimed = app.write(claimed).await?;
-    let Some(outcome) = claimed.outcomes.pop() else {
-        return Err(Error::new(ErrorKind::Internal, "the store did not answer for the key").into());
-    };
-    let result = ClaimResult::new(key, outcome);
+    let claimed = app.write(claimed).await?;
+    let result = ClaimResult::new(key, only(claimed.outcomes, KEYS)?);
     if let (ClaimWord::Held, Some(by)) = (result.outcome, result.held_by) {
         let detail = format!("{} is owned by the living tenure {by}", result.key);
         return Err(Failure::from(Problem::new(Code::ClaimHeld, detail).with_held_by(by)));
@@ -92,13 +91,7 @@ pub(crate) async fn claim_many(
         .store
         .claim(&group, &registry, &request.tenure, &request.keys, request.mode(), call);
     let claimed = app.write(claimed).await?;
-    if claimed.outcomes.len() != request.keys.len() {
-        return Err(Error::new(
-            ErrorKind::Internal,
-            "the store answered for fewer keys than it was asked",
-        )
-        .into());
-    }
+    all_answered(claimed.outcomes.len(), request.keys.len(), KEYS)?;
     let results = request
         .keys
         .into_iter()
