@@ -86,6 +86,17 @@ impl Entry {
     }
 }
 
+/// Wakes one loop, as [`Loops::wake`] does, without a hold on the supervisor: what runs in a loop may have it.
+#[derive(Debug, Clone)]
+pub struct Waker(Arc<Entry>);
+
+impl Waker {
+    /// Lets the loop turn now instead of when it is due.
+    pub fn wake(&self) {
+        self.0.wake.notify_one();
+    }
+}
+
 impl fmt::Debug for Loops {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loops")
@@ -123,11 +134,15 @@ impl Loops {
     }
 
     /// Starts a loop. `make` makes its body: once now, and once after every panic, so that no half-changed state of a
-    /// panicked turn is ever used again.
+    /// panicked turn is ever used again. The answer wakes it; it may be dropped.
     ///
     /// # Errors
     /// `Invalid` for a name that is taken or an interval below [`FLOOR`].
-    pub fn start<B: LoopBody>(&self, settings: LoopSettings, make: impl FnMut() -> B + Send + 'static) -> Result<()> {
+    pub fn start<B: LoopBody>(
+        &self,
+        settings: LoopSettings,
+        make: impl FnMut() -> B + Send + 'static,
+    ) -> Result<Waker> {
         if settings.max_interval < FLOOR {
             return Err(Error::invalid(format!(
                 "the interval {:?} of the loop {} is below {FLOOR:?}",
@@ -149,9 +164,9 @@ impl Loops {
             }
             loops.insert(entry.settings.name.clone(), Arc::clone(&entry));
         }
-        let running = running::Running::new(&self.inner, entry);
+        let running = running::Running::new(&self.inner, Arc::clone(&entry));
         self.inner.tasks.spawn_on(running.run(make), &self.inner.runtime);
-        Ok(())
+        Ok(Waker(entry))
     }
 
     /// Lets a loop turn now instead of when it is due (not before [`FLOOR`] has passed since its last turn). Wake-ups

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tenure_core::id::{Group, MemberId};
 use tenure_core::membership::EndReason;
+use tenure_core::sweep::GroupStatus;
 
 /// Entries removed from registries because their owner's tenure ended. Labels: group, registry, owner (the host).
 pub const EVICTED: &str = "tenure_registry_evicted_total";
@@ -37,6 +38,18 @@ pub const LEASES_HELD: &str = "tenure_leases_held";
 /// What became of leases in this process. Labels: group, transition (`acquired`, `taken_over`, `released`, `handed_off`,
 /// `lost`).
 pub const LEASE_TRANSITIONS: &str = "tenure_lease_transitions_total";
+
+/// Sessions without a connection, orphans included. Label: group.
+pub const SESSIONS_DISCONNECTED: &str = "tenure_sessions_disconnected";
+/// For how long the oldest orphan has been waiting for the reaper, in seconds; what the brake holds back does not count.
+/// Label: group.
+pub const OLDEST_OVERDUE: &str = "tenure_sessions_oldest_overdue_seconds";
+/// What the last reconcile found that did not fit together. Labels: group, kind.
+pub const SESSIONS_DRIFT: &str = "tenure_sessions_drift";
+/// How long one step of the reaper took that deleted something (at most 200 sessions), in seconds. Label: group.
+pub const ORPHAN_CLEANUP: &str = "tenure_orphan_cleanup_duration_seconds";
+/// Sessions that the reaper of this process deleted. Label: group.
+pub const ORPHANS_DELETED: &str = "tenure_orphan_sessions_deleted_total";
 
 /// The most series of [`EVICTED`] and [`LEASES_EVICTED`] together; owners above it are counted under `other`.
 pub const MAX_EVICTED_SERIES: usize = 1_000;
@@ -69,6 +82,31 @@ pub(crate) fn group(group: &Group, members: u64, unsettled: bool, braked: bool) 
     metrics::gauge!(MEMBERS, "group" => group.to_string()).set(members as f64);
     metrics::gauge!(UNSETTLED, "group" => group.to_string()).set(f64::from(u8::from(unsettled)));
     metrics::gauge!(BRAKE, "group" => group.to_string()).set(f64::from(u8::from(braked)));
+}
+
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 sessions")]
+pub(crate) fn sessions(group: &Group, status: &GroupStatus) {
+    let overdue = status.next_reap.map(|due| status.as_of.since(due)).unwrap_or_default();
+    metrics::gauge!(SESSIONS_DISCONNECTED, "group" => group.to_string()).set(status.disconnected as f64);
+    metrics::gauge!(OLDEST_OVERDUE, "group" => group.to_string()).set(overdue.as_secs_f64());
+}
+
+pub(crate) fn no_sessions(group: &Group) {
+    metrics::gauge!(SESSIONS_DISCONNECTED, "group" => group.to_string()).set(0.0);
+    metrics::gauge!(OLDEST_OVERDUE, "group" => group.to_string()).set(0.0);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 sessions")]
+pub(crate) fn drift(group: &Group, kind: &str, found: u64) {
+    metrics::gauge!(SESSIONS_DRIFT, "group" => group.to_string(), "kind" => kind.to_owned()).set(found as f64);
+}
+
+pub(crate) fn orphan_cleanup(group: &Group, took: Duration) {
+    metrics::histogram!(ORPHAN_CLEANUP, "group" => group.to_string()).record(took.as_secs_f64());
+}
+
+pub(crate) fn orphans_deleted(group: &Group, count: u64) {
+    metrics::counter!(ORPHANS_DELETED, "group" => group.to_string()).increment(count);
 }
 
 pub(crate) fn detection_lag(group: &Group, lag: Duration) {

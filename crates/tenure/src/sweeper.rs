@@ -1,4 +1,5 @@
-//! The janitor: ends what lapsed and releases what the ended held, in every process that uses a store without a daemon.
+//! The janitor, the reaper and the reconcile: end what lapsed, release what the ended held, and delete orphans, in every
+//! process that uses a store without a daemon.
 //!
 //! It needs no election. Any number of sweepers may run on one store: each step is atomic there, and each holding is
 //! released by exactly one of them. A sweeper keeps three promises of its own: it ticks every group often enough that
@@ -7,12 +8,16 @@
 //! and declares nobody dead.
 
 mod journal;
+mod reach;
+mod reaper;
+mod reconcile;
+mod slot;
 mod visit;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,20 +27,31 @@ use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
 use tenure_core::store::Store;
 
-use crate::loops::{FLOOR, LoopBody, LoopSettings, Loops, Turn};
+use crate::loops::{FLOOR, LoopBody, LoopSettings, Loops, Turn, Waker};
 use crate::membership::in_time;
 use crate::meters;
+use reaper::{ReapWork, Reaper};
+use reconcile::{ReconcileWork, Reconciler};
+use slot::Slot;
 use visit::{Visit, Visited, Work};
 
-/// The name of the loop.
+/// The name of the janitor's loop.
 pub const JANITOR: &str = "janitor";
+/// The name of the reaper's loop.
+pub const REAPER: &str = "reaper";
+/// The name of the reconcile's loop.
+pub const RECONCILE: &str = "reconcile";
 
-/// How the janitor runs.
+/// How the sweeps run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweeperSettings {
     /// The longest time between two passes over a group. Ticks and due times make it far more often in practice; this
     /// is what remains when there is nothing to do.
     pub interval: Duration,
+    /// The longest time between two looks for sessions whose grace is over. The ends of graces make it far more often.
+    pub reap_interval: Duration,
+    /// How often all sessions are compared with their index; the first time anywhere in it.
+    pub reconcile_interval: Duration,
     /// How often the store is asked which groups it has. Shorter finds groups of other processes sooner.
     pub discover: Duration,
     /// How often a group without members is ticked.
@@ -52,6 +68,8 @@ impl Default for SweeperSettings {
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(60),
+            reap_interval: Duration::from_secs(30),
+            reconcile_interval: Duration::from_secs(24 * 3600),
             discover: Duration::from_millis(1_500),
             idle_tick: Duration::from_secs(2),
             at_once: 8,
@@ -65,27 +83,29 @@ impl SweeperSettings {
     fn check(&self) -> Result<()> {
         let shortest = self
             .interval
+            .min(self.reap_interval)
+            .min(self.reconcile_interval)
             .min(self.discover)
             .min(self.idle_tick)
             .min(self.slice)
             .min(self.give_up);
         if shortest < FLOOR || self.at_once == 0 {
             return Err(Error::invalid(format!(
-                "the durations of the janitor must be at least {FLOOR:?} and at_once at least 1: {self:?}"
+                "the durations of the sweeps must be at least {FLOOR:?} and at_once at least 1: {self:?}"
             )));
         }
         Ok(())
     }
 }
 
-/// The janitor of one process. Cheap to clone; it runs for as long as a clone is held, or until its loops are shut down.
+/// The sweeps of one process. Cheap to clone; it runs for as long as a clone is held, or until its loops are shut down.
 #[derive(Clone)]
 pub struct Sweeper {
     inner: Arc<Inner>,
     loops: Loops,
 }
 
-/// What the handle, the loop and the visits share.
+/// What the handle, the loops and the visits share.
 struct Inner {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -93,19 +113,18 @@ struct Inner {
     /// Makes the names of this sweeper's passes unlike anybody's.
     name: u64,
     passes: AtomicU64,
+    /// Wakes the reaper.
+    reaper: OnceLock<Waker>,
     groups: Mutex<BTreeMap<Group, Entry>>,
 }
 
 /// A group that is swept.
 struct Entry {
-    /// When to visit it next.
-    due_at: Mono,
     /// When it was last named, by the store or by this process. One that nobody names is forgotten.
     named_at: Mono,
-    /// Whether the last visit failed.
-    failing: bool,
-    /// Locked for a whole visit; its own lock, so that a panic in one visit costs no other group anything.
-    work: Arc<tokio::sync::Mutex<Work>>,
+    janitor: Slot<Work>,
+    reaper: Slot<ReapWork>,
+    reconcile: Slot<ReconcileWork>,
 }
 
 impl fmt::Debug for Sweeper {
@@ -117,11 +136,11 @@ impl fmt::Debug for Sweeper {
 }
 
 impl Sweeper {
-    /// Starts the janitor of a store whose `steps()` are there.
+    /// Starts the sweeps of a store whose `steps()` are there.
     ///
     /// # Errors
-    /// `Unsupported` for a store that a daemon sweeps, `Invalid` for settings that cannot work, or when `loops` has a
-    /// janitor already.
+    /// `Unsupported` for a store that a daemon sweeps, `Invalid` for settings that cannot work, or when `loops` has
+    /// them already.
     pub fn start(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
@@ -140,12 +159,20 @@ impl Sweeper {
             settings,
             name,
             passes: AtomicU64::new(0),
+            reaper: OnceLock::new(),
             groups: Mutex::default(),
         });
         let body = Arc::clone(&inner);
         loops.start(LoopSettings::new(JANITOR, turn_at_least), move || {
             Janitor::new(Arc::clone(&body))
         })?;
+        let body = Arc::clone(&inner);
+        let reaper = LoopSettings::new(REAPER, inner.settings.reap_interval);
+        let waker = loops.start(reaper, move || Reaper::new(Arc::clone(&body)))?;
+        inner.reaper.get_or_init(|| waker);
+        let body = Arc::clone(&inner);
+        let reconcile = LoopSettings::new(RECONCILE, inner.settings.reconcile_interval);
+        loops.start(reconcile, move || Reconciler::new(Arc::clone(&body)))?;
         Ok(Self {
             inner,
             loops: loops.clone(),
@@ -170,36 +197,34 @@ impl Inner {
         let now = self.clock.mono();
         let mut groups = self.groups();
         let entry = groups.entry(group.clone()).or_insert_with(|| Entry {
-            due_at: now,
             named_at: now,
-            failing: false,
-            work: Arc::default(),
+            janitor: Slot::due_at(now),
+            reaper: Slot::due_at(now),
+            // Processes that were started together must not compare everything together, and none at its start.
+            reconcile: Slot::due_at(now + jitter(&*self.clock, self.settings.reconcile_interval / 2, 100)),
         });
         entry.named_at = now;
         if now_due {
-            entry.due_at = now;
+            entry.janitor.at_latest(now);
         }
     }
 
-    /// The groups whose time has come.
-    fn due(&self) -> Vec<(Group, Arc<tokio::sync::Mutex<Work>>)> {
+    /// The groups whose time has come for a sweep.
+    fn take_due<W: Send + Default>(&self, slot: impl Fn(&mut Entry) -> &mut Slot<W>) -> Vec<slot::Due<W>> {
         let now = self.clock.mono();
         let mut groups = self.groups();
-        let due = groups.iter_mut().filter(|(_, entry)| entry.due_at <= now);
-        due.map(|(group, entry)| {
-            // A touch during the visit makes it due again; the visit itself only ever makes it later.
-            entry.due_at = Mono::from_origin(Duration::MAX);
-            (group.clone(), Arc::clone(&entry.work))
-        })
-        .collect()
+        let due = groups.iter_mut().filter_map(|(group, entry)| {
+            let work = slot(entry).take(now)?;
+            Some((group.clone(), work))
+        });
+        due.collect()
     }
 
-    /// A visit ended; the group is due again in `wait`, or earlier if it was touched meanwhile.
-    fn visited(&self, group: &Group, visited: &Visited) {
+    /// A visit ended; the group is due again in a while, or earlier if it was touched meanwhile.
+    fn visited<W: Default>(&self, group: &Group, visited: &Visited, slot: impl Fn(&mut Entry) -> &mut Slot<W>) {
         let due_at = self.clock.mono() + visited.wait;
         if let Some(entry) = self.groups().get_mut(group) {
-            entry.due_at = entry.due_at.min(due_at);
-            entry.failing = visited.error.is_some();
+            slot(entry).done(due_at, visited.error.is_some());
         }
     }
 
@@ -209,15 +234,16 @@ impl Inner {
             let keep = now.since(entry.named_at) <= self.settings.interval.max(self.settings.discover * 10);
             if !keep {
                 meters::group(group, 0, false, false);
+                meters::no_sessions(group);
             }
             keep
         });
     }
 
-    /// How long until the next group is due.
-    fn next_due(&self) -> Option<Duration> {
+    /// How long until the next group is due for a sweep.
+    fn next_due<W: Default>(&self, slot: impl Fn(&Entry) -> &Slot<W>) -> Option<Duration> {
         let now = self.clock.mono();
-        self.groups().values().map(|entry| entry.due_at.since(now)).min()
+        self.groups().values().map(|entry| slot(entry).due_in(now)).min()
     }
 
     fn groups(&self) -> MutexGuard<'_, BTreeMap<Group, Entry>> {
@@ -235,10 +261,9 @@ impl Janitor {
     fn new(inner: Arc<Inner>) -> Self {
         // Also after a panic: whatever was under way then is due now.
         let now = inner.clock.mono();
-        inner
-            .groups()
-            .values_mut()
-            .for_each(|entry| entry.due_at = entry.due_at.min(now));
+        inner.groups().values_mut().for_each(|entry| {
+            entry.janitor.at_latest(now);
+        });
         Self {
             discover_at: now,
             inner,
@@ -268,11 +293,11 @@ impl LoopBody for Janitor {
     async fn turn(&mut self) -> Result<Turn> {
         let discovered = self.discover().await;
         let inner = &*self.inner;
-        let due = inner.due();
+        let due = inner.take_due(|entry| &mut entry.janitor);
         let failed: Vec<Error> = stream::iter(due)
             .map(|(group, work)| async move {
                 let visit = Visit::new(inner, &group, work.lock_owned().await).run().await;
-                inner.visited(&group, &visit);
+                inner.visited(&group, &visit, |entry| &mut entry.janitor);
                 visit.error
             })
             .buffer_unordered(inner.settings.at_once)
@@ -280,13 +305,15 @@ impl LoopBody for Janitor {
             .collect()
             .await;
         let skipped = failed.len() as u64 + u64::from(discovered.is_err());
-        let nothing_works = inner.groups().values().all(|entry| entry.failing);
+        let nothing_works = inner.groups().values().all(|entry| entry.janitor.failing());
         match (failed.into_iter().next(), discovered) {
             // Not even one group can be reached: that is a failed turn, and the age of the last success tells. As long
             // as there is one that can, its pace must not suffer.
             (Some(error), _) | (None, Err(error)) if nothing_works => Err(error),
             _ => {
-                let next = inner.next_due().unwrap_or(inner.settings.discover);
+                let next = inner
+                    .next_due(|entry| &entry.janitor)
+                    .unwrap_or(inner.settings.discover);
                 let to_discover = self.discover_at.since(inner.clock.mono());
                 Ok(Turn {
                     next: Some(next.min(to_discover)),

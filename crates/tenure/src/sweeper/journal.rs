@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_core::error::Result;
 use tenure_core::event::{Event, EventId, EventKind, EventQuery};
-use tenure_core::id::{Group, TenureId};
+use tenure_core::id::{Group, SessionId, TenureId};
+use tenure_core::session::Epoch;
 use tenure_core::store::MAX_PAGE;
 use tenure_core::sweep::{Eviction, GroupStatus};
 
+use super::reach::{Reach, Unanswered};
 use super::visit::Visit;
 use crate::meters;
 
@@ -59,28 +61,49 @@ fn evictions_of(pass: &str, events: Vec<Event>) -> Vec<Eviction> {
 
 /// Looks up what became of releases whose reply was lost, once they can no longer take effect.
 pub(super) async fn read_back(visit: &mut Visit<'_>, status: &GroupStatus) -> Result<()> {
-    let is_over = |pending: &super::visit::Pending| status.as_of > pending.not_after;
-    let over: Vec<_> = visit
-        .work
-        .pending
-        .iter()
-        .filter(|pending| is_over(pending))
-        .cloned()
-        .collect();
-    for pending in over {
+    for pending in visit.work.unanswered.over(status.as_of) {
         let kinds = vec![EventKind::Evicted, EventKind::LeaseReleased];
-        let (events, whole) = read(visit, pending.since, kinds).await?;
+        let (events, whole) = read(&visit.reach, pending.since, kinds).await?;
         for eviction in evictions_of(&pending.pass, events) {
-            tell_eviction(visit.group, &eviction, &pending.pass);
+            tell_eviction(visit.reach.group, &eviction, &pending.pass);
         }
-        if !whole {
-            let (group, pass) = (visit.group, &pending.pass);
-            tracing::warn!(%group, pass, "the events of a pass without an answer are gone; its count may be short");
-        }
+        tell_whole(visit.reach.group, &pending.pass, whole);
         // Only now: a question that failed is asked again.
-        visit.work.pending.retain(|kept| kept != &pending);
+        visit.work.unanswered.settle(&pending);
     }
     Ok(())
+}
+
+/// Counts and tells one orphan that was deleted.
+pub(super) fn tell_reaped(group: &Group, session: &SessionId, epoch: Epoch, pass: &str) {
+    meters::orphans_deleted(group, 1);
+    tracing::info!(%group, %session, epoch = epoch.get(), pass, "reaped");
+}
+
+/// Looks up what became of reaps whose reply was lost, once they can no longer take effect.
+pub(super) async fn read_back_reaps(
+    reach: &Reach<'_>,
+    unanswered: &mut Unanswered,
+    status: &GroupStatus,
+) -> Result<()> {
+    for pending in unanswered.over(status.as_of) {
+        let (events, whole) = read(reach, pending.since, vec![EventKind::SessionReaped]).await?;
+        let ours = events
+            .iter()
+            .filter(|event| event.pass.as_deref() == Some(&pending.pass));
+        for (session, epoch) in ours.filter_map(|event| event.session.as_ref().zip(event.epoch)) {
+            tell_reaped(reach.group, session, epoch, &pending.pass);
+        }
+        tell_whole(reach.group, &pending.pass, whole);
+        unanswered.settle(&pending);
+    }
+    Ok(())
+}
+
+fn tell_whole(group: &Group, pass: &str, whole: bool) {
+    if !whole {
+        tracing::warn!(%group, pass, "the events of a pass without an answer are gone; its count may be short");
+    }
 }
 
 /// Tells changes of the brake and of the grace period that this visit's own steps made.
@@ -105,10 +128,12 @@ pub(super) async fn tell_changes(
         EventKind::GroupUnsettled,
         EventKind::GroupSettled,
     ];
-    let events = match read(visit, since, kinds).await {
+    let events = match read(&visit.reach, since, kinds).await {
         Ok((events, _)) => events,
         // The gauges show it, and telling is not worth failing a pass.
-        Err(error) => return tracing::debug!(group = %visit.group, error = %error.chain(), "changes cannot be told"),
+        Err(error) => {
+            return tracing::debug!(group = %visit.reach.group, error = %error.chain(), "changes cannot be told");
+        }
     };
     let mut before: Option<&Event> = None;
     for event in &events {
@@ -123,7 +148,7 @@ pub(super) async fn tell_changes(
             _ => event.at == now.as_of,
         };
         if ours {
-            tell(visit.group, event, now);
+            tell(visit.reach.group, event, now);
         }
         before = Some(event);
     }
@@ -147,7 +172,7 @@ fn tell(group: &Group, event: &Event, status: &GroupStatus) {
 }
 
 /// All events of some kinds after one, and whether none of them was missing.
-async fn read(visit: &Visit<'_>, since: EventId, kinds: Vec<EventKind>) -> Result<(Vec<Event>, bool)> {
+async fn read(reach: &Reach<'_>, since: EventId, kinds: Vec<EventKind>) -> Result<(Vec<Event>, bool)> {
     let (mut events, mut whole) = (Vec::new(), true);
     let mut query = EventQuery {
         after: Some(since),
@@ -155,7 +180,7 @@ async fn read(visit: &Visit<'_>, since: EventId, kinds: Vec<EventKind>) -> Resul
         kinds,
     };
     for _ in 0..MAX_PAGES {
-        let page = visit.in_time(visit.inner.store.events(visit.group, &query)).await?;
+        let page = reach.in_time(reach.inner.store.events(reach.group, &query)).await?;
         whole &= !page.missed;
         events.extend(page.events);
         if Some(page.last) == query.after {
