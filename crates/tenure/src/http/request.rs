@@ -16,7 +16,7 @@ use tenure_core::time::StoreTime;
 use super::anchor::Anchor;
 use super::{HttpStore, Inner};
 use crate::heart::run_on;
-use crate::wire::{NOT_AFTER, Now, PROBLEM_JSON, Problem, STORE_TIME};
+use crate::wire::{Code, NOT_AFTER, Now, PROBLEM_JSON, Problem, STORE_TIME};
 
 /// A request that is being put together.
 pub(super) struct Request {
@@ -25,6 +25,7 @@ pub(super) struct Request {
     body: Option<Result<Vec<u8>>>,
     effect: Effect,
     patience: Duration,
+    expected: &'static [Code],
 }
 
 /// What sending it twice, or too late, would do.
@@ -41,6 +42,8 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     body: Vec<u8>,
+    /// Set when it is a problem that the request expected.
+    pub(super) problem: Option<(Code, Box<Problem>)>,
 }
 
 impl Answer {
@@ -82,6 +85,7 @@ impl HttpStore {
             body: None,
             effect,
             patience: self.inner.settings.request_timeout,
+            expected: &[],
         }
     }
 
@@ -119,6 +123,12 @@ impl Request {
         self.patience = patience;
         self
     }
+
+    /// Takes problems with these codes as answers, because they tell more than an error can carry.
+    pub(super) fn expects(mut self, codes: &'static [Code]) -> Self {
+        self.expected = codes;
+        self
+    }
 }
 
 /// A request that is ready to go.
@@ -126,6 +136,7 @@ struct Ready {
     method: Method,
     url: Url,
     body: Option<Vec<u8>>,
+    expected: &'static [Code],
 }
 
 impl Inner {
@@ -155,6 +166,7 @@ impl Inner {
             method: request.method,
             url: request.url?,
             body,
+            expected: request.expected,
         };
         let (sent, mutates) = match request.effect {
             Effect::Harmless => (
@@ -227,6 +239,7 @@ impl Inner {
             method: Method::GET,
             url: self.url(&["v1", "now"])?,
             body: None,
+            expected: &[],
         };
         let now: Now = self.harmless(&ready).await?.json()?;
         Ok(self.learn(now.now))
@@ -259,15 +272,20 @@ impl Inner {
         if let Some(store_time) = told {
             self.learn(store_time);
         }
-        self.understand(response).await
+        self.understand(response, ready.expected).await
     }
 
-    async fn understand(&self, response: Response) -> Result<Answer, Failed> {
+    async fn understand(&self, response: Response, expected: &[Code]) -> Result<Answer, Failed> {
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.bytes().await.map_err(|error| self.failed(error))?.to_vec();
         if status.is_success() {
             self.set_down(None);
-            return Ok(Answer { status, headers, body });
+            return Ok(Answer {
+                status,
+                headers,
+                body,
+                problem: None,
+            });
         }
         let is_problem = headers
             .get(CONTENT_TYPE)
@@ -277,6 +295,17 @@ impl Inner {
         } else {
             None
         };
+        let code = problem.as_ref().and_then(|problem| Code::parse(&problem.code));
+        let code = code.filter(|code| expected.contains(code));
+        if let (Some(code), Some(problem)) = (code, problem.clone()) {
+            self.set_down(None);
+            return Ok(Answer {
+                status,
+                headers,
+                body,
+                problem: Some((code, Box::new(problem))),
+            });
+        }
         let error = problem.map_or_else(|| stranger(status, &headers), Problem::into_error);
         match error.kind() {
             ErrorKind::Unavailable => self.set_down(Some(error.message().to_owned())),

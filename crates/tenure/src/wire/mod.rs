@@ -11,6 +11,7 @@ mod lease;
 mod membership;
 mod problem;
 mod registry;
+mod session;
 mod status;
 mod sweep;
 mod target;
@@ -29,6 +30,12 @@ pub use problem::{Code, PROBLEM_JSON, Problem};
 pub use registry::{
     Claim, ClaimAnswer, ClaimRequest, ClaimResult, ClaimWord, ClaimsAnswer, ClaimsPage, ClaimsQuery, ClaimsRequest,
     ReleaseQuery,
+};
+pub use session::{
+    AttachAnswer, AttachRequest, AttachResult, AttachSessionsAnswer, AttachSessionsRequest, AttachWord,
+    ConnectionToDetach, DetachQuery, DetachResult, DetachSessionsAnswer, DetachSessionsRequest, DetachWord, Orphan,
+    OrphansAnswer, OrphansQuery, PatchSessionRequest, Session, SessionStats, SessionToAttach, SessionsPage,
+    SessionsQuery, WhichSessions,
 };
 pub use status::{FindingShape, Findings, GroupsPage, LoopState, Now, Readiness, ServerStatus, StoreState, Watched};
 pub use sweep::{Brake, Doomed, Eviction, GroupState, SweepAnswer, SweepRequest, Unsettled};
@@ -52,6 +59,8 @@ pub const STORE_TIME: &str = "tenure-store-time";
 pub const END_REASON: &str = "tenure-end-reason";
 /// The answer header that tells whether there was something to remove (`true` or `false`), on `DELETE …/targets/{t}`.
 pub const REMOVED: &str = "tenure-removed";
+/// The answer header with the last epoch of a session that was deleted, on `DELETE …/sessions/{s}`.
+pub const SESSION_EPOCH: &str = "tenure-session-epoch";
 /// The longest `wait_ms` of an events page.
 pub const MAX_EVENT_WAIT: Duration = Duration::from_secs(30);
 

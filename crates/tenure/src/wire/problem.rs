@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, ErrorKind, Outcome};
-use tenure_core::id::{MemberId, TenureId};
+use tenure_core::id::{MemberId, SessionId, TenureId};
 use tenure_core::membership::EndReason;
+use tenure_core::session::Limit;
 
 use super::ms_up;
 
@@ -56,6 +57,8 @@ codes! {
     BadRequest = "bad_request", 400, "The request cannot be read";
     /// Nothing is served at this path.
     NoSuchRoute = "no_such_route", 404, "Nothing is served at this path";
+    /// There is no such session, or only an orphan that nothing resumes.
+    SessionNotFound = "session_not_found", 404, "There is no such session";
     /// There is no such member, claim or group.
     NotFound = "not_found", 404, "There is no such thing";
     /// The path exists, with other methods.
@@ -68,8 +71,15 @@ codes! {
     LeaseHeld = "lease_held", 409, "Somebody else has this lease";
     /// Somebody else owns what was to be released.
     NotOwner = "not_owner", 409, "Somebody else holds this";
-    /// The lease to be released is held by another tenure, or under another token.
-    NotHolder = "not_holder", 409, "This is not the holder of the lease";
+    /// The lease to be released is held by another tenure, or under another token; the connection to be detached is held
+    /// by another tenure.
+    NotHolder = "not_holder", 409, "Somebody else is the holder";
+    /// The alias belongs to another session.
+    AliasTaken = "alias_taken", 409, "Another session has this alias";
+    /// The session to be deleted has connections.
+    SessionActive = "session_active", 409, "The session has connections";
+    /// The session cannot take another connection, or more fields of data.
+    SessionFull = "session_full", 409, "The session cannot take more";
     /// The group is inside a grace period.
     Unsettled = "unsettled", 409, "The group is inside a grace period";
     /// The call arrived after its `Tenure-Not-After` and changed nothing.
@@ -149,7 +159,8 @@ pub struct Problem {
     /// effect (or may still, up to its `Tenure-Not-After`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// With `claim_held`: the tenure that owns the key. With `lease_held` and `not_holder`: the one that holds the lease.
+    /// With `claim_held`: the tenure that owns the key. With `lease_held` and `not_holder`: the one that holds the lease or
+    /// the connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub held_by: Option<TenureId>,
@@ -157,6 +168,17 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub reserved_for: Option<MemberId>,
+    /// With `alias_taken`: the session that has the alias.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub session: Option<SessionId>,
+    /// With `session_active`: how many connections it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u64>,
+    /// With `session_full`: of what, `connections` or `fields`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub limit: Option<Limit>,
 }
 
 impl Problem {
@@ -174,6 +196,9 @@ impl Problem {
             outcome: None,
             held_by: None,
             reserved_for: None,
+            session: None,
+            connections: None,
+            limit: None,
         }
     }
 
@@ -208,6 +233,27 @@ impl Problem {
         self
     }
 
+    /// Adds which session has the alias.
+    #[must_use]
+    pub fn with_session(mut self, session: SessionId) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// Adds how many connections the session has.
+    #[must_use]
+    pub fn with_connections(mut self, connections: u64) -> Self {
+        self.connections = Some(connections);
+        self
+    }
+
+    /// Adds of what the session is full.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
     /// What it means to a Rust caller. A code that this version does not know is judged by its status: below 500
     /// nothing changed, from 500 on the outcome is unknown.
     #[must_use]
@@ -223,9 +269,9 @@ impl Problem {
             }
             Some(Code::RequestTimeout) => None,
             Some(Code::TenureEnded) => Some(ErrorKind::Ended(self.reason.unwrap_or(EndReason::Unknown))),
-            Some(Code::ClaimHeld | Code::LeaseHeld) => Some(ErrorKind::Held),
+            Some(Code::ClaimHeld | Code::LeaseHeld | Code::AliasTaken | Code::SessionActive) => Some(ErrorKind::Held),
             Some(Code::NotOwner | Code::NotHolder) => Some(ErrorKind::NotOwner),
-            Some(Code::NotFound) => Some(ErrorKind::NotFound),
+            Some(Code::NotFound | Code::SessionNotFound) => Some(ErrorKind::NotFound),
             Some(Code::Unsettled) => Some(ErrorKind::Unsettled),
             Some(Code::TooLate) => Some(ErrorKind::TooLate),
             Some(Code::Denied) => Some(ErrorKind::Denied),
