@@ -32,6 +32,7 @@ mod meters;
 mod reply;
 mod routes;
 mod server;
+mod session_log;
 mod settings;
 mod watch;
 

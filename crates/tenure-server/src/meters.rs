@@ -25,6 +25,8 @@ pub(crate) const STREAMS: &str = "tenure_http_streams";
 pub(crate) const CONNECTIONS: &str = "tenure_http_connections";
 /// Leases that somebody holds, in the groups that were seen last. Label: group.
 pub(crate) const LEASES: &str = "tenure_leases";
+/// Sessions, in the groups that were seen last. Label: group.
+pub(crate) const SESSIONS: &str = "tenure_sessions";
 /// 1 when the store answered lately.
 pub(crate) const STORE_UP: &str = "tenure_store_up";
 
@@ -65,6 +67,7 @@ fn describe() {
     metrics::describe_gauge!(STREAMS, "Event streams and long polls that are open.");
     metrics::describe_gauge!(CONNECTIONS, "Connections that are open.");
     metrics::describe_gauge!(LEASES, "Leases that somebody holds.");
+    metrics::describe_gauge!(SESSIONS, "Sessions.");
     metrics::describe_gauge!(STORE_UP, "1 when the store answered lately.");
     metrics::describe_counter!(tenure::meters::BEATS, "Beats, by what they came to.");
     metrics::describe_counter!(tenure::meters::ENDED, "Tenures that this process ended.");
@@ -74,10 +77,11 @@ fn describe() {
     );
 }
 
-/// Tells how many leases somebody holds in a group.
+/// Tells how many leases somebody holds in a group, and how many sessions it has.
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 of anything")]
-pub(crate) fn leases(group: &Group, leases: u64) {
+pub(crate) fn holdings(group: &Group, leases: u64, sessions: u64) {
     metrics::gauge!(LEASES, "group" => group.to_string()).set(leases as f64);
+    metrics::gauge!(SESSIONS, "group" => group.to_string()).set(sessions as f64);
 }
 
 /// Keeps the recorder small. Every server runs one: whichever lives keeps it going.

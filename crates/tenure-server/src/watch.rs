@@ -93,7 +93,7 @@ impl App {
                 Ok(status) => {
                     self.learn(status.as_of);
                     let state = GroupState::new(group.clone(), &status);
-                    meters::leases(&group, status.leases);
+                    meters::holdings(&group, status.leases, status.sessions);
                     self.watch.seen().groups.insert(group, (state, self.clock.mono()));
                 }
                 Err(error) if error.is_unavailable() => return Err(error),

@@ -10,6 +10,7 @@ mod metrics;
 pub(crate) mod openapi;
 mod registries;
 mod root;
+mod sessions;
 mod status;
 mod stream;
 mod sweep;
@@ -59,6 +60,21 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
         (Usual, routes!(leases::list)),
         (Usual, routes!(targets::put, targets::one, targets::remove)),
         (Usual, routes!(targets::list)),
+        (
+            Usual,
+            routes!(
+                sessions::attach,
+                sessions::read::look_up,
+                sessions::patch,
+                sessions::delete
+            ),
+        ),
+        (Usual, routes!(sessions::read::list)),
+        (Usual, routes!(sessions::detach)),
+        (Usual, routes!(sessions::attach_many)),
+        (Usual, routes!(sessions::detach_many)),
+        (Usual, routes!(sessions::read::stats)),
+        (Usual, routes!(sessions::read::orphans)),
         (Long, routes!(events::read)),
         (Long, routes!(sweep::run)),
         (Usual, routes!(groups::list)),

@@ -26,8 +26,9 @@ const MAX_PASS: usize = 100;
 
 /// Sweep a group now
 ///
-/// Ends what lapsed and releases what the ended held, as the daemon does by itself all the time. `dry_run` only lists what
-/// would go; `force` lifts the brake, but never a grace period.
+/// Ends what lapsed, releases what the ended held and deletes orphaned sessions, as the daemon does by itself all the time.
+/// `dry_run` only lists what would go; `force` lifts the brake, but never a grace period; `reconcile` also looks for drift
+/// between sessions and their index, and repairs it.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sweep", tag = "sweep",
     params(
@@ -107,6 +108,8 @@ async fn sweep(
         let again = core::SweepRequest::default();
         let more = app.store.sweep(group, &again, &format!("{pass}.again"), call).await?;
         report.ended += more.ended;
+        report.reaped += more.reaped;
+        report.skipped += more.skipped;
         report.braked = more.braked;
         report.next_release_in = more.next_release_in;
         merge(&mut report.evicted, more.evicted);
@@ -123,6 +126,7 @@ fn merge(evicted: &mut Vec<Eviction>, more: Vec<Eviction>) {
                     *known.claims.entry(registry).or_default() += count;
                 }
                 known.leases += eviction.leases;
+                known.connections += eviction.connections;
             }
             None => evicted.push(eviction),
         }
