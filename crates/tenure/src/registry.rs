@@ -81,7 +81,10 @@ impl Registry {
                 let [key] = keys;
                 match self.look_up_key(&key).await {
                     Ok(Some(claim)) if claim.tenure == tenure => {
-                        self.remembered.keep([key], &tenure, false);
+                        // Its number was not heard, so no beat would show that the store has lost it again: claim it once
+                        // more in the background.
+                        self.remembered.keep([key], &tenure, true);
+                        self.shared.reassert.notify_one();
                         Ok(ClaimOutcome::Kept)
                     }
                     _ => Err(error),

@@ -42,6 +42,8 @@ pub(crate) enum Compared {
     TailLost,
     /// The store knows of something that we were never told.
     ReplyLost,
+    /// The same, and it concerns no lease: an act of ours was not heard.
+    Unheard,
 }
 
 /// What the answer to an act says beside what was asked.
@@ -93,10 +95,10 @@ impl Book {
         let compared = if seen < sent.told {
             Compared::TailLost
         } else if seen > state.told {
-            if state.may_be_ours(seen) {
-                return Compared::Same;
+            match state.explain(seen) {
+                Compared::ReplyLost => Compared::ReplyLost,
+                explained => return explained,
             }
-            Compared::ReplyLost
         } else {
             state.unexplained = None;
             if seen == state.told && seen != state.verified {
@@ -129,24 +131,24 @@ impl Book {
 }
 
 impl State {
-    /// Whether a number that nobody told us yet is likely to be that of an act of ours.
+    /// Where a number may come from that nobody told us yet.
     ///
     /// An act under way is waited for, until the next beat; longer not, since the number may hide that the store lost
     /// the end of its data before that act. One that was not heard explains nothing to whoever has leases.
-    fn may_be_ours(&mut self, seen: Revision) -> bool {
+    fn explain(&mut self, seen: Revision) -> Compared {
         let is_late = self.unexplained.is_some_and(|before| before > self.told);
         if self.flying > 0 && !is_late {
             self.unexplained = Some(seen);
-            return true;
+            return Compared::Same;
         }
         if !self.asked && (self.flying > 0 || self.read_at.is_some() || self.reading) {
-            return true;
+            return Compared::Same;
         }
-        let accepted = std::mem::take(&mut self.accept_next);
-        if accepted {
+        if std::mem::take(&mut self.accept_next) {
             self.told = seen;
+            return Compared::Unheard;
         }
-        accepted
+        Compared::ReplyLost
     }
 
     /// From now on nothing counts before it was read back.

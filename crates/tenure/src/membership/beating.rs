@@ -203,7 +203,11 @@ impl Beating {
         match shared.leases.compare(sent, seen) {
             Compared::Same => {}
             Compared::TailLost => shared.heed_lost_tail(),
+            // What is behind that number may be a claim that nobody heard of, after a loss that nobody will hear of.
+            // Claiming again what is owned changes nothing.
+            Compared::Unheard => shared.doubt_claims(),
             Compared::ReplyLost => {
+                shared.doubt_claims();
                 let (told, seen) = (told.0, seen.0);
                 tracing::warn!(%group, %tenure, told, seen, "the store knows more of our holdings than we were told; reading leases back");
             }

@@ -304,6 +304,25 @@ async fn claims_in_a_lost_tail_are_owned_again_within_a_beat_under_the_same_tenu
 }
 
 #[tokio::test]
+async fn a_claim_that_was_read_back_does_not_go_with_a_lost_tail() {
+    let mut world = world().await;
+    let replica = world.replicate();
+    let a = world.join().await;
+    let devices = a.registry("devices").unwrap();
+    world.pass(TTL).await;
+    world.lag();
+    // Its number was never heard, so no beat can tell that it is gone.
+    world.store.next(Verb::Claim, Fault::LoseReply);
+    devices.claim("d1").await.unwrap();
+    world.fail_over(replica);
+    world.pass(a.timing().interval + ms(10)).await;
+    assert_eq!(
+        devices.look_up("d1").await.unwrap().map(|claim| claim.tenure),
+        Some(a.tenure())
+    );
+}
+
+#[tokio::test]
 async fn a_busy_registry_is_no_reason_for_doubt() {
     let ears = Ears::default();
     let _listening = ears.listen();
