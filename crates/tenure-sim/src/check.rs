@@ -19,6 +19,8 @@ use tenure_core::id::LeaseName;
 use tenure_core::lease::Token;
 
 use crate::step::Step;
+use crate::time::At;
+use crate::wire::Op;
 
 pub use outage::Outages;
 pub use shadow::{Current, Ended, Shadow};
@@ -38,6 +40,9 @@ impl fmt::Display for Violation {
         write!(f, "{}: {}", self.rule, self.seen)
     }
 }
+
+/// Later than any caller waits.
+const LATE: Duration = Duration::from_millis(1_500);
 
 /// What a check came to.
 pub type Checked = Result<(), Violation>;
@@ -75,11 +80,11 @@ pub struct Checker {
     /// Every tenure that ever began.
     begun: BTreeSet<TenureId>,
     /// The newest confirmed beat that a loss took, by tenure.
-    lost_beats: BTreeMap<TenureId, StoreTime>,
+    lost_beats: BTreeMap<TenureId, At>,
     /// Grants that a loss took.
     lost_grants: BTreeSet<(LeaseName, Token)>,
-    /// Tenures that have beaten since the last loss.
-    heard: BTreeSet<TenureId>,
+    /// What the answered beats of a tenure have told of its holdings since the last loss, the two highest.
+    told: BTreeMap<TenureId, [u64; 2]>,
     /// Claims that are gone without their members being told, until they claim them again: others took them, or a loss
     /// of data did.
     gone: BTreeSet<((RegistryName, Key), MemberId)>,
@@ -160,18 +165,25 @@ impl Checker {
         self.shadow.resume(step.resumed_at, step.jumped);
         self.replied(step)?;
         self.shadow.last_step = Some(step.now);
+        self.shadow.latest = self.shadow.latest.max(step.now);
         Ok(lapses)
     }
 
-    /// A call that its caller has given up on does not take effect.
+    /// A call that its caller has given up on does not take effect: not after its limit, and one without a limit never
+    /// late.
     fn not_after(&self, step: &Step, too_late: bool) -> Checked {
-        let Some(limit) = step.op.not_after() else {
-            return Ok(());
-        };
+        let is_bounded = !matches!(step.op, Op::Beat { .. } | Op::Tick);
+        let (limit, late) = (step.op.not_after(), step.at.since(step.sent_at));
+        let in_time = limit.map_or(late <= LATE, |limit| step.now <= limit);
         must(
-            too_late || step.now <= limit,
+            too_late || in_time || !is_bounded,
             "what was given up does not take effect later",
-            || format!("not after {limit}, carried out at {}: {:?}", step.now, step.op),
+            || {
+                format!(
+                    "sent {late:?} ago, not after {limit:?}, carried out at {}: {:?}",
+                    step.now, step.op
+                )
+            },
         )
     }
 
@@ -220,11 +232,14 @@ impl Checker {
     /// The newest steps were lost: this is how things stood before them. `wiped` when it is everything.
     pub fn lost(&mut self, older: Shadow, wiped: bool) {
         let newer = std::mem::replace(&mut self.shadow, older);
-        for (member, current) in &newer.current {
-            let kept = self.shadow.current.get(member);
-            let kept = kept.filter(|kept| kept.tenure == current.tenure);
-            if kept.is_none_or(|kept| kept.renewed_at < current.renewed_at) {
-                self.lost_beats.insert(current.tenure.clone(), current.renewed_at);
+        // Also of those who were ended in what was lost: they are alive again, with an older beat.
+        let ended = newer.ended.values().map(|ended| &ended.current);
+        for current in newer.current.values().chain(ended) {
+            let tenure = &current.tenure;
+            let kept = self.shadow.current(tenure);
+            let kept = kept.or_else(|| self.shadow.ended.get(tenure).map(|ended| &ended.current));
+            if kept.is_none_or(|kept| kept.renewed_in_world < current.renewed_in_world) {
+                self.lost_beats.insert(tenure.clone(), current.renewed_in_world);
             }
         }
         for (key, tenure) in &newer.claims {
@@ -237,7 +252,7 @@ impl Checker {
                 self.lost_grants.insert((lease.clone(), held.1));
             }
         }
-        self.heard.clear();
+        self.told.clear();
         self.noticed = false;
         if !wiped {
             self.lost_number = self.highest_number();
@@ -256,7 +271,8 @@ impl Checker {
     /// `GUARANTEES.md` names: the store's clock jumped forward by less than a gap, and but for that it would not be over
     /// yet; or a beat that the store had confirmed was lost with a tail, and would have kept it until now.
     #[must_use]
-    pub fn excuse(&self, tenure: &TenureId, now: StoreTime, jumped: u64) -> bool {
+    pub fn excuse(&self, tenure: &TenureId, step: &Step) -> bool {
+        let now = step.now;
         let Some(Ended { current, end, .. }) = self.shadow.ended.get(tenure) else {
             return false;
         };
@@ -269,21 +285,34 @@ impl Checker {
         } else {
             (current.renewed_at, current.jumped)
         };
-        let jumped = Duration::from_micros(jumped.saturating_sub(before));
+        let jumped = Duration::from_micros(step.jumped.saturating_sub(before));
         let lost_beat = self.lost_beats.get(tenure);
-        now.since(began).saturating_sub(jumped) < current.ttl || lost_beat.is_some_and(|at| now < *at + current.ttl)
+        now.since(began).saturating_sub(jumped) < current.ttl
+            || lost_beat.is_some_and(|at| step.at.since(*at) < current.ttl)
     }
 
-    /// Whether a grant was lost with a tail that nobody has noticed: its holder may trust it for one more beat.
-    #[must_use]
-    pub fn grant_was_lost(&self, tenure: &TenureId, lease: &LeaseName, token: Token) -> bool {
-        !self.noticed && !self.heard.contains(tenure) && self.loss_took(lease, token)
+    /// A beat has been answered, and its sender has had time to take that in.
+    pub fn answered(&mut self, tenure: &TenureId, told: u64) {
+        let [highest, second] = self.told.entry(tenure.clone()).or_default();
+        if told >= *highest {
+            (*highest, *second) = (told, *highest);
+        } else {
+            *second = told.max(*second);
+        }
     }
 
-    /// Whether a grant was lost with a tail, noticed or not.
+    /// Whether a grant was lost with a tail and its holder cannot know: none of its beats that tell of the grant has been
+    /// answered since, or one alone, while an act of its own was under way that might have explained the answer.
     #[must_use]
-    pub fn loss_took(&self, lease: &LeaseName, token: Token) -> bool {
-        self.lost_grants.contains(&(lease.clone(), token))
+    pub fn is_lost_unknown(&self, tenure: &TenureId, lease: &LeaseName, token: Token) -> bool {
+        let told = self.told.get(tenure).map_or(0, |[_, second]| *second);
+        self.lost_grants.contains(&(lease.clone(), token)) && told < token.get()
+    }
+
+    /// The same, while nobody has noticed the loss: then the lease may be granted once more.
+    #[must_use]
+    pub fn may_be_granted_again(&self, tenure: &TenureId, lease: &LeaseName, token: Token) -> bool {
+        !self.noticed && self.is_lost_unknown(tenure, lease, token)
     }
 
     /// A grace period lasts as long as the longest ttl at least.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::{Error, Group, Outcome, Result};
+use tenure::{Error, Group, Outcome, Result, TenureId};
 use tokio::sync::oneshot;
 
 use crate::chance::Chance;
@@ -60,6 +60,8 @@ pub enum Parcel {
         answer: Answer,
         /// Who waits for it.
         to: oneshot::Sender<Answer>,
+        /// What the beats told that it answers.
+        told: Vec<(TenureId, u64)>,
     },
     /// A node learns that its connection broke.
     Reset {
@@ -150,7 +152,11 @@ impl Network {
             return;
         }
         let (node, to) = (request.node, request.answer);
-        let parcel = Parcel::Answer { node, answer, to };
+        let told = match request.op {
+            Op::Beat { beats } => beats.into_iter().map(|beat| (beat.tenure, beat.revision.0)).collect(),
+            _ => Vec::new(),
+        };
+        let parcel = Parcel::Answer { node, answer, to, told };
         if state.links[node].back.cut {
             state.links[node].back.held.push(parcel);
             return;

@@ -121,11 +121,14 @@ struct World {
     faults_left: u32,
     timeline: BTreeMap<(At, u64), Change>,
     next_change: u64,
-    /// Copies of the store to go back to, with the account of each.
-    copies: VecDeque<(usize, Shadow, tenure::StoreTime)>,
+    /// Copies of the store to go back to, with the account of each and when it was made. All are from since the store's
+    /// clock fell back last.
+    copies: VecDeque<(usize, Shadow, At)>,
     /// When the network as a whole was last in trouble.
     storm: At,
     storming: bool,
+    /// Beats that were answered to a process that has not run since.
+    answered: Vec<(usize, (TenureId, u64))>,
     /// Tenures that lapsed in a way that an exception allows.
     excused: BTreeSet<TenureId>,
     steps: u64,
@@ -180,6 +183,7 @@ impl World {
             copies: VecDeque::new(),
             storm: At::default(),
             storming: false,
+            answered: Vec::new(),
             excused: BTreeSet::new(),
             steps: 0,
             calm_since: At::default(),
@@ -249,6 +253,8 @@ impl World {
             if self.nodes[index].run() {
                 self.watch_holder(index)?;
                 self.watch_sink()?;
+                let here = self.answered.extract_if(.., |(node, _)| *node == index);
+                here.for_each(|(_, (tenure, told))| self.checker.answered(&tenure, told));
             }
         }
         Ok(())
@@ -261,9 +267,11 @@ impl World {
                 Serving::Frozen => self.server.stall(request),
                 Serving::Down => self.network.reset(request),
             },
-            Parcel::Answer { node, answer, to } => {
+            Parcel::Answer { node, answer, to, told } => {
                 // It fails only when the caller has given up.
-                drop(to.send(answer));
+                if to.send(answer).is_ok() {
+                    self.answered.extend(told.into_iter().map(|told| (node, told)));
+                }
                 self.nodes[node].stirred = true;
             }
             Parcel::Reset { node, to } => {

@@ -64,3 +64,12 @@ fn a_lease_of_the_superseded_that_is_free_at_once_is_noticed() {
         &["never two holders who trust one lease"],
     );
 }
+
+#[test]
+fn a_call_that_takes_effect_long_after_it_was_given_up_is_noticed() {
+    noticed(
+        Broken::ForgetNotAfter,
+        30,
+        &["what was given up does not take effect later"],
+    );
+}

@@ -2,12 +2,9 @@
 
 use tenure::{Claim, ClaimMode, ClaimOutcome, EndReason, Event, Key, RegistryName, TenureId};
 
-use super::{Checked, Checker, must};
+use super::{Checked, Checker, LATE, must};
 use crate::step::Step;
 use crate::wire::{Op, Reply};
-
-/// Later than any caller waits.
-const LATE: std::time::Duration = std::time::Duration::from_millis(1_500);
 
 impl Checker {
     pub(super) fn evicted(&mut self, step: &Step, event: &Event) -> Checked {

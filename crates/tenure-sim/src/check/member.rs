@@ -52,7 +52,7 @@ impl Checker {
         })?;
         self.outages.check(&current, now)?;
         self.note_end(&current, EndReason::Lapsed, step);
-        let excused = self.excuse(&current.tenure, now, step.jumped);
+        let excused = self.excuse(&current.tenure, step);
         Ok(Lapse { excused, now, current })
     }
 
@@ -108,9 +108,6 @@ impl Checker {
     }
 
     pub(super) fn member_replies(&mut self, step: &Step) -> Checked {
-        if let Op::Beat { beats } = &step.op {
-            self.heard.extend(beats.iter().map(|beat| beat.tenure.clone()));
-        }
         match (&step.op, &step.reply) {
             (Op::Beat { beats }, Ok(Reply::Beaten(beaten))) => {
                 must(beats.len() == beaten.replies.len(), "each beat has its answer", || {
@@ -205,7 +202,8 @@ impl Checker {
         let Some(ended) = self.shadow.ended.get(tenure) else {
             return EndReason::Unknown;
         };
-        if step.now.since(ended.at) < self.max_ttl * 2 {
+        // The clock may have been further once, and fallen back.
+        if self.shadow.latest.max(step.now).since(ended.at) < self.max_ttl * 2 {
             return ended.reason;
         }
         // Whether it is forgotten by now depends on when a sweep came by: whatever the store says is right.

@@ -6,36 +6,67 @@ use std::time::Duration;
 use tenure::StoreTime;
 
 use super::{Checked, Current, must};
+use crate::time::At;
 
+/// No silence that is longer goes unnoticed.
+const LONGEST_GAP: Duration = tenure_core::settling::MAX_GAP;
 /// How many outages are remembered: those that a living tenure can have met.
 const REMEMBERED: usize = 16;
 
-/// Outages of the store's machine, by its own clock.
+/// Outages of the store's machine, by its own clock and by that of the world.
 #[derive(Debug, Default)]
 pub struct Outages {
-    began: Option<StoreTime>,
-    over: VecDeque<(StoreTime, StoreTime)>,
+    began: Option<(StoreTime, At)>,
+    /// With how long they were in truth: the store's clock may have been stepped meanwhile.
+    over: VecDeque<(StoreTime, StoreTime, Duration)>,
+    /// The same in the world's time, which never falls back.
+    in_world: VecDeque<(At, At)>,
 }
 
 impl Outages {
     /// It stops serving.
-    pub fn begin(&mut self, now: StoreTime) {
-        self.began.get_or_insert(now);
+    pub fn begin(&mut self, now: StoreTime, at: At) {
+        self.began.get_or_insert((now, at));
     }
 
     /// It serves again.
-    pub fn end(&mut self, now: StoreTime) {
-        let Some(began) = self.began.take() else { return };
+    pub fn end(&mut self, now: StoreTime, at: At) {
+        let Some((began, began_at)) = self.began.take() else {
+            return;
+        };
         if self.over.len() >= REMEMBERED {
             self.over.pop_front();
         }
-        self.over.push_back((began, now));
+        if self.in_world.len() >= REMEMBERED {
+            self.in_world.pop_front();
+        }
+        self.over.push_back((began, now, at.since(began_at)));
+        self.in_world.push_back((began_at, at));
     }
 
     /// Its clock fell back: times before and after cannot be compared, and everyone gets a full ttl anyway.
     pub fn forget(&mut self) {
         self.over.clear();
         self.began = None;
+    }
+
+    /// Whether several silences, each too short to be a gap, left a member no time to beat since its last one, as
+    /// `GUARANTEES.md` says that they can: together they are longer than what is spare of a ttl.
+    #[must_use]
+    pub fn left_no_time(&self, current: &Current, now: At) -> bool {
+        let spare = current.ttl * 5 / 12;
+        let mut since = self
+            .in_world
+            .iter()
+            .filter(|(_, over)| *over > current.renewed_in_world);
+        let in_all: Duration = since
+            .clone()
+            .map(|(began, over)| over.since((*began).max(current.renewed_in_world)))
+            .sum();
+        // A gap among them is noticed, and gives a full ttl: it excuses nothing.
+        since.clone().count() > 1
+            && since.all(|(began, over)| *over <= now && over.since(*began) <= spare.min(LONGEST_GAP))
+            && in_all > spare
     }
 
     /// Nobody is declared dead for an outage of the store: a tenure that lived through one has lapsed no earlier than
@@ -45,9 +76,10 @@ impl Outages {
     /// When it has.
     pub fn check(&self, current: &Current, now: StoreTime) -> Checked {
         // The gap of the group is at most this, so every longer outage has to be noticed.
-        let gap = Duration::from_secs(2).min(current.ttl * 5 / 12);
-        let too_early = self.over.iter().find(|(began, over)| {
-            current.renewed_at <= *began && over.since(*began) > gap && now < *over + current.ttl
+        let gap = LONGEST_GAP.min(current.ttl * 5 / 12);
+        let too_early = self.over.iter().find(|(began, over, lasted)| {
+            let is_gap = over.since(*began).min(*lasted) > gap;
+            current.renewed_at <= *began && is_gap && now < *over + current.ttl
         });
         must(
             too_early.is_none(),

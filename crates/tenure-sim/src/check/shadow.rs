@@ -43,6 +43,8 @@ pub struct Ended {
 pub struct Shadow {
     /// The store's time of the last step that wrote.
     pub last_step: Option<StoreTime>,
+    /// The latest time that the store's clock showed to a step that wrote.
+    pub latest: StoreTime,
     /// When everyone's full ttl began last.
     pub resumed_at: StoreTime,
     /// How far the store's clock had jumped forward by then, in microseconds.

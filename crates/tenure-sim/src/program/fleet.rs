@@ -48,11 +48,10 @@ impl Program {
     /// Leaves as a good node does: its work first.
     pub(super) async fn leave_fleet(&mut self, fleet: Fleet, membership: &Arc<Membership>) -> Result<EndReason> {
         if self.chance.happens(700) {
-            let tenure = membership.tenure();
             drop(fleet.shut_down().await);
             // Work that has not stopped in time is not to be left under; it stops when it is polled next, or its lease is
-            // gone with the tenure. The status is that of the fleet's end.
-            while fleet.status().held > 0 && membership.verdict() != Verdict::Lost && membership.tenure() == tenure {
+            // gone with the tenure.
+            while fleet.status().held > 0 {
                 self.rest(MS * 100, MS * 300).await;
             }
         }

@@ -9,6 +9,7 @@ use crate::check::{Shadow, Violation};
 use crate::fault::Fault;
 use crate::network::Weather;
 use crate::server::Serving;
+use crate::time::At;
 
 /// How often a copy of the store is made, and how many are kept.
 const COPY_EVERY: Duration = Duration::from_millis(250);
@@ -144,7 +145,7 @@ impl World {
     fn on_store(&mut self, begin: impl FnOnce(&mut Self), lasts: Duration, end: Change) -> bool {
         let up = self.server.serving() == Serving::Up;
         if up {
-            self.checker.outages.begin(self.server.clock.time());
+            self.checker.outages.begin(self.server.clock.time(), self.clock.now());
             begin(self);
             self.plan(lasts, end);
         }
@@ -159,6 +160,11 @@ impl World {
             self.server.clock.step(by);
             self.checker.outages.forget();
         }
+        if up && by < 0 {
+            // A copy from before that would look as if it were from now: losing data, and the time that would tell of
+            // it, are two faults in one and more than is promised.
+            self.copies.clear();
+        }
         up
     }
 
@@ -171,7 +177,7 @@ impl World {
 
     fn go_on(&mut self) -> Result<(), Violation> {
         self.network.refuse(false);
-        self.checker.outages.end(self.server.clock.time());
+        self.checker.outages.end(self.server.clock.time(), self.clock.now());
         for request in self.server.go_on() {
             self.serve(request)?;
         }
@@ -181,7 +187,8 @@ impl World {
     /// A failover to a replica that lagged, or a restart from an older copy.
     fn back(&mut self, lag: Duration) -> Result<(), Violation> {
         let newest = self.copies.back().map_or_else(Default::default, |(.., at)| *at);
-        while self.copies.len() > 1 && self.copies.back().is_some_and(|(.., at)| newest.since(*at) < lag) {
+        let is_younger = |(.., at): &(usize, Shadow, At)| newest.since(*at) < lag;
+        while self.copies.len() > 1 && self.copies.back().is_some_and(is_younger) {
             self.copies.pop_back();
         }
         if let Some((place, shadow, _)) = self.copies.back().cloned() {
@@ -220,14 +227,16 @@ impl World {
 
     fn copy(&mut self) {
         self.plan(COPY_EVERY, Change::Copy);
-        if self.server.serving() != Serving::Up {
+        // Not while a clock that fell back has not been noticed yet.
+        let is_ahead = self.checker.shadow.last_step > Some(self.server.clock.time());
+        if self.server.serving() != Serving::Up || is_ahead {
             return;
         }
         if self.copies.len() >= COPIES {
             self.copies.pop_front();
         }
         let (place, shadow) = (self.server.place(), self.checker.shadow.clone());
-        self.copies.push_back((place, shadow, self.server.clock.time()));
+        self.copies.push_back((place, shadow, self.clock.now()));
     }
 
     pub(super) fn boot(&mut self, node: usize, name: usize) {

@@ -25,8 +25,9 @@ impl World {
         )?;
         let storm = if self.storming { now } else { self.storm };
         let trouble = self.nodes[index].trouble().max(storm);
+        let excused = self.checker.outages.left_no_time(&lapse.current, now);
         must(
-            trouble >= lapse.current.renewed_in_world,
+            trouble >= lapse.current.renewed_in_world || excused,
             "silence of the store is not death",
             || {
                 format!(
@@ -64,9 +65,9 @@ impl World {
             let Some(view) = node.view() else { continue };
             view.for_each_guard(|guard| {
                 let trusted = guard.lease() == lease && guard.token() != token && guard.verdict() == Verdict::Held;
-                let excused = self.checker.excuse(guard.tenure(), step.now, step.jumped)
+                let excused = self.checker.excuse(guard.tenure(), step)
                     || self.excused.contains(guard.tenure())
-                    || self.checker.grant_was_lost(guard.tenure(), lease, guard.token());
+                    || self.checker.may_be_granted_again(guard.tenure(), lease, guard.token());
                 if trusted && !excused {
                     both = Some(format!(
                         "{lease} was granted to {:?} with {token}; n{index} trusts {} with {}",
@@ -89,11 +90,9 @@ impl World {
             fell.unwrap_or_default()
         })?;
         for refused in self.sink.take_refused() {
-            // Either of the two grants was lost with a tail: its holder may not know yet, or its successor has been given
-            // back an older grant that is alive again. What matters is that the fence takes no part in the mistake.
-            let lost = tenure::LeaseName::new(&refused.lease).is_ok_and(|lease| {
-                self.checker.loss_took(&lease, refused.token) || self.checker.loss_took(&lease, refused.seen)
-            });
+            // Its grant was lost with a tail, and it cannot know yet: that is what a fence is for.
+            let lost = tenure::LeaseName::new(&refused.lease)
+                .is_ok_and(|lease| self.checker.is_lost_unknown(&refused.tenure, &lease, refused.token));
             must(
                 lost || self.excused.contains(&refused.tenure),
                 "never two holders who trust one lease",
