@@ -45,7 +45,7 @@ for i = 1, count do
     local reason = reason_of(tenure)
     replies[i] = reason and REASON[reason] or unknown(term_of(tenure))
   else
-    local deadline, ttl, revision = struct.unpack('<ddd', row)
+    local deadline, ttl, revision = unpack_life(row)
     -- The end of a tenure, as in `end_of`; spelled out because this is the hot path.
     local last = group.resumed + ttl
     if deadline <= now + ttl and deadline > last then
@@ -73,7 +73,7 @@ for i = 1, count do
       if ttl > max_ttl then
         max_ttl = ttl
       end
-      row = struct.pack('<ddd', now + ttl, ttl, revision)
+      row = pack_life(now + ttl, ttl, revision)
       renewed[n + 1], renewed[n + 2] = tenure, row
       n = n + 2
       replies[i], revisions[i] = ttl, revision

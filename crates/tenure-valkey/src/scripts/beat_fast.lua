@@ -33,13 +33,13 @@ do
           common = false
           break
         end
-        deadline, ttl, revision = struct_unpack('<ddd', row)
+        deadline, ttl, revision = unpack_life(row)
         -- The end of a tenure, as in `end_of`.
         if now >= resumed + ttl and (deadline > now + ttl or now >= deadline) then
           common = false
           break
         end
-        before, after = row, struct_pack('<ddd', now + ttl, ttl, revision)
+        before, after = row, pack_life(now + ttl, ttl, revision)
       end
       local known = told and told[i] or 0
       if revision ~= known then

@@ -165,11 +165,11 @@ else
 end
 group.tick = now
 
--- Members: in MEMBERS the term of the current tenure, packed as a double; in ALIVE, by tenure, three doubles: deadline, ttl
--- and revision. So those who beat together and own nothing have one and the same value, which Lua makes only once; and a
+-- Members: in MEMBERS the term of the current tenure, packed as a double; in ALIVE, by tenure, deadline, ttl and
+-- revision. So those who beat together and own nothing have one and the same value, which Lua makes only once; and a
 -- beat of another term than the current one finds none.
 local function unpack_tenure(term, row)
-  local deadline, ttl, revision = struct.unpack('<ddd', row)
+  local deadline, ttl, revision = unpack_life(row)
   return { term = term, deadline = deadline, ttl = ttl, revision = revision }
 end
 local function load_tenure(tenure)
@@ -181,7 +181,7 @@ local function load_member(member)
   return packed and load_tenure(member .. '@' .. text((struct.unpack('<d', packed))))
 end
 local function save_member(member, m)
-  plan('HSET', ALIVE, member .. '@' .. text(m.term), struct.pack('<ddd', m.deadline, m.ttl, m.revision))
+  plan('HSET', ALIVE, member .. '@' .. text(m.term), pack_life(m.deadline, m.ttl, m.revision))
 end
 
 -- The end of a tenure. A deadline further away than its ttl was made by a clock that has fallen back since.

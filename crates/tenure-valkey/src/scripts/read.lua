@@ -27,7 +27,7 @@ local function current_of(tenures)
   local rows = redis.call('HMGET', PREFIX .. 'alive', unpack(tenures))
   for i, tenure in ipairs(tenures) do
     local term = rows[i] and tonumber(string.match(tenure, '@(%d+)$'))
-    rows[i] = term and struct.pack('<d', term) .. rows[i] or false
+    rows[i] = term and struct.pack('<dddd', term, unpack_life(rows[i])) or false
   end
   return rows
 end

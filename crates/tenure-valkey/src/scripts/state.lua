@@ -3,3 +3,16 @@
 local STATE = '<dddddddddd'
 local CAUSES = { 'silent', 'clock_back', 'data_loss', 'tail_loss' }
 
+-- What is known of a tenure's life, as whole numbers of seven bytes: deadline, ttl, and the revision if it has one. Most
+-- have none, and their value then fits into the smallest piece of memory that a server gives a string.
+local function unpack_life(row)
+  local deadline, ttl = struct.unpack('<I7I7', row)
+  return deadline, ttl, #row > 14 and struct.unpack('<I7', row, 15) or 0
+end
+local function pack_life(deadline, ttl, revision)
+  if revision == 0 then
+    return struct.pack('<I7I7', deadline, ttl)
+  end
+  return struct.pack('<I7I7I7', deadline, ttl, revision)
+end
+
