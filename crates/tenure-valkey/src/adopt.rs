@@ -11,6 +11,7 @@
 //! was lost is read back from the store, so its count is not lost either.
 //!
 //! Beside it, for fleets that share targets by plain keys and move to Tenure: the steps over such old leases ([`OldKeys`]).
+//! And for sessions that programs keep as hashes: an index of the disconnected and a reaper ([`Sessions`], [`Reaper`]).
 //!
 //! What the janitor refuses: to write anything but keys under `tenure:adopt:`, to decide on a replica, to depend on keyspace
 //! notifications or on `CONFIG` and `KEYS`; without `INFO` it notices less, and says so once.
@@ -24,6 +25,7 @@ mod look;
 mod owner;
 mod pass;
 mod report;
+mod sessions;
 mod slot;
 mod step;
 
@@ -40,6 +42,10 @@ pub use leases::{MAX_OLD_TTL, MIN_OLD_TTL, OldKeys, OldLease, TakenOld};
 pub use owner::{MAX_OWNER, MAX_OWNERS, OwnerAt};
 pub use pass::{Janitor, Listener};
 pub use report::{Notice, PassReport, Preview};
+pub use sessions::{
+    Comparison, DEFAULT_RATE, Difference, IndexReport, KeyTemplate, Kind, MIN_MAX_AGE, ReapListener, ReapNotice,
+    ReapReport, ReapSettings, Reaper, SessionSettings, Sessions, Standing, UndoReport, Unit, WalkListener, WalkNotice,
+};
 pub use step::Candidate;
 
 /// The most entries or heartbeats that one step touches.

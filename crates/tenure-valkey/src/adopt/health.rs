@@ -109,6 +109,11 @@ impl Info {
         info
     }
 
+    /// For how long the server's process has been running, in whole seconds.
+    pub(crate) fn uptime(&self) -> Duration {
+        Duration::from_secs(self.uptime)
+    }
+
     fn broken_by(&self, later: &Self) -> Option<Break> {
         if self.run_id != later.run_id || later.uptime < self.uptime {
             Some(Break::Restarted)

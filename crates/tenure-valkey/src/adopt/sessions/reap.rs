@@ -1,0 +1,535 @@
+//! The reaper: deletes sessions that have been disconnected for too long, by the index, never by a scan.
+//!
+//! The index only says where to look. Whether a session is an orphan is decided by the session itself, in the very step
+//! that deletes it. And it is not decided by the store's own trouble: after an outage, a restart, a failover, lost data or
+//! a jump of the clock everyone gets the whole age of an orphan anew to come back. What happened while no reaper ran shows
+//! only as far as the server tells how long it has been running.
+
+use std::fmt;
+use std::time::Duration;
+
+use tenure_core::clock::Mono;
+use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::time::{StoreTime, show_duration};
+
+use super::report::{ReapNotice, ReapReport};
+use super::step::{Candidate, Steps};
+use super::{KeyTemplate, SILENCE, Sessions, check_slots};
+use crate::adopt::health::{Break, Vitals};
+use crate::adopt::{MARKER_KEPT, text};
+
+/// The most sessions that one step judges.
+const BATCH: u64 = 100;
+/// How long one pass tries to read back a page.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// The shortest age of an orphan.
+pub const MIN_MAX_AGE: Duration = Duration::from_secs(1);
+
+/// Hears what the reaper does, while it does it. It must return soon.
+pub type ReapListener = Box<dyn Fn(&ReapNotice<'_>) + Send + Sync>;
+
+/// What is an orphan, and what goes with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReapSettings {
+    /// For how long a session is disconnected before it is an orphan.
+    pub max_age: Duration,
+    /// The most sessions that one pass reaps.
+    pub limit: Option<u64>,
+    /// Keys that count who refers to a session. Unless they are missing, empty or 0, it is kept; they go with it.
+    pub refs: Vec<KeyTemplate>,
+    /// Keys whose value is the session's id (or key). They go with it, unless they lead to another one by now.
+    pub aliases: Vec<KeyTemplate>,
+}
+
+impl ReapSettings {
+    fn check(&self) -> Result<()> {
+        if self.max_age < MIN_MAX_AGE {
+            let (age, least) = (show_duration(self.max_age), show_duration(MIN_MAX_AGE));
+            return Err(Error::invalid(format!("the age {age} of an orphan is below {least}")));
+        }
+        match self.refs.iter().find(|refs| !refs.needs_only_the_id()) {
+            Some(refs) => Err(Error::invalid(format!(
+                "the template {refs} of a count depends on a field: without the field nobody could tell who refers to a \
+                 session; write it with {{id}} alone"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A page whose reply was lost.
+struct Pending {
+    epoch: String,
+    page: u64,
+    not_after: StoreTime,
+    candidates: Vec<Candidate>,
+}
+
+/// What became of such a page.
+enum Told {
+    Marks(Vec<u8>),
+    /// It never arrived, and cannot any more.
+    Never,
+    /// The store lost its memory of it.
+    Nothing,
+}
+
+/// Where in the index a pass is: what it leaves in place is passed over.
+struct Place {
+    from: String,
+    skip: u64,
+}
+
+/// The reaper of one index.
+pub struct Reaper {
+    steps: Steps,
+    settings: ReapSettings,
+    marker: String,
+    listener: Option<ReapListener>,
+    /// The last look at the server, and the epoch of then.
+    previous: Option<(Vitals, String)>,
+    /// What was noticed while the store could not be asked since when it serves again.
+    broken: Option<Break>,
+    /// When the store resumed serving, and why it had not, as far as this reaper knows.
+    resumed: Option<(StoreTime, Break)>,
+    pending: Option<Pending>,
+    said_no_info: bool,
+}
+
+impl fmt::Debug for Reaper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reaper")
+            .field("sessions", &self.steps.settings)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reaper {
+    /// A reaper of these sessions. No I/O.
+    ///
+    /// # Errors
+    /// `Invalid` for an age below a second, or a count that depends on more than the id.
+    pub fn new(sessions: Sessions, settings: ReapSettings) -> Result<Self> {
+        settings.check()?;
+        let name = sessions.steps.connection.clock().entropy();
+        Ok(Self {
+            marker: format!("{}{name:016x}", sessions.steps.keys.marker),
+            steps: sessions.steps,
+            settings,
+            listener: None,
+            previous: None,
+            broken: None,
+            resumed: None,
+            pending: None,
+            said_no_info: false,
+        })
+    }
+
+    /// Lets someone hear what passes do.
+    #[must_use]
+    pub fn with_listener(mut self, listener: ReapListener) -> Self {
+        self.listener = Some(listener);
+        self
+    }
+
+    /// Runs one pass. O(old entries), in batches of at most 100, with pauses as the rate wants them.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store was out of reach (also in the midst of it: what was reaped before was told to the
+    /// listener, and everyone gets the whole age anew), `Denied`, `Misconfigured`.
+    pub async fn pass(&mut self) -> Result<ReapReport> {
+        let mut report = ReapReport::default();
+        let done = self.run(&mut report).await;
+        if let Err(error) = &done
+            && self.broken.is_none()
+        {
+            self.broken = Some(Break::Unreachable { reason: error.chain() });
+        }
+        done.map(|()| report)
+    }
+
+    /// Tells what a pass would reap now. Writes nothing.
+    ///
+    /// # Errors
+    /// Those of [`Reaper::pass`].
+    pub async fn preview(&mut self) -> Result<ReapReport> {
+        let mut report = ReapReport::default();
+        let (vitals, _) = self.steps.check(&self.marker, "").await?;
+        self.check_slots(&vitals)?;
+        let resumed = self.since_when(&vitals);
+        self.hold(&vitals, &resumed, &mut report);
+        let resumed = resumed.map_or(StoreTime::ZERO, |(at, _)| at);
+        let mut place = Place::start();
+        loop {
+            let some = self.candidates(&vitals, &place, &report).await?;
+            if some.is_empty() {
+                return Ok(report);
+            }
+            let (_, marks) = self
+                .steps
+                .reap(&self.settings, &self.marker, None, resumed, &some)
+                .await?;
+            let marks = marks.unwrap_or_default();
+            self.count(&some, &marks, &mut report);
+            place.advance(&some, |_| true);
+            self.steps.rest(some.len() as u64).await;
+        }
+    }
+
+    /// Removes what the reaper left in the store for itself, and lets go of the connection. Answers how many sessions may
+    /// have been reaped without being counted, because the store was away ever since.
+    pub async fn close(mut self) -> u64 {
+        let unsure = self.pending.take().map_or(0, |pending| pending.candidates.len() as u64);
+        if let Err(error) = self.steps.forget(&self.marker).await {
+            tracing::debug!(error = error.chain(), "the marker stays until it expires");
+        }
+        self.steps.connection.close();
+        unsure
+    }
+
+    async fn run(&mut self, report: &mut ReapReport) -> Result<()> {
+        self.read_back(report).await?;
+        let epoch = format!("{:016x}", self.steps.connection.clock().entropy());
+        report.pass.clone_from(&epoch);
+        let begun = self.mono();
+        let mut base = self.begin(&epoch).await?;
+        report.took += self.mono().since(begun);
+        let resumed = self.since_when(&base);
+        if self.hold(&base, &resumed, report) {
+            return Ok(());
+        }
+        let resumed = resumed.map_or(StoreTime::ZERO, |(at, _)| at);
+        let (mut place, mut number) = (Place::start(), 0);
+        loop {
+            let begun = self.mono();
+            let some = self.candidates(&base, &place, report).await?;
+            if some.is_empty() {
+                self.previous = Some((base, epoch));
+                return Ok(());
+            }
+            number += 1;
+            let ids: Vec<Vec<u8>> = some.iter().map(|entry| entry.id.clone()).collect();
+            self.tell(&ReapNotice::Reaping(&ids));
+            let done = self.reap(&epoch, number, &some, resumed, &base, report).await?;
+            report.took += self.mono().since(begun);
+            match done {
+                Ok((vitals, marks)) => {
+                    let stays = |n: usize| marks.get(n).is_some_and(u8::is_ascii_uppercase);
+                    self.count(&some, &marks, report);
+                    place.advance(&some, stays);
+                    base = vitals;
+                }
+                Err(broken) => {
+                    self.broken = Some(broken.clone());
+                    self.log(&broken);
+                    self.tell(&ReapNotice::Quarantined(&broken));
+                    report.quarantined = Some(broken);
+                    report.settles_in = self.settings.max_age;
+                    return Ok(());
+                }
+            }
+            self.steps.rest(some.len() as u64).await;
+        }
+    }
+
+    /// Leaves a marker and finds out whether the store served all along since the last pass.
+    async fn begin(&mut self, epoch: &str) -> Result<Vitals> {
+        let (mut base, before) = self.steps.begin(&self.marker, epoch).await?;
+        self.check_slots(&base)?;
+        if base.info.is_none() && !self.said_no_info {
+            self.said_no_info = true;
+            tracing::warn!(
+                "the store does not let us ask INFO: a restart before this reaper began, a failover or keys thrown away \
+                 for want of memory are noticed only by a lost connection or lost data"
+            );
+        }
+        let broken = self.previous.take().and_then(|(previous, epoch)| {
+            let is_kept = base.arrived.since(previous.arrived) < MARKER_KEPT / 2;
+            base.marker = !is_kept || before.is_some_and(|before| before.starts_with(&epoch));
+            let broken = previous.broken_by(&base);
+            base.marker = true;
+            broken
+        });
+        if let Some(broken) = self.broken.take().or(broken) {
+            self.log(&broken);
+            self.resumed = Some((base.at, broken));
+        }
+        // So that a pass that is held back watches on from here.
+        self.previous = Some((base.clone(), epoch.to_owned()));
+        Ok(base)
+    }
+
+    /// Since when the store serves, as far as anyone knows.
+    fn since_when(&self, vitals: &Vitals) -> Option<(StoreTime, Break)> {
+        let started = vitals
+            .info
+            .as_ref()
+            .map(|info| (vitals.at.minus(info.uptime()), Break::Restarted));
+        match (&self.resumed, started) {
+            (Some(known), Some(started)) if known.0 < started.0 => Some(started),
+            (Some(known), _) => Some(known.clone()),
+            (None, started) => started,
+        }
+    }
+
+    /// Whether everyone still has time to come back after an outage.
+    fn hold(&self, vitals: &Vitals, resumed: &Option<(StoreTime, Break)>, report: &mut ReapReport) -> bool {
+        let served = |(at, _): &(StoreTime, Break)| vitals.at.since(*at);
+        let short = resumed
+            .as_ref()
+            .filter(|resumed| served(resumed) < self.settings.max_age);
+        let Some(resumed) = short else {
+            self.tell(&ReapNotice::Settled);
+            return false;
+        };
+        report.quarantined = Some(resumed.1.clone());
+        report.settles_in = self.settings.max_age - served(resumed);
+        self.tell(&ReapNotice::Quarantined(&resumed.1));
+        true
+    }
+
+    /// The next old entries, no more than the limit leaves.
+    async fn candidates(&self, vitals: &Vitals, place: &Place, report: &ReapReport) -> Result<Vec<Candidate>> {
+        let left = self
+            .settings
+            .limit
+            .map_or(u64::MAX, |limit| limit.saturating_sub(report.reaped));
+        if left == 0 {
+            return Ok(Vec::new());
+        }
+        let cutoff = vitals.at.minus(self.settings.max_age);
+        self.steps.due(cutoff, &place.from, place.skip, left.min(BATCH)).await
+    }
+
+    /// One page: what became of each candidate, or why nothing may be decided any more.
+    async fn reap(
+        &mut self,
+        epoch: &str,
+        page: u64,
+        candidates: &[Candidate],
+        resumed: StoreTime,
+        base: &Vitals,
+        report: &mut ReapReport,
+    ) -> Result<Result<(Vitals, Vec<u8>), Break>> {
+        if self.steps.connection.life() != Some(base.life) {
+            return Ok(Err(Break::Reconnected));
+        }
+        let sent = self.mono();
+        let timeout = self.steps.connection.options().request_timeout;
+        let not_after = base.at + sent.since(base.arrived) + timeout;
+        let call = Some((epoch, page, not_after));
+        let done = self
+            .steps
+            .reap(&self.settings, &self.marker, call, resumed, candidates)
+            .await;
+        let (at, marks) = match done {
+            Ok((at, Some(marks))) => (at, marks),
+            Ok((_, None)) => return Ok(Err(Break::DataLost)),
+            Err(error) if error.outcome() == Outcome::Unknown => {
+                let reason = error.chain();
+                tracing::warn!(
+                    reason,
+                    pass = epoch,
+                    page,
+                    "the reply to a page was lost; reading back what became of it"
+                );
+                self.pending = Some(Pending {
+                    epoch: epoch.to_owned(),
+                    page,
+                    not_after,
+                    candidates: candidates.to_vec(),
+                });
+                // It is counted by this, once.
+                self.read_back(report).await?;
+                return Ok(Err(Break::Unreachable { reason }));
+            }
+            Err(error) => return Err(error),
+        };
+        let arrived = self.mono();
+        let later = Vitals {
+            life: self.steps.connection.life().unwrap_or(0),
+            at,
+            arrived,
+            marker: true,
+            info: None,
+        };
+        let silent = arrived.since(sent);
+        // The page itself was decided in one step, and counts.
+        match base.broken_by(&later) {
+            None if silent <= SILENCE => {}
+            broken => {
+                self.count(candidates, &marks, report);
+                return Ok(Err(broken.unwrap_or(Break::Silent { silent })));
+            }
+        }
+        let info = base.info.clone();
+        Ok(Ok((Vitals { info, ..later }, marks)))
+    }
+
+    /// Finds out what became of a page whose reply was lost, and counts it.
+    async fn read_back(&mut self, report: &mut ReapReport) -> Result<()> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        let give_up = self.mono() + PATIENCE;
+        let told = loop {
+            match self.steps.check(&self.marker, &pending.epoch).await {
+                Ok((vitals, marker)) => {
+                    if let Some(told) = pending.outcome(&vitals, marker.as_deref()) {
+                        break told;
+                    }
+                }
+                Err(error) if self.mono() > give_up || !error.is_unavailable() => return Err(error),
+                Err(_) => {}
+            }
+            self.steps.connection.clock().sleep(LOOK).await;
+        };
+        let Some(pending) = self.pending.take() else {
+            return Ok(());
+        };
+        match told {
+            Told::Marks(marks) => self.count(&pending.candidates, &marks, report),
+            Told::Never => {}
+            Told::Nothing => {
+                let candidates = pending.candidates.len() as u64;
+                report.unsure += candidates;
+                tracing::warn!(
+                    candidates,
+                    "the store lost its memory of a page: nobody knows how many of these sessions were reaped by it"
+                );
+                self.tell(&ReapNotice::Unsure(candidates));
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, candidates: &[Candidate], marks: &[u8], report: &mut ReapReport) {
+        report.looked += candidates.len() as u64;
+        for (entry, mark) in candidates.iter().zip(marks) {
+            let count = match mark {
+                b'x' => &mut report.reaped,
+                b'm' => &mut report.without_session,
+                b'a' | b'A' => &mut report.active,
+                b'y' | b'Y' => &mut report.younger,
+                b'F' => &mut report.referenced,
+                b'N' => &mut report.not_hash,
+                b'I' => &mut report.invalid,
+                _ => continue,
+            };
+            *count += 1;
+            if *mark == b'x' {
+                tracing::debug!(session = text(&entry.id), disconnected = entry.score, "reaped");
+                self.tell(&ReapNotice::Reaped(&entry.id));
+            }
+        }
+        report.limited = self.settings.limit.is_some_and(|limit| report.reaped >= limit);
+    }
+
+    fn check_slots(&self, vitals: &Vitals) -> Result<()> {
+        if !vitals.info.as_ref().is_some_and(|info| info.cluster) {
+            return Ok(());
+        }
+        let templates: Vec<&KeyTemplate> = self.settings.refs.iter().chain(&self.settings.aliases).collect();
+        check_slots(&self.steps.keys, &self.steps.settings, &templates)
+    }
+
+    fn log(&self, broken: &Break) {
+        tracing::warn!(
+            sessions = %self.steps.settings.pattern,
+            reason = broken.as_str(),
+            detail = %broken,
+            "the store's health broke; nothing is reaped until it held for the age of an orphan"
+        );
+    }
+
+    fn tell(&self, notice: &ReapNotice<'_>) {
+        if let Some(listener) = &self.listener {
+            listener(notice);
+        }
+    }
+
+    fn mono(&self) -> Mono {
+        self.steps.connection.clock().mono()
+    }
+}
+
+impl Pending {
+    /// What the marker tells, or `None` when it does not tell (yet). Before the not-after time a page may still arrive.
+    fn outcome(&self, vitals: &Vitals, marker: Option<&str>) -> Option<Told> {
+        let mut words = marker.unwrap_or_default().split(' ');
+        if words.next() != Some(&self.epoch) {
+            return Some(Told::Nothing);
+        }
+        if words.next().and_then(|page| page.parse().ok()) == Some(self.page) {
+            let marks = words.next().filter(|marks| marks.len() == self.candidates.len());
+            return Some(marks.map_or(Told::Nothing, |marks| Told::Marks(marks.into())));
+        }
+        (vitals.at > self.not_after).then_some(Told::Never)
+    }
+}
+
+impl Place {
+    fn start() -> Self {
+        Self {
+            from: "-inf".to_owned(),
+            skip: 0,
+        }
+    }
+
+    /// Goes on behind a batch of which some stay in the index.
+    fn advance(&mut self, batch: &[Candidate], stays: impl Fn(usize) -> bool) {
+        let Some(last) = batch.last() else { return };
+        let with_last = batch
+            .iter()
+            .enumerate()
+            .filter(|(n, entry)| entry.score == last.score && stays(*n));
+        let stay = with_last.count() as u64;
+        if self.from == last.score {
+            self.skip += stay;
+        } else {
+            self.from.clone_from(&last.score);
+            self.skip = stay;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_goes_on_behind_what_it_leaves_in_place() {
+        let batch = |scores: &[&str]| -> Vec<Candidate> {
+            let each = scores.iter().map(|score| Candidate {
+                id: Vec::new(),
+                score: (*score).to_owned(),
+            });
+            each.collect()
+        };
+        let mut place = Place::start();
+        place.advance(&batch(&["1", "2", "2"]), |n| n != 1);
+        assert_eq!((place.from.as_str(), place.skip), ("2", 1));
+        place.advance(&batch(&["2", "2"]), |_| true);
+        assert_eq!((place.from.as_str(), place.skip), ("2", 3));
+        place.advance(&batch(&["2", "3"]), |_| false);
+        assert_eq!((place.from.as_str(), place.skip), ("3", 0));
+        place.advance(&[], |_| true);
+        assert_eq!((place.from.as_str(), place.skip), ("3", 0));
+    }
+
+    #[test]
+    fn what_cannot_be_an_orphan_is_refused() {
+        let settings = |age, refs: &str| ReapSettings {
+            max_age: age,
+            limit: None,
+            refs: vec![KeyTemplate::parse(refs).unwrap()],
+            aliases: Vec::new(),
+        };
+        assert!(settings(MIN_MAX_AGE, "r:{id}").check().is_ok());
+        let short = settings(Duration::from_millis(999), "r:{id}").check().unwrap_err();
+        assert!(short.to_string().contains("below 1s"), "{short}");
+        let field = settings(MIN_MAX_AGE, "r:{field:x}").check().unwrap_err();
+        assert!(field.to_string().contains("{id} alone"), "{field}");
+    }
+}

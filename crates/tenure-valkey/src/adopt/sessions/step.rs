@@ -1,0 +1,388 @@
+//! The single steps over sessions and their index, each one call to the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use serde_json::json;
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::store::Call;
+use tenure_core::time::{StoreTime, micros};
+
+use super::reap::ReapSettings;
+use super::{Keys, SessionSettings, check_slots};
+use crate::adopt::health::{Info, Vitals};
+use crate::adopt::{MARKER_KEPT, PAGE, text};
+use crate::connection::Connection;
+use crate::reply::{Malformed, Read, Reader};
+use crate::script::{Invocation, Lateness, Script};
+
+const HEAD: &str = include_str!("../../scripts/adopt_session_head.lua");
+/// Declared as scripts that write, so that no server runs them on a replica, which may be behind.
+const ADDS: &str = "#!lua\n";
+/// What looks or deletes has to work on a server whose memory is full.
+const FREES: &str = "#!lua flags=allow-oom\n";
+const NEEDED: &str = "it needs +scan +zscan +zrange +zrangebyscore +zscore +zcard +zadd +zrem +type +hget +hset +hincrby \
+                      +del +ping +time +eval +evalsha (and +info, and to reap +get +set +pexpire +unlink) on the sessions, \
+                      their index and tenure:adopt:*";
+
+/// Whether a step changes anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Write,
+    Look,
+}
+
+impl Mode {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Look => "look",
+        }
+    }
+
+    fn lateness(self) -> Lateness {
+        match self {
+            Self::Write => Lateness::Refused(Call::default()),
+            Self::Look => Lateness::Harmless,
+        }
+    }
+}
+
+/// How a session and its entry compare: one character of the index script, and what both say when they differ.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) mark: u8,
+    pub(super) session: Vec<u8>,
+    pub(super) index: Vec<u8>,
+}
+
+/// The old entry of a session that may be an orphan.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub(super) id: Vec<u8>,
+    pub(super) score: String,
+}
+
+/// Names or entries, and where to go on; `0` at the end.
+pub(super) type Scanned = (String, Vec<Vec<u8>>);
+
+/// The steps over one index.
+pub(super) struct Steps {
+    pub(super) connection: Connection,
+    pub(super) settings: SessionSettings,
+    pub(super) keys: Keys,
+    index: Arc<Script>,
+    look: Arc<Script>,
+    passed: Arc<Script>,
+    undo: Arc<Script>,
+    begin: Arc<Script>,
+    check: Arc<Script>,
+    reap: Arc<Script>,
+}
+
+impl Steps {
+    pub(super) fn new(connection: Connection, settings: SessionSettings) -> Result<Self> {
+        if settings.rate == 0 {
+            return Err(Error::invalid("the rate is 0 keys a second; write at least 1"));
+        }
+        if settings.index.as_deref() == Some("") {
+            return Err(Error::invalid("the name of the index is empty"));
+        }
+        let script = |name, flags, body| Arc::new(Script::new(name, &[flags, HEAD, body]));
+        let index = include_str!("../../scripts/adopt_session_index.lua");
+        Ok(Self {
+            keys: Keys::of(&settings),
+            connection,
+            settings,
+            index: script("adopt_session_index", ADDS, index),
+            look: script("adopt_session_look", FREES, index),
+            passed: script(
+                "adopt_session_passed",
+                FREES,
+                include_str!("../../scripts/adopt_session_passed.lua"),
+            ),
+            undo: script(
+                "adopt_session_undo",
+                FREES,
+                include_str!("../../scripts/adopt_session_undo.lua"),
+            ),
+            begin: script(
+                "adopt_session_begin",
+                FREES,
+                include_str!("../../scripts/adopt_begin.lua"),
+            ),
+            check: script(
+                "adopt_session_check",
+                FREES,
+                include_str!("../../scripts/adopt_check.lua"),
+            ),
+            reap: script(
+                "adopt_session_reap",
+                FREES,
+                include_str!("../../scripts/adopt_session_reap.lua"),
+            ),
+        })
+    }
+
+    /// Leaves the marker of an epoch; answers the server's state and the marker there was.
+    pub(super) async fn begin(&self, marker: &str, epoch: &str) -> Result<(Vitals, Option<String>)> {
+        let life = self.connection.life();
+        let call = Invocation::new(vec![marker.to_owned()], Lateness::Refused(Call::default()))
+            .arg(epoch)
+            .number(kept_ms());
+        let read = |reader: &mut Reader, at| {
+            let before = reader.maybe_text()?;
+            Ok((at, before, reader.maybe_bytes()?))
+        };
+        let (at, before, info) = self
+            .explained(self.connection.call(&self.begin, call, read).await)
+            .await?;
+        Ok((self.vitals(life, at, true, info), before))
+    }
+
+    /// Asks for the server's state; answers also what the marker says. Changes nothing that anyone decides by.
+    pub(super) async fn check(&self, marker: &str, epoch: &str) -> Result<(Vitals, Option<String>)> {
+        let life = self.connection.life();
+        let call = Invocation::new(vec![marker.to_owned()], Lateness::Harmless)
+            .arg(epoch)
+            .number(kept_ms());
+        let read = |reader: &mut Reader, at| {
+            let kept = reader.number()? == 1;
+            let marker = reader.maybe_text()?;
+            Ok((at, kept, marker, reader.maybe_bytes()?))
+        };
+        let (at, kept, marker, info) = self
+            .explained(self.connection.call(&self.check, call, read).await)
+            .await?;
+        Ok((self.vitals(life, at, kept, info), marker))
+    }
+
+    fn vitals(&self, life: Option<u64>, at: StoreTime, marker: bool, info: Option<Vec<u8>>) -> Vitals {
+        Vitals {
+            // A connection that was made anew while we asked shows as another one at the next look.
+            life: life.or_else(|| self.connection.life()).unwrap_or(0),
+            at,
+            arrived: self.connection.clock().mono(),
+            marker,
+            info: info.map(|info| Info::parse(&String::from_utf8_lossy(&info))),
+        }
+    }
+
+    /// Reads a page of the keyspace.
+    pub(super) async fn scan(&self, cursor: &str) -> Result<Scanned> {
+        let mut cmd = redis::cmd("SCAN");
+        cmd.arg(cursor).arg("MATCH").arg(self.settings.pattern.glob());
+        cmd.arg("COUNT").arg(self.settings.page());
+        let value = self.explained(self.connection.command(cmd).await).await?;
+        read_scan(value, false).map_err(senseless)
+    }
+
+    /// Reads a page of entries: of the index, or of what we added to it.
+    pub(super) async fn entries(&self, key: &[u8], cursor: &str) -> Result<Scanned> {
+        let mut cmd = redis::cmd("ZSCAN");
+        cmd.arg(key).arg(cursor).arg("COUNT").arg(self.settings.page());
+        let value = self.explained(self.connection.command(cmd).await).await?;
+        read_scan(value, true).map_err(senseless)
+    }
+
+    /// How many entries the index has.
+    pub(super) async fn count(&self) -> Result<u64> {
+        let mut cmd = redis::cmd("ZCARD");
+        cmd.arg(self.keys.index.as_slice());
+        let value = self.explained(self.connection.command(cmd).await).await?;
+        let read = Reader::new(Value::Array(vec![value])).and_then(|mut reader| reader.number());
+        read.map_err(senseless)
+    }
+
+    /// Compares at most [`PAGE`] sessions with their entries.
+    pub(super) async fn index(&self, mode: Mode, ids: &[Vec<u8>]) -> Result<Vec<Seen>> {
+        let call = Invocation::new(Vec::new(), mode.lateness())
+            .foreign_keys([self.keys.index.clone(), self.keys.added.clone()])
+            .foreign_keys(ids.iter().map(|id| self.settings.pattern.key(id)))
+            .arg(mode.as_str())
+            .arg(&self.settings.field)
+            .number(self.settings.unit.micros())
+            .args(ids);
+        let script = match mode {
+            Mode::Write => &self.index,
+            Mode::Look => &self.look,
+        };
+        let read = |reader: &mut Reader, _| {
+            let marks = reader.text()?;
+            let mut told = reader.array()?;
+            let mut seen = Vec::with_capacity(ids.len());
+            for mark in marks.bytes() {
+                let (session, index) = match mark {
+                    b'k' | b'g' | b'n' | b'+' => (Vec::new(), Vec::new()),
+                    _ => (
+                        told.maybe_bytes()?.unwrap_or_default(),
+                        told.maybe_bytes()?.unwrap_or_default(),
+                    ),
+                };
+                seen.push(Seen { mark, session, index });
+            }
+            of_length(seen, ids.len())
+        };
+        self.explained(self.connection.call(script, call, read).await).await
+    }
+
+    /// Notes the end of a pass; answers how many in a row have changed nothing.
+    pub(super) async fn passed(&self, changed: u64) -> Result<u64> {
+        let call = Invocation::new(Vec::new(), Lateness::Refused(Call::default()))
+            .foreign_keys([self.keys.notes.clone()])
+            .number(changed);
+        let read = |reader: &mut Reader, _| reader.number();
+        self.explained(self.connection.call(&self.passed, call, read).await)
+            .await
+    }
+
+    /// Takes entries of ours out of the index, at most [`PAGE`]: how many, how many were not ours any more, and how many
+    /// were looked at.
+    pub(super) async fn undo(&self, mode: Mode, from: u64) -> Result<(u64, u64, u64)> {
+        let (keys, look) = (&self.keys, mode == Mode::Look);
+        let call = Invocation::new(Vec::new(), mode.lateness())
+            .foreign_keys([keys.index.clone(), keys.added.clone(), keys.notes.clone()])
+            .arg(mode.as_str())
+            .number(if look { from } else { 0 });
+        let read = |reader: &mut Reader, _| Ok((reader.number()?, reader.number()?, reader.number()?));
+        self.explained(self.connection.call(&self.undo, call, read).await).await
+    }
+
+    /// The oldest entries that are as old as this at least, after those that are passed over: `from` is a score, and
+    /// `skip` counts from there.
+    pub(super) async fn due(&self, cutoff: StoreTime, from: &str, skip: u64, limit: u64) -> Result<Vec<Candidate>> {
+        let mut cmd = redis::cmd("ZRANGEBYSCORE");
+        cmd.arg(self.keys.index.as_slice()).arg(from);
+        cmd.arg(self.settings.unit.of_micros(cutoff.micros()));
+        cmd.arg("WITHSCORES").arg("LIMIT").arg(skip).arg(limit);
+        let value = self.explained(self.connection.command(cmd).await).await?;
+        read_candidates(value).map_err(senseless)
+    }
+
+    /// Judges candidates, and reaps those that are orphans at this moment. `None`: the marker was gone, and nothing
+    /// was reaped. Without an epoch it is only a look.
+    pub(super) async fn reap(
+        &self,
+        settings: &ReapSettings,
+        marker: &str,
+        page: Option<(&str, u64, StoreTime)>,
+        resumed: StoreTime,
+        candidates: &[Candidate],
+    ) -> Result<(StoreTime, Option<Vec<u8>>)> {
+        let (epoch, number, lateness) = match page {
+            Some((epoch, number, not_after)) => (epoch, number, Lateness::Refused(Call::not_after(not_after))),
+            None => ("", 0, Lateness::Harmless),
+        };
+        let templates = json!({
+            "refs": settings.refs.iter().map(super::KeyTemplate::json).collect::<Vec<_>>(),
+            "alias": settings.aliases.iter().map(super::KeyTemplate::json).collect::<Vec<_>>(),
+        });
+        let keys = &self.keys;
+        let call = Invocation::new(Vec::new(), lateness)
+            .foreign_keys([keys.index.clone(), keys.added.clone(), marker.as_bytes().to_vec()])
+            .foreign_keys(candidates.iter().map(|entry| self.settings.pattern.key(&entry.id)))
+            .arg(epoch)
+            .number(number)
+            .number(kept_ms())
+            .arg(&self.settings.field)
+            .number(self.settings.unit.micros())
+            .number(micros(settings.max_age))
+            .number(resumed.micros())
+            .arg(templates.to_string())
+            .args(candidates.iter().map(|entry| &entry.id));
+        let read = |reader: &mut Reader, at| {
+            let kept = reader.number()? == 1;
+            let marks = reader.text()?.into_bytes();
+            if !kept {
+                return Ok((at, None));
+            }
+            of_length(marks, candidates.len()).map(|marks| (at, Some(marks)))
+        };
+        self.explained(self.connection.call(&self.reap, call, read).await).await
+    }
+
+    /// Removes a marker.
+    pub(super) async fn forget(&self, marker: &str) -> Result<()> {
+        let mut cmd = redis::cmd("DEL");
+        cmd.arg(marker);
+        self.connection.command(cmd).await.map(drop)
+    }
+
+    /// Leaves the store to others, for as long as the rate wants it after so many keys.
+    pub(super) async fn rest(&self, keys: u64) {
+        let rest = self.settings.rest(keys).max(Duration::from_millis(1));
+        self.connection.clock().sleep(rest).await;
+    }
+
+    /// Says what an error means for adopted sessions.
+    async fn explained<T>(&self, done: Result<T>) -> Result<T> {
+        let Err(error) = done else { return done };
+        let words = error.chain();
+        if words.contains("WRONGTYPE") {
+            let message = format!(
+                "the key {:?} is no sorted set, so it cannot be the index; name another one",
+                text(&self.keys.index)
+            );
+            return Err(Error::new(ErrorKind::Misconfigured, message).because(error));
+        }
+        if words.contains("CROSSSLOT") || words.contains("hash to the same slot") {
+            check_slots(&self.keys, &self.settings, &[])?;
+        }
+        if error.kind() == ErrorKind::Denied {
+            let message = format!(
+                "the store denies what adopting {} needs; {NEEDED}",
+                self.settings.pattern
+            );
+            return Err(Error::new(ErrorKind::Denied, message).because(error));
+        }
+        Err(error)
+    }
+}
+
+fn kept_ms() -> u64 {
+    micros(MARKER_KEPT) / 1000
+}
+
+fn of_length<T>(read: Vec<T>, wanted: usize) -> Read<Vec<T>> {
+    debug_assert!(wanted <= PAGE, "a step of {wanted} sessions");
+    if read.len() == wanted {
+        Ok(read)
+    } else {
+        Err(Malformed("not one mark for each session".to_owned()))
+    }
+}
+
+fn read_scan(value: Value, with_scores: bool) -> Read<Scanned> {
+    let mut reader = Reader::new(value)?;
+    let cursor = reader.text()?;
+    let mut rest = reader.array()?;
+    let mut names = Vec::with_capacity(rest.left());
+    while rest.left() > 0 {
+        names.push(read_name(&mut rest)?);
+        if with_scores {
+            rest.value()?;
+        }
+    }
+    Ok((cursor, names))
+}
+
+fn read_candidates(value: Value) -> Read<Vec<Candidate>> {
+    let mut reader = Reader::new(value)?;
+    let mut candidates = Vec::with_capacity(reader.left() / 2);
+    while reader.left() > 0 {
+        let id = read_name(&mut reader)?;
+        let score = reader.text()?;
+        candidates.push(Candidate { id, score });
+    }
+    Ok(candidates)
+}
+
+fn read_name(reader: &mut Reader) -> Read<Vec<u8>> {
+    let name = reader.maybe_bytes()?;
+    name.ok_or_else(|| Malformed("nothing in place of a name".to_owned()))
+}
+
+fn senseless(malformed: Malformed) -> Error {
+    Error::unavailable("the store's reply made no sense", Outcome::Unchanged).because(malformed)
+}

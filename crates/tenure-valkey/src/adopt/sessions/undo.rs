@@ -1,0 +1,43 @@
+//! Taking out of the index what we added to it.
+
+use tenure_core::error::Result;
+
+use super::Sessions;
+use super::report::UndoReport;
+use super::step::Mode;
+use crate::adopt::PAGE;
+
+impl Sessions {
+    /// Takes out every entry that we added and nobody has changed since, and all keys of ours with it. Broken off, it can
+    /// be run again. O(entries that we added). What the reaper deleted does not come back.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Denied`, `Misconfigured`; what was taken out by then stays out.
+    pub async fn undo(&self) -> Result<UndoReport> {
+        self.take_out(Mode::Write).await
+    }
+
+    /// Tells what [`Sessions::undo`] would take out. Writes nothing.
+    ///
+    /// # Errors
+    /// Those of [`Sessions::undo`].
+    pub async fn preview_undo(&self) -> Result<UndoReport> {
+        self.take_out(Mode::Look).await
+    }
+
+    async fn take_out(&self, mode: Mode) -> Result<UndoReport> {
+        self.check_cluster().await?;
+        let (mut report, mut from) = (UndoReport::default(), 0);
+        loop {
+            let (removed, not_ours, looked) = self.steps.undo(mode, from).await?;
+            report.removed += removed;
+            report.not_ours += not_ours;
+            from += looked;
+            // To write, the last page is the empty one: it removes the notes as well.
+            if looked == 0 || (mode == Mode::Look && looked < PAGE as u64) {
+                return Ok(report);
+            }
+            self.steps.rest(looked).await;
+        }
+    }
+}

@@ -1,0 +1,51 @@
+-- Compares sessions with their entries in the index, at most 200 a call, and mends what is missing or ours.
+--
+-- KEYS[1] the index, KEYS[2] what we added to it (with the score it got), KEYS[3..] the sessions. ARGV[3] `write`, or
+-- `look` to change nothing; ARGV[4] the field, ARGV[5] the unit in microseconds, ARGV[6..] the ids in the order of the keys.
+-- An entry is ours while it has the score that we gave it. Those of others are never changed.
+-- Answers one character a session:
+--   of the disconnected: `a` added, `k` in the index as it should be, `u` ours and updated, `o` of others with another score;
+--   of the rest: `r` an entry of ours removed, `!` an entry of others, else what it is (`g`, `n`, `+`, `i`);
+-- then the field and the score for each that is not `k`, `g`, `n` or `+`.
+local write, unit = ARGV[3] == 'write', tonumber(ARGV[5])
+local marks, told = {}, {}
+for i = 3, #KEYS do
+    local id = ARGV[i + 3]
+    local state, value = state_of(KEYS[i], ARGV[4], unit)
+    local score, known = redis.call('ZSCORE', KEYS[1], id), redis.call('ZSCORE', KEYS[2], id)
+    local ours = score and score == known
+    local mark
+    if state == '-' then
+        if not score then
+            mark = 'a'
+        elseif tonumber(score) == tonumber(value) then
+            mark = 'k'
+        else
+            mark = ours and 'u' or 'o'
+        end
+    else
+        mark = ours and 'r' or (score and '!' or state)
+    end
+    if write then
+        if mark == 'a' then
+            redis.call('ZADD', KEYS[1], 'NX', value, id)
+            redis.call('ZADD', KEYS[2], value, id)
+        elseif mark == 'u' then
+            redis.call('ZADD', KEYS[1], 'XX', value, id)
+            redis.call('ZADD', KEYS[2], 'XX', value, id)
+        elseif mark == 'r' then
+            redis.call('ZREM', KEYS[1], id)
+            redis.call('ZREM', KEYS[2], id)
+        elseif known and not ours then
+            redis.call('ZREM', KEYS[2], id)
+        end
+    end
+    marks[#marks + 1] = mark
+    if not string.find('kgn+', mark, 1, true) then
+        told[#told + 1] = value or ''
+        told[#told + 1] = score or ''
+    end
+end
+head[4] = table.concat(marks)
+head[5] = told
+return head

@@ -1,0 +1,132 @@
+-- Reaps orphans, at most 100 a call: each only if, at this very moment, its session is disconnected for long enough and
+-- nobody refers to it. First everything is looked at, then everything is deleted.
+--
+-- KEYS[1] the index, KEYS[2] what we added to it, KEYS[3] the marker, KEYS[4..] the sessions. ARGV[3] the epoch, or empty for
+-- a look that changes nothing; ARGV[4] the number of the page, ARGV[5] how long the marker lives on (ms), ARGV[6] the field,
+-- ARGV[7] the unit in microseconds, ARGV[8] the age of an orphan, ARGV[9] when the store resumed serving (both in
+-- microseconds), ARGV[10] the templates of other keys as JSON, ARGV[11..] the ids in the order of the keys.
+-- Answers: 1 when the marker was the epoch's (else nothing changed), and one character a candidate. Its entry is gone for
+-- `x` reaped, `m` without a session, `a` active and the entry was ours, `y` younger and the entry was ours (it got its new
+-- time), `.` not an old entry any more. It stays for `A` active, `Y` younger, `F` referred to, `N` no hash, `I` no time.
+-- The marker keeps the same answer, for a caller whose reply is lost.
+local write = ARGV[3] ~= ''
+if write and not is_epoch(KEYS[3], ARGV[3]) then
+    head[4] = 0
+    head[5] = ''
+    return head
+end
+local field, unit, max_age, resumed = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local templates = cjson.decode(ARGV[10])
+
+local function is_old(since)
+    return now - math.max(since, resumed) >= max_age
+end
+
+-- The key that a template names for a session, or nil when a field that it needs is not there.
+local function key_of(template, id, session)
+    local parts = {}
+    for i, part in ipairs(template) do
+        local text = part[2]
+        if part[1] == 'id' then
+            text = id
+        elseif part[1] == 'field' then
+            text = redis.call('HGET', session, text)
+            if not text or text == '' then
+                return nil
+            end
+        end
+        parts[i] = text
+    end
+    return table.concat(parts)
+end
+
+-- The text that a key holds; false when there is none, and nil when it holds something else than text.
+local function text_of(key)
+    local kind = redis.call('TYPE', key).ok
+    if kind == 'none' then
+        return false
+    end
+    if kind == 'string' then
+        return redis.call('GET', key)
+    end
+    return nil
+end
+
+local function is_referred_to(id, session)
+    for _, template in ipairs(templates.refs) do
+        local count = text_of(key_of(template, id, session))
+        if count == nil or (count and count ~= '' and tonumber(count) ~= 0) then
+            return true
+        end
+    end
+    return false
+end
+
+-- The keys that go with a session. An alias that leads to another session by now is not one of them.
+local function keys_of(id, session)
+    local keys = { session }
+    for _, template in ipairs(templates.refs) do
+        keys[#keys + 1] = key_of(template, id, session)
+    end
+    for _, template in ipairs(templates.alias) do
+        local alias = key_of(template, id, session)
+        local leads_to = alias and text_of(alias)
+        if leads_to and (leads_to == id or leads_to == session) then
+            keys[#keys + 1] = alias
+        end
+    end
+    return keys
+end
+
+local marks, gone, entries, younger = {}, {}, {}, {}
+for i = 4, #KEYS do
+    local session, id, mark = KEYS[i], ARGV[i + 7], nil
+    local score = redis.call('ZSCORE', KEYS[1], id)
+    if not score or not is_old(tonumber(score) * unit) then
+        mark = '.'
+    else
+        local ours = score == redis.call('ZSCORE', KEYS[2], id)
+        local state, value, since = state_of(session, field, unit)
+        if state == 'g' then
+            mark = 'm'
+        elseif state == 'n' then
+            mark = 'N'
+        elseif state == 'i' then
+            mark = 'I'
+        elseif state == '+' then
+            mark = ours and 'a' or 'A'
+        elseif not is_old(since) then
+            mark = ours and 'y' or 'Y'
+            younger[#younger + 1] = ours and { id, value } or nil
+        elseif is_referred_to(id, session) then
+            mark = 'F'
+        else
+            mark = 'x'
+            for _, key in ipairs(keys_of(id, session)) do
+                gone[#gone + 1] = key
+            end
+        end
+    end
+    if mark == 'x' or mark == 'm' or mark == 'a' then
+        entries[#entries + 1] = id
+    end
+    marks[#marks + 1] = mark
+end
+local answer = table.concat(marks)
+if write then
+    redis.call('SET', KEYS[3], ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. answer, 'PX', ARGV[5])
+    if #gone > 0 then
+        redis.call('UNLINK', unpack(gone))
+    end
+    if #entries > 0 then
+        redis.call('ZREM', KEYS[1], unpack(entries))
+        redis.call('ZREM', KEYS[2], unpack(entries))
+    end
+    for _, entry in ipairs(younger) do
+        redis.call('ZADD', KEYS[1], 'XX', entry[2], entry[1])
+        redis.call('ZADD', KEYS[2], 'XX', entry[2], entry[1])
+    end
+end
+head[4] = 1
+head[5] = answer
+return head

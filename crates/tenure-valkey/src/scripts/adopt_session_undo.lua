@@ -1,0 +1,27 @@
+-- Takes entries of ours out of the index, at most 200 a call: those that still have the score that we gave them.
+--
+-- KEYS[1] the index, KEYS[2] what we added to it, KEYS[3] the notes about passes. ARGV[3] `write`, or `look` to change
+-- nothing; ARGV[4] where to begin (to write: 0).
+-- Answers: how many are taken out, how many are not ours any more, how many were looked at.
+local some = redis.call('ZRANGE', KEYS[2], ARGV[4], ARGV[4] + 199, 'WITHSCORES')
+local out, all = {}, {}
+for i = 1, #some, 2 do
+    if tonumber(redis.call('ZSCORE', KEYS[1], some[i]) or '') == tonumber(some[i + 1]) then
+        out[#out + 1] = some[i]
+    end
+    all[#all + 1] = some[i]
+end
+if ARGV[3] == 'write' then
+    if #out > 0 then
+        redis.call('ZREM', KEYS[1], unpack(out))
+    end
+    if #all > 0 then
+        redis.call('ZREM', KEYS[2], unpack(all))
+    else
+        redis.call('DEL', KEYS[3])
+    end
+end
+head[4] = #out
+head[5] = #all - #out
+head[6] = #all
+return head

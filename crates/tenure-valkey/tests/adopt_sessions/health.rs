@@ -1,0 +1,177 @@
+//! The silence of the store is nobody's disconnecting: after an outage everyone has the whole age anew to come back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::error::ErrorKind;
+use tenure_testkit::valkey::{DURABLE, Flavour, Server};
+use tenure_testkit::{Mode, Proxy, wait};
+use tenure_valkey::adopt::{ReapReport, Reaper};
+
+use crate::world::{AGE, PATIENCE, World, hour_ago, indexed, reaper, settings};
+
+/// Passes until one is answered.
+async fn answered(reaper: &mut Reaper) -> ReapReport {
+    let reaper = tokio::sync::Mutex::new(reaper);
+    let answer = tokio::sync::Mutex::new(None);
+    wait::until_async("a pass is answered", PATIENCE, async || {
+        let done = reaper.lock().await.pass().await;
+        *answer.lock().await = done.ok();
+        answer.lock().await.is_some()
+    })
+    .await;
+    answer.into_inner().unwrap()
+}
+
+/// Passes that follow an outage: nothing is reaped until a whole age is over, and then everything is.
+async fn held_back_for_an_age(reaper: &mut Reaper, reason: &str) {
+    let clock = SystemClock::new();
+    let first = answered(reaper).await;
+    assert_eq!((first.reaped, first.looked), (0, 0), "{first:?}");
+    assert_eq!(
+        first.quarantined.as_ref().map(|broken| broken.as_str()),
+        Some(reason),
+        "{first:?}"
+    );
+    assert!(first.settles_in <= AGE, "{first:?}");
+    let begun = clock.mono();
+    loop {
+        let report = answered(reaper).await;
+        if report.quarantined.is_none() {
+            assert_eq!(report.reaped, 1, "{report:?}");
+            break;
+        }
+        assert_eq!(report.reaped, 0, "{report:?}");
+        clock.sleep(Duration::from_millis(20)).await;
+    }
+    let waited = clock.mono().since(begun);
+    assert!(
+        waited + Duration::from_millis(500) >= first.settles_in,
+        "{waited:?} of {first:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_connection_gives_everyone_the_whole_age_anew() {
+    for flavour in Flavour::ALL {
+        let Some(world) = World::start(flavour) else { return };
+        let proxy = Proxy::start(world.server.addr());
+        world.has_run_for_a_while().await;
+        let mut reaper = reaper(&proxy.url("valkey"), settings()).await;
+        assert_eq!(reaper.pass().await.unwrap().quarantined, None);
+        world.session("orphan", &hour_ago());
+        indexed(&world, settings()).await;
+        proxy.set(Mode::Reset);
+        proxy.wait("the connection is cut", |counts| counts.reset > 0);
+        proxy.set(Mode::Pass);
+        // A pass that meets no connection at all has found the store away; one that meets a new one has found that.
+        let first = answered(&mut reaper).await;
+        let reason = first.quarantined.as_ref().unwrap().as_str();
+        assert!(["reconnected", "unreachable"].contains(&reason), "{first:?}");
+        assert!(world.has("session:orphan"));
+        held_back_for_an_age(&mut reaper, reason).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_holds_back_a_reaper_that_never_saw_it() {
+    for flavour in Flavour::ALL {
+        let Some(world) = World::with(flavour, DURABLE) else {
+            return;
+        };
+        world.session("orphan", &hour_ago());
+        indexed(&world, settings()).await;
+        world.server.restart_with_data();
+        let mut reaper = reaper(&world.server.url(), settings()).await;
+        held_back_for_an_age(&mut reaper, "restarted").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_data_give_everyone_the_whole_age_anew() {
+    for flavour in Flavour::ALL {
+        let Some(world) = World::start(flavour) else { return };
+        world.has_run_for_a_while().await;
+        let mut reaper = reaper(&world.server.url(), settings()).await;
+        reaper.pass().await.unwrap();
+        world.run(&["FLUSHALL"]);
+        world.session("orphan", &hour_ago());
+        indexed(&world, settings()).await;
+        held_back_for_an_age(&mut reaper, "data_lost").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_stood_still_gives_everyone_the_whole_age_anew() {
+    let Some(world) = World::start(Flavour::Valkey) else {
+        return;
+    };
+    world.has_run_for_a_while().await;
+    let mut reaper = reaper(&world.server.url(), settings()).await;
+    reaper.pass().await.unwrap();
+    world.session("orphan", &hour_ago());
+    indexed(&world, settings()).await;
+    world.server.pause();
+    assert_eq!(reaper.pass().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    world.server.resume();
+    held_back_for_an_age(&mut reaper, "unreachable").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_never_decided_on() {
+    for flavour in Flavour::ALL {
+        let Some(world) = World::start(flavour) else { return };
+        let Some(replica) = Server::start(flavour) else { return };
+        world.session("orphan", &hour_ago());
+        indexed(&world, settings()).await;
+        replica.replica_of(&world.server);
+        replica.catch_up_with(&world.server);
+        let sessions = crate::world::sessions(&replica.url(), settings()).await;
+        assert_eq!(
+            sessions.preview(&|_| {}).await.unwrap_err().kind(),
+            ErrorKind::Unavailable
+        );
+        let mut reaper = reaper(&replica.url(), settings()).await;
+        assert_eq!(reaper.pass().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        // The connection of a client that was told so is a new one.
+        world.has_run_for_a_while().await;
+        replica.promote();
+        let report = answered(&mut reaper).await;
+        assert_eq!((report.reaped, report.quarantined.is_some()), (0, true), "{report:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_whose_connection_is_lost_begins_anew_and_is_whole() {
+    for flavour in Flavour::ALL {
+        let Some(world) = World::start(flavour) else { return };
+        let fill = "for i = 1, 5000 do redis.call('HSET', 'session:' .. i, 'last_disconnect', ARGV[1]) end";
+        world.run(&["EVAL", fill, "0", &hour_ago()]);
+        let proxy = Arc::new(Proxy::start(world.server.addr()));
+        let sessions = crate::world::sessions(&proxy.url("valkey"), settings()).await;
+        let (cutting, cut) = (Arc::clone(&proxy), std::sync::Once::new());
+        let report = sessions
+            .index(&move |notice| {
+                if let tenure_valkey::adopt::WalkNotice::Page { scanned: 2_000.., .. } = notice {
+                    cut.call_once(|| {
+                        cutting.set(Mode::Reset);
+                        cutting.wait("the connection is cut", |counts| counts.reset > 0);
+                        cutting.set(Mode::Pass);
+                    });
+                }
+            })
+            .await
+            .unwrap();
+        assert_eq!(report.restarts, 1, "{report:?}");
+        assert_eq!(
+            (report.standing.scanned, report.standing.entries),
+            (5_000, 5_000),
+            "{report:?}"
+        );
+        assert!(
+            (4_800..=5_000).contains(&report.added),
+            "what was on its way may be uncounted: {report:?}"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! What the tests share: a server with somebody else's sessions on it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::clock::{Clock, SystemClock};
+use tenure_testkit::resp::{Client, Reply};
+use tenure_testkit::valkey::{Flavour, Server};
+use tenure_testkit::wait;
+use tenure_valkey::adopt::{KeyTemplate, ReapSettings, Reaper, SessionSettings, Sessions, Unit};
+use tenure_valkey::{Connection, ConnectionOptions};
+
+pub(crate) const FIELD: &str = "last_disconnect";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// The age of an orphan in these tests.
+pub(crate) const AGE: Duration = Duration::from_secs(1);
+
+/// A server with sessions that other programs write.
+pub(crate) struct World {
+    pub(crate) server: Server,
+    client: Mutex<Client>,
+}
+
+impl World {
+    pub(crate) fn start(flavour: Flavour) -> Option<Arc<World>> {
+        World::with(flavour, &[])
+    }
+
+    pub(crate) fn with(flavour: Flavour, settings: &[&str]) -> Option<Arc<World>> {
+        let server = Server::with(flavour, settings)?;
+        let client = Mutex::new(server.client().unwrap());
+        Some(Arc::new(World { server, client }))
+    }
+
+    /// One command of the other programs. Over one connection, and over a new one once that is gone.
+    pub(crate) fn run<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
+        let mut client = self.client.lock().unwrap();
+        let reply = match client.call(args) {
+            Ok(reply) => reply,
+            Err(_) => {
+                *client = self.server.client().unwrap();
+                client.call(args).unwrap()
+            }
+        };
+        assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+        reply
+    }
+
+    /// A session that is disconnected since then; `0` for an active one.
+    pub(crate) fn session(&self, id: &str, since: &str) {
+        self.run(&["HSET", &format!("session:{id}"), "name", id, FIELD, since]);
+    }
+
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.run(&["EXISTS", key]).int() == Some(1)
+    }
+
+    /// The members of a sorted set with their scores.
+    pub(crate) fn entries(&self, key: &[u8]) -> BTreeMap<String, String> {
+        let args: [&[u8]; 5] = [b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"];
+        let texts = self.run(&args).texts();
+        texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+    }
+
+    /// All that the server holds, byte for byte.
+    pub(crate) fn everything(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let keys = self.run(&["KEYS", "*"]);
+        let each = keys.items().iter().map(|key| {
+            let Reply::Bulk(key) = key else { panic!("{key:?}") };
+            let Reply::Bulk(dump) = self.run(&[b"DUMP".as_slice(), key]) else {
+                panic!("no dump of {key:?}")
+            };
+            (key.clone(), dump)
+        });
+        each.collect()
+    }
+
+    /// Waits until the server has been running for longer than the age of an orphan, since a restart holds the reaper back.
+    pub(crate) async fn has_run_for_a_while(&self) {
+        wait::until_async("it has run for longer than an orphan's age", PATIENCE, async || {
+            let info = self.run(&["INFO", "server"]).text();
+            let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+            uptime.unwrap().parse::<u64>().unwrap() > AGE.as_secs()
+        })
+        .await;
+    }
+}
+
+/// So long ago, in the unit.
+pub(crate) fn ago(seconds: u64, unit: Unit) -> String {
+    let micros = SystemClock::new().wall_micros() - seconds * 1_000_000;
+    match unit {
+        Unit::Seconds => (micros / 1_000_000).to_string(),
+        Unit::Milliseconds => (micros / 1_000).to_string(),
+    }
+}
+
+pub(crate) fn hour_ago() -> String {
+    ago(3_600, Unit::Seconds)
+}
+
+pub(crate) fn settings() -> SessionSettings {
+    let mut settings = SessionSettings::new("session:*", FIELD).unwrap();
+    settings.rate = 1_000_000;
+    settings
+}
+
+pub(crate) fn reaping() -> ReapSettings {
+    ReapSettings {
+        max_age: AGE,
+        limit: None,
+        refs: vec![KeyTemplate::parse("session:{id}:refs").unwrap()],
+        aliases: vec![KeyTemplate::parse("alias:{field:broadcaster_id}").unwrap()],
+    }
+}
+
+pub(crate) async fn connected(url: &str) -> Connection {
+    let connection = Connection::open(url, ConnectionOptions::default(), Vec::new(), SystemClock::shared()).unwrap();
+    connection.first_try().await;
+    connection
+}
+
+pub(crate) async fn sessions(url: &str, settings: SessionSettings) -> Sessions {
+    Sessions::new(connected(url).await, settings).unwrap()
+}
+
+pub(crate) async fn reaper(url: &str, settings: SessionSettings) -> Reaper {
+    Reaper::new(sessions(url, settings).await, reaping()).unwrap()
+}
+
+/// Indexes everything once.
+pub(crate) async fn indexed(world: &World, settings: SessionSettings) -> Sessions {
+    let sessions = sessions(&world.server.url(), settings).await;
+    sessions.index(&|_| {}).await.unwrap();
+    sessions
+}
