@@ -294,3 +294,34 @@ impl std::fmt::Display for Serving {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::{Drift, WorldClock};
+    use tenure_core::membership::Join;
+    use tenure_core::store::Call;
+
+    #[test]
+    fn a_call_that_comes_too_late_does_not_begin_the_wait_after_a_loss() {
+        let (world, group) = (WorldClock::default(), Group::new("g").unwrap());
+        let clock = StoreMachineClock::new(&world, Drift(0));
+        let options = StoreOptions::default();
+        let mut server = Server::new(Arc::clone(&clock), options.clone(), group, None);
+        server.wipe();
+        let join = |not_after| Op::Join {
+            join: Join {
+                member: tenure::MemberId::new("m").unwrap(),
+                ttl: Duration::from_secs(10),
+                labels: tenure_core::membership::Labels::default(),
+            },
+            call: Call { not_after },
+        };
+        let before = StoreTime::from_micros(clock.time().micros() - 1);
+        assert!(at_once(server.apply(&join(Some(before)))).is_err());
+        world.set(At(1_000_000_000));
+        at_once(server.apply(&join(None))).unwrap();
+        let until = server.status().unsettled.unwrap().until;
+        assert_eq!(until, clock.time() + options.max_ttl);
+    }
+}

@@ -106,6 +106,7 @@ impl MemoryStore {
         let mut state = self.open()?;
         let now = self.time();
         let known = state.groups.contains_key(group);
+        let life = state.life;
         let lost_until = match known {
             true => None,
             false => state.lost_until(now, self.options.max_ttl),
@@ -121,8 +122,9 @@ impl MemoryStore {
         let done = step(model, now);
         let news = model.last_event != before;
         if !known && done.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLate) {
-            // A call that comes too late changes nothing, and so makes no group.
+            // A call that comes too late changes nothing, and so makes neither the group nor the marker of the store.
             state.groups.remove(group);
+            state.life = life;
         }
         drop(state);
         if news {
