@@ -79,7 +79,7 @@ async fn a_lease_is_granted_then_kept_and_has_one_holder() {
     assert!(seen["expires_in_ms"].as_u64() <= Some(30_000), "{seen}");
     assert_eq!(
         daemon.get("/v1/groups/g/members/a").await.json()["holdings"],
-        json!({"claims": 0, "leases": 1})
+        json!({"claims": 0, "leases": 1, "connections": 0})
     );
 
     let gone = acquire(&daemon, "poll", "z@7").await;

@@ -13,4 +13,5 @@ mod health;
 mod leases;
 mod lifecycle;
 mod openapi;
+mod sessions;
 mod surface;

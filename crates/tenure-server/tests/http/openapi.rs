@@ -32,6 +32,16 @@ const SERVED: &[(&str, &str)] = &[
     ("delete", "/v1/groups/{g}/registries/{r}/claims/{key}"),
     ("get", "/v1/groups/{g}/registries/{r}/claims/{key}"),
     ("put", "/v1/groups/{g}/registries/{r}/claims/{key}"),
+    ("get", "/v1/groups/{g}/sessions"),
+    ("post", "/v1/groups/{g}/sessions-attach"),
+    ("post", "/v1/groups/{g}/sessions-detach"),
+    ("get", "/v1/groups/{g}/sessions-orphans"),
+    ("get", "/v1/groups/{g}/sessions-stats"),
+    ("delete", "/v1/groups/{g}/sessions/{s}"),
+    ("get", "/v1/groups/{g}/sessions/{s}"),
+    ("patch", "/v1/groups/{g}/sessions/{s}"),
+    ("put", "/v1/groups/{g}/sessions/{s}"),
+    ("delete", "/v1/groups/{g}/sessions/{s}/connections/{c}"),
     ("post", "/v1/groups/{g}/sweep"),
     ("get", "/v1/groups/{g}/targets"),
     ("delete", "/v1/groups/{g}/targets/{t}"),
@@ -100,7 +110,7 @@ async fn every_route_describes_its_parameters_bodies_and_errors() {
                 assert_eq!(schema, "#/components/schemas/Problem", "{at} {status}");
             }
         }
-        if matches!(method.as_str(), "post" | "put") {
+        if matches!(method.as_str(), "patch" | "post" | "put") {
             assert!(
                 operation["requestBody"]["content"]["application/json"].is_object(),
                 "{at} has no body"
@@ -132,6 +142,9 @@ async fn every_schema_that_is_named_is_there() {
         "AcquireAnswer",
         "Lease",
         "Target",
+        "Session",
+        "AttachAnswer",
+        "OrphansAnswer",
         "ServerStatus",
     ] {
         assert!(schemas.contains_key(name), "{name} is not described");

@@ -260,7 +260,7 @@ async fn a_sweep_waits_for_the_burst_and_tells_what_it_removed() {
         .json();
     assert_eq!(
         swept["evicted"],
-        json!([{"tenure": tenure, "claims": {"devices": 2}, "leases": 0}])
+        json!([{"tenure": tenure, "claims": {"devices": 2}, "leases": 0, "connections": 0}])
     );
     assert_eq!((&swept["evicted_total"], &swept["dry_run"]), (&json!(2), &json!(false)));
     assert_eq!(
