@@ -7,9 +7,8 @@ use tenure_core::id::{Key, MemberId, RegistryName};
 use tenure_core::registry::Claim;
 
 use crate::cli::{FormatArgs, GroupArgs, PageArgs, StoreArgs};
-use crate::exit::{DONE, FAILED, say};
 use crate::listing;
-use crate::output::{json, table, yes_no};
+use crate::output::{table, yes_no};
 
 /// Lists the claims of a registry, or looks one key up.
 #[derive(Debug, Clone, Args)]
@@ -36,31 +35,16 @@ impl Claims {
     pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
         let (group, registry) = (&self.group.name, &self.registry);
         if let Some(key) = &self.key {
-            let Some(found) = store.claim_of(group, registry, key).await? else {
-                say(format_args!(
-                    "nobody owns {key} in the registry {registry} of the group {group}"
-                ));
-                return Ok(FAILED);
-            };
-            if self.format.json {
-                json(&wire::Claim::from(found))?;
-            } else {
-                show(&[found])?;
-            }
-            return Ok(DONE);
+            let found = store.claim_of(group, registry, key).await?;
+            let missing = format_args!("nobody owns {key} in the registry {registry} of the group {group}");
+            return listing::print_one::<wire::Claim, _>(&self.format, found, show, missing);
         }
         let owner = self.owner.as_ref();
         let page = listing::read(&self.page, async |request| {
             store.claims(group, registry, owner, &request).await
         })
         .await?;
-        if self.format.json {
-            json(&ClaimsPage::from(page))?;
-        } else {
-            show(&page.items)?;
-            listing::tell_of_more(&page);
-        }
-        Ok(DONE)
+        listing::print_page::<ClaimsPage, _>(&self.format, page, show)
     }
 }
 

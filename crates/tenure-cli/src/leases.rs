@@ -10,9 +10,8 @@ use tenure_core::id::{LeaseName, MemberId};
 use tenure_core::lease::Lease;
 
 use crate::cli::{FormatArgs, GroupArgs, PageArgs, StoreArgs};
-use crate::exit::{DONE, FAILED, say};
 use crate::listing;
-use crate::output::{brief, json, table, yes_no};
+use crate::output::{brief, table, yes_no};
 
 /// Lists the leases of a group, or looks one up.
 #[derive(Debug, Clone, Args)]
@@ -36,26 +35,13 @@ impl Leases {
     pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
         let group = &self.group.name;
         if let Some(lease) = &self.lease {
-            let Some(found) = store.lease_of(group, lease).await? else {
-                say(format_args!("nobody holds {lease} in the group {group}"));
-                return Ok(FAILED);
-            };
-            if self.format.json {
-                json(&wire::Lease::from(found))?;
-            } else {
-                show(&[found])?;
-            }
-            return Ok(DONE);
+            let found = store.lease_of(group, lease).await?;
+            let missing = format_args!("nobody holds {lease} in the group {group}");
+            return listing::print_one::<wire::Lease, _>(&self.format, found, show, missing);
         }
         let holder = self.holder.as_ref();
         let page = listing::read(&self.page, async |request| store.leases(group, holder, &request).await).await?;
-        if self.format.json {
-            json(&LeasesPage::from(page))?;
-        } else {
-            show(&page.items)?;
-            listing::tell_of_more(&page);
-        }
-        Ok(DONE)
+        listing::print_page::<LeasesPage, _>(&self.format, page, show)
     }
 }
 

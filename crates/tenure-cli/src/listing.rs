@@ -1,10 +1,14 @@
 //! Reading a listing page by page, up to as many rows as asked for.
 
+use std::fmt;
+
+use serde::Serialize;
 use tenure_core::error::Result;
 use tenure_core::store::{MAX_PAGE, Page, PageRequest};
 
-use crate::cli::PageArgs;
-use crate::exit::say;
+use crate::cli::{FormatArgs, PageArgs};
+use crate::exit::{DONE, FAILED, say};
+use crate::output::json;
 
 /// Reads pages until there are enough rows or no more.
 ///
@@ -34,8 +38,47 @@ pub(crate) async fn read<T>(
     }
 }
 
+/// Prints what was looked up, as `W` when that is JSON; otherwise says that it is missing, which is a failure.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn print_one<W: Serialize + From<T>, T>(
+    format: &FormatArgs,
+    found: Option<T>,
+    show: impl FnOnce(&[T]) -> anyhow::Result<()>,
+    missing: impl fmt::Display,
+) -> anyhow::Result<u8> {
+    match found {
+        None => {
+            say(missing);
+            return Ok(FAILED);
+        }
+        Some(found) if format.json => json(&W::from(found))?,
+        Some(found) => show(&[found])?,
+    }
+    Ok(DONE)
+}
+
+/// Prints a listing, as `W` when that is JSON.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn print_page<W: Serialize + From<Page<T>>, T>(
+    format: &FormatArgs,
+    page: Page<T>,
+    show: impl FnOnce(&[T]) -> anyhow::Result<()>,
+) -> anyhow::Result<u8> {
+    if format.json {
+        json(&W::from(page))?;
+    } else {
+        show(&page.items)?;
+        tell_of_more(&page);
+    }
+    Ok(DONE)
+}
+
 /// Tells people that there is more than they see.
-pub(crate) fn tell_of_more<T>(page: &Page<T>) {
+fn tell_of_more<T>(page: &Page<T>) {
     if let Some(next) = &page.next {
         say(format_args!(
             "there is more: --limit {} or --after {next:?}",

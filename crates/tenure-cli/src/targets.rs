@@ -10,9 +10,8 @@ use tenure_core::id::{Group, LeaseName};
 use tenure_core::store::Page;
 
 use crate::cli::{FormatArgs, GroupArgs, PageArgs, StoreArgs};
-use crate::exit::{DONE, FAILED, say};
 use crate::listing;
-use crate::output::{json, or_dash, table, yes_no};
+use crate::output::{or_dash, table, yes_no};
 use change::Change;
 
 /// Lists the targets of a group, looks one up, or changes them.
@@ -59,36 +58,16 @@ impl List {
     async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
         let group = &self.place.group.name;
         if let Some(target) = &self.target {
-            let Some(found) = store.target(group, target).await? else {
-                say(missing(target, group));
-                return Ok(FAILED);
-            };
-            let placed = look_at(store, group, vec![found]).await?;
-            if self.place.format.json {
-                placed
-                    .into_iter()
-                    .map(wire::Target::from)
-                    .try_for_each(|one| json(&one))?;
-            } else {
-                show(&placed)?;
-            }
-            return Ok(DONE);
+            let found = Vec::from_iter(store.target(group, target).await?);
+            let placed = look_at(store, group, found).await?.pop();
+            return listing::print_one::<wire::Target, _>(&self.place.format, placed, show, missing(target, group));
         }
         let listed = listing::read(&self.page, async |request| store.targets(group, &request).await).await?;
         let page = Page {
             items: look_at(store, group, listed.items).await?,
             next: listed.next,
         };
-        if self.place.format.json {
-            json(&TargetsPage {
-                targets: page.items.into_iter().map(Into::into).collect(),
-                next: page.next,
-            })?;
-        } else {
-            show(&page.items)?;
-            listing::tell_of_more(&page);
-        }
-        Ok(DONE)
+        listing::print_page::<TargetsPage, _>(&self.place.format, page, show)
     }
 }
 

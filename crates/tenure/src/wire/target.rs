@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tenure_core::error::Result;
 use tenure_core::id::{LeaseName, MemberId, TenureId};
 use tenure_core::lease::Token;
-use tenure_core::store::{DEFAULT_PAGE, PageRequest};
+use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 use tenure_core::target::{self as core, TargetSpec};
 
 use crate::nodes::Placed;
@@ -130,6 +130,15 @@ pub struct TargetsPage {
     /// Pass it as `after` to read on; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+}
+
+impl From<Page<Placed>> for TargetsPage {
+    fn from(page: Page<Placed>) -> Self {
+        Self {
+            targets: page.items.into_iter().map(Into::into).collect(),
+            next: page.next,
+        }
+    }
 }
 
 /// How much to tell about a target.
