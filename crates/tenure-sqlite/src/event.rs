@@ -8,12 +8,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::{OptionalExtension, Row, params};
 use tenure_core::event::{Event, EventId, EventKind, EventLog, EventPage, EventQuery};
+use tenure_core::id::{Alias, ConnectionId, SessionId};
 use tenure_core::lease::Token;
+use tenure_core::session::Epoch;
 use tenure_core::store::check_limit;
 use tenure_core::{Error, Group, LeaseName, MemberId, Result, StoreTime, TenureId};
 
 use crate::error::Cause;
-use crate::sql::{instant, number, read_instant, read_name_or_none, read_number, read_token_or_none, statements};
+use crate::sql::{
+    instant, number, read_epoch, read_instant, read_name_or_none, read_number, read_token_or_none, statements,
+};
 use crate::step::Step;
 use crate::store::SqliteStore;
 
@@ -41,8 +45,13 @@ pub(crate) struct Draft<'a> {
     token: Option<Token>,
     from: Option<&'a TenureId>,
     to: Option<&'a MemberId>,
+    session: Option<&'a SessionId>,
+    connection: Option<&'a ConnectionId>,
+    alias: Option<&'a Alias>,
+    epoch: Option<Epoch>,
     pass: Option<&'a str>,
     counts: BTreeMap<&'a str, u64>,
+    connections: u64,
     keys: &'a [String],
 }
 
@@ -56,8 +65,13 @@ impl<'a> Draft<'a> {
             token: None,
             from: None,
             to: None,
+            session: None,
+            connection: None,
+            alias: None,
+            epoch: None,
             pass: None,
             counts: BTreeMap::new(),
+            connections: 0,
             keys: &[],
         }
     }
@@ -89,6 +103,22 @@ impl<'a> Draft<'a> {
 
     pub(crate) fn to(mut self, to: &'a MemberId) -> Self {
         self.to = Some(to);
+        self
+    }
+
+    /// About a session, as of this attach.
+    pub(crate) fn session(mut self, session: &'a SessionId, epoch: Option<Epoch>, alias: Option<&'a Alias>) -> Self {
+        (self.session, self.epoch, self.alias) = (Some(session), epoch, alias);
+        self
+    }
+
+    pub(crate) fn connection(mut self, connection: &'a ConnectionId) -> Self {
+        self.connection = Some(connection);
+        self
+    }
+
+    pub(crate) fn connections(mut self, number: u64) -> Self {
+        self.connections = number;
         self
     }
 
@@ -124,8 +154,13 @@ impl Step<'_> {
             event.token.map(|token| number(token.get())),
             event.from.map(TenureId::to_string),
             event.to.map(MemberId::as_str),
+            event.session.map(SessionId::as_str),
+            event.connection.map(ConnectionId::as_str),
+            event.alias.map(Alias::as_str),
+            event.epoch.map(|epoch| number(epoch.get())),
             event.pass,
             counts,
+            (event.connections > 0).then(|| number(event.connections)),
             keys,
         ])?;
         let oldest = oldest_shown(self.meta.last_event, self.options.events_max);
@@ -161,11 +196,19 @@ fn read_event(row: &Row<'_>) -> Result<Event, Cause> {
     event.token = read_token_or_none(row, 6)?;
     event.from = read_name_or_none(row, 7)?;
     event.to = read_name_or_none(row, 8)?;
-    event.pass = row.get(9)?;
-    if let Some(counts) = row.get::<_, Option<String>>(10)? {
+    event.session = read_name_or_none(row, 9)?;
+    event.connection = read_name_or_none(row, 10)?;
+    event.alias = read_name_or_none(row, 11)?;
+    event.epoch = match row.get_ref(12)? {
+        rusqlite::types::ValueRef::Null => None,
+        _ => Some(read_epoch(row, 12)?),
+    };
+    event.pass = row.get(13)?;
+    if let Some(counts) = row.get::<_, Option<String>>(14)? {
         event.counts = serde_json::from_str(&counts).map_err(strange)?;
     }
-    if let Some(keys) = row.get::<_, Option<String>>(11)? {
+    event.connections = read_number(row, 15)?;
+    if let Some(keys) = row.get::<_, Option<String>>(16)? {
         event.keys = serde_json::from_str(&keys).map_err(strange)?;
     }
     Ok(event)

@@ -15,11 +15,12 @@ const APPLICATION_ID: i32 = 0x5445_4e52;
 const MIGRATIONS: &[&str] = &[
     include_str!("sql/migrations/0001_tenures.sql"),
     include_str!("sql/migrations/0002_leases.sql"),
+    include_str!("sql/migrations/0003_sessions.sql"),
 ];
 /// How long a program that holds the write lock may be in the way.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many statements each connection keeps prepared; there are about sixty.
-const STATEMENTS: usize = 96;
+/// How many statements each connection keeps prepared; there are about a hundred.
+const STATEMENTS: usize = 128;
 
 /// Opens the one connection that writes, making or migrating the file if need be. The caller holds the lock.
 pub(crate) fn open_writer(path: &Path) -> Result<Connection> {

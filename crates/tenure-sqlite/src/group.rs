@@ -23,6 +23,11 @@ statements! { "sweep.sql":
     COUNT_LAPSES = "count_lapses",
     COUNT_LEASES = "count_leases",
 }
+statements! { "session.sql":
+    COUNT_SESSIONS = "count",
+    COUNT_AWAY = "count_away",
+    NEXT_AWAY = "next_due",
+}
 
 /// Ended tenures with holdings left: how many, and when to look at the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,6 +54,10 @@ pub(crate) struct Meta {
     pub(crate) members: u64,
     pub(crate) lapses: u64,
     pub(crate) leases: u64,
+    pub(crate) sessions: u64,
+    /// Sessions without connections, and the earliest time at which one of them may be an orphan.
+    pub(crate) disconnected: u64,
+    pub(crate) next_away: Option<StoreTime>,
     pub(crate) releasing: Work,
     pub(crate) releasing_lapsed: Work,
 }
@@ -70,6 +79,9 @@ impl Meta {
             members: 0,
             lapses: 0,
             leases: 0,
+            sessions: 0,
+            disconnected: 0,
+            next_away: None,
             releasing: Work::default(),
             releasing_lapsed: Work::default(),
         };
@@ -109,6 +121,13 @@ impl Meta {
             meta.leases = sql
                 .prepare_cached(COUNT_LEASES)?
                 .query_row([id], |row| read_number(row, 0))?;
+            meta.sessions = sql
+                .prepare_cached(COUNT_SESSIONS)?
+                .query_row([id], |row| read_number(row, 0))?;
+            meta.disconnected = sql
+                .prepare_cached(COUNT_AWAY)?
+                .query_row([id], |row| read_number(row, 0))?;
+            meta.next_away = next_away(sql, id)?;
             meta.releasing = work(sql, id, false)?;
             meta.releasing_lapsed = work(sql, id, true)?;
             groups.push((id, read_name(row, 1)?, read_instant(row, 3)?, meta));
@@ -137,12 +156,16 @@ impl Meta {
             members: 0,
             lapses: 0,
             leases: 0,
+            sessions: 0,
+            disconnected: 0,
+            next_away: None,
             releasing: Work::default(),
             releasing_lapsed: Work::default(),
         })
     }
 
-    /// Looks up when the next visit is due, after the work lists changed. O(log ended).
+    /// Looks up when the next visit and the next look at a disconnected session are due, after the lists of them changed.
+    /// O(log ended + log disconnected).
     pub(crate) fn refresh_visits(&mut self, sql: &Connection, id: i64) -> Result<(), Cause> {
         let next = |lapsed: bool| {
             sql.prepare_cached(NEXT_VISIT)?
@@ -150,6 +173,7 @@ impl Meta {
         };
         self.releasing.next = next(false)?;
         self.releasing_lapsed.next = next(true)?;
+        self.next_away = next_away(sql, id)?;
         Ok(())
     }
 
@@ -211,12 +235,18 @@ impl Meta {
             next_release: self.releasing.next.into_iter().chain(lapsed).min(),
             releasing: self.releasing.tenures + self.releasing_lapsed.tenures,
             leases: self.leases,
-            sessions: 0,
-            disconnected: 0,
-            next_reap: None,
+            sessions: self.sessions,
+            disconnected: self.disconnected,
+            next_reap: self.next_away.map(|at| brake.map_or(at, |brake| brake.until.max(at))),
             last_event: EventId(self.last_event),
         }
     }
+}
+
+fn next_away(sql: &Connection, id: i64) -> Result<Option<StoreTime>, Cause> {
+    let mut next = sql.prepare_cached(NEXT_AWAY)?;
+    let mut rows = next.query([id])?;
+    Ok(rows.next()?.map(|row| read_instant(row, 0)).transpose()?)
 }
 
 fn work(sql: &Connection, id: i64, lapsed: bool) -> Result<Work, Cause> {

@@ -24,6 +24,10 @@ pub(crate) enum Listing {
     Held,
     /// Targets by name.
     Targets,
+    /// Sessions by name.
+    Sessions,
+    /// Sessions without connections by when to look at them, and name.
+    Away,
 }
 
 impl Listing {
@@ -36,6 +40,8 @@ impl Listing {
             Self::Leased => "leased/",
             Self::Held => "held/",
             Self::Targets => "targets/",
+            Self::Sessions => "sessions/",
+            Self::Away => "away/",
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rusqlite::Row;
 use tenure_core::lease::Token;
 use tenure_core::membership::Holdings;
+use tenure_core::session::Epoch;
 use tenure_core::time::micros;
 use tenure_core::{Error, StoreTime};
 
@@ -103,12 +104,12 @@ pub(crate) fn read_name<T: std::str::FromStr<Err = Error>>(row: &Row<'_>, column
     text.parse().map_err(|error: Error| Cause::Strange(error.to_string()))
 }
 
-/// How much a tenure holds, from a column for its claims and the next one for its leases.
+/// How much a tenure holds, from a column for its claims and the next ones for its leases and connections.
 pub(crate) fn read_holdings(row: &Row<'_>, first: usize) -> rusqlite::Result<Holdings> {
     Ok(Holdings {
         claims: read_number(row, first)?,
         leases: read_number(row, first + 1)?,
-        connections: 0,
+        connections: read_number(row, first + 2)?,
     })
 }
 
@@ -136,6 +137,19 @@ pub(crate) fn read_token_or_none(row: &Row<'_>, column: usize) -> Result<Option<
     }
 }
 
+/// The number of an attach from a column.
+pub(crate) fn read_epoch(row: &Row<'_>, column: usize) -> Result<Epoch, Cause> {
+    Epoch::new(read_number(row, column)?).map_err(|error| Cause::Strange(error.to_string()))
+}
+
+/// A span from a column that may be empty.
+pub(crate) fn read_span_or_none(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Duration>> {
+    match row.get_ref(column)? {
+        rusqlite::types::ValueRef::Null => Ok(None),
+        _ => read_span(row, column).map(Some),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,7 +168,9 @@ mod tests {
             ("group", include_str!("sql/group.sql")),
             ("lease", include_str!("sql/lease.sql")),
             ("membership", include_str!("sql/membership.sql")),
+            ("reconcile", include_str!("sql/reconcile.sql")),
             ("registry", include_str!("sql/registry.sql")),
+            ("session", include_str!("sql/session.sql")),
             ("sweep", include_str!("sql/sweep.sql")),
             ("target", include_str!("sql/target.sql")),
         ];
@@ -175,6 +191,7 @@ mod tests {
             "group: high_water",
             "group: raise_high_water",
             "membership: all",
+            "session: count",
             "sweep: clear_lapses",
             "sweep: count_lapses",
             "sweep: count_leases",

@@ -57,7 +57,8 @@ pub(crate) struct Step<'a> {
     pub(crate) meta: &'a mut Meta,
     pub(crate) live: &'a Live,
     pub(crate) undo: &'a mut Undo,
-    /// Set when the work lists changed, so that the next visits are looked up before the commit.
+    /// Set when the work lists or the index of disconnected sessions changed, so that what is due next is looked up
+    /// before the commit.
     pub(crate) lists_changed: &'a mut bool,
 }
 

@@ -17,6 +17,7 @@ use crate::ended::Ended;
 use crate::error::Cause;
 use crate::event::Draft;
 use crate::live::{Entry, Table};
+use crate::session::{Gone, Place};
 use crate::sql::{instant, read_holdings, read_instant, read_name, statements};
 use crate::step::{Answer, Step};
 use crate::store::SqliteStore;
@@ -94,7 +95,7 @@ impl Step<'_> {
             }
             let turn = turn.min(budget);
             let eviction = self.visit(candidate, turn, &request.pass, &mut budget)?;
-            if !eviction.claims.is_empty() || eviction.leases > 0 {
+            if !eviction.claims.is_empty() || eviction.leases > 0 || eviction.connections > 0 {
                 batch.evicted.push(eviction);
             }
         }
@@ -102,12 +103,22 @@ impl Step<'_> {
         Ok(Ok(batch))
     }
 
-    /// One tenure's turn: its claims, and when none is left its leases, which may have to wait.
+    /// One tenure's turn: its claims, when none is left its connections, and when none of either is left its leases, which
+    /// may have to wait.
     fn visit(&mut self, candidate: Candidate, turn: u32, pass: &str, budget: &mut u32) -> Result<Eviction, Cause> {
         let Candidate { tenure, ended, .. } = candidate;
         let removed = self.release_some(&tenure, turn)?;
-        let (left, more) = (turn - removed.looked_at, removed.more);
-        let claims = self.evicted(&tenure, ended, removed, pass)?;
+        let mut left = turn - removed.looked_at;
+        let gone = match removed.more {
+            true => Gone::default(),
+            false => self.release_connections(&tenure, left)?,
+        };
+        left -= gone.looked_at;
+        let (more, connections) = (removed.more || gone.more, gone.removed);
+        let claims = self.evicted(&tenure, ended, removed, connections, pass)?;
+        for last in &gone.last {
+            self.tell_disconnected(last, Some(&tenure), ended.reason.as_str(), Some(pass))?;
+        }
         let (leases, wait_until) = match more {
             true => (0, None),
             false => self.evict_leases(&tenure, ended, left, pass)?,
@@ -125,7 +136,7 @@ impl Step<'_> {
             tenure,
             claims,
             leases: u64::from(leases),
-            connections: 0,
+            connections,
         })
     }
 
@@ -184,13 +195,15 @@ impl Step<'_> {
         tenure: &TenureId,
         ended: Ended,
         removed: Removed,
+        connections: u64,
         pass: &str,
     ) -> Result<BTreeMap<String, u64>, Cause> {
-        if removed.keys.is_empty() {
+        if removed.keys.is_empty() && connections == 0 {
             return Ok(removed.counts);
         }
         let mut event = Draft::new(EventKind::Evicted)
             .of(tenure)
+            .connections(connections)
             .because(ended.reason.as_str())
             .in_pass(pass);
         for (registry, count) in &removed.counts {
@@ -330,12 +343,14 @@ impl SweepSteps for SqliteStore {
         self.step(group, call, move |step| step.release(&request)).await
     }
 
-    async fn reap(&self, _: &Group, _: &ReleaseRequest, _: Call) -> Result<ReapedBatch> {
-        Ok(ReapedBatch::default())
+    async fn reap(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch> {
+        let request = request.clone();
+        self.step(group, call, move |step| step.reap(&request)).await
     }
 
-    async fn reconcile(&self, _: &Group, _: &ReconcileRequest, _: Call) -> Result<Reconciled> {
-        Ok(Reconciled::default())
+    async fn reconcile(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Reconciled> {
+        let (place, limit) = (Place::parse(request.after.as_deref())?, request.limit);
+        self.step(group, call, move |step| step.reconcile(place, limit)).await
     }
 
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {

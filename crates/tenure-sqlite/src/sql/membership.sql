@@ -31,14 +31,16 @@ SELECT member, term, ttl_us, deadline_us, revision FROM members WHERE grp = ?1;
 -- name: one
 SELECT member, term, ttl_us, deadline_us, labels,
        (SELECT count(*) FROM claims c WHERE c.grp = m.grp AND c.tenure = m.member || '@' || m.term),
-       (SELECT count(*) FROM leases l WHERE l.grp = m.grp AND l.tenure = m.member || '@' || m.term)
+       (SELECT count(*) FROM leases l WHERE l.grp = m.grp AND l.tenure = m.member || '@' || m.term),
+       (SELECT count(*) FROM connections n WHERE n.grp = m.grp AND n.tenure = m.member || '@' || m.term)
 FROM members m
 WHERE grp = ?1 AND member = ?2;
 
 -- name: page
 SELECT member, term, ttl_us, deadline_us, labels,
        (SELECT count(*) FROM claims c WHERE c.grp = m.grp AND c.tenure = m.member || '@' || m.term),
-       (SELECT count(*) FROM leases l WHERE l.grp = m.grp AND l.tenure = m.member || '@' || m.term)
+       (SELECT count(*) FROM leases l WHERE l.grp = m.grp AND l.tenure = m.member || '@' || m.term),
+       (SELECT count(*) FROM connections n WHERE n.grp = m.grp AND n.tenure = m.member || '@' || m.term)
 FROM members m
 WHERE grp = ?1 AND member > ?2
 ORDER BY member

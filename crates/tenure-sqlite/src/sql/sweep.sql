@@ -2,11 +2,13 @@
 
 -- name: holds
 SELECT EXISTS (SELECT 1 FROM claims WHERE grp = ?1 AND tenure = ?2)
-    OR EXISTS (SELECT 1 FROM leases WHERE grp = ?1 AND tenure = ?2);
+    OR EXISTS (SELECT 1 FROM leases WHERE grp = ?1 AND tenure = ?2)
+    OR EXISTS (SELECT 1 FROM connections WHERE grp = ?1 AND tenure = ?2);
 
 -- name: count
 SELECT (SELECT count(*) FROM claims WHERE grp = ?1 AND tenure = ?2),
-       (SELECT count(*) FROM leases WHERE grp = ?1 AND tenure = ?2);
+       (SELECT count(*) FROM leases WHERE grp = ?1 AND tenure = ?2),
+       (SELECT count(*) FROM connections WHERE grp = ?1 AND tenure = ?2);
 
 -- name: work
 SELECT count(*), min(visit_us) FROM ended WHERE grp = ?1 AND lapsed = ?2 AND visit_us IS NOT NULL;
@@ -38,7 +40,8 @@ WHERE grp = ?1 AND tenure IN (
 -- name: doomed
 SELECT tenure, reason,
        (SELECT count(*) FROM claims c WHERE c.grp = e.grp AND c.tenure = e.tenure),
-       (SELECT count(*) FROM leases l WHERE l.grp = e.grp AND l.tenure = e.tenure)
+       (SELECT count(*) FROM leases l WHERE l.grp = e.grp AND l.tenure = e.tenure),
+       (SELECT count(*) FROM connections n WHERE n.grp = e.grp AND n.tenure = e.tenure)
 FROM ended e
 WHERE grp = ?1 AND lapsed = ?2 AND visit_us IS NOT NULL
 ORDER BY visit_us, tenure
