@@ -9,6 +9,7 @@ pub mod event;
 pub mod gap;
 pub mod lease;
 pub mod lease_end;
+pub mod ledger;
 pub mod membership;
 pub mod random;
 pub use self::random as random_sessions;

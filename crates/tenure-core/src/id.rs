@@ -142,6 +142,32 @@ name!(
     /// Another name of a session, unique in its group: a broadcaster, a user.
     Alias, "alias"
 );
+name!(
+    /// A roster: providers, who of them is online, and what they are engaged in.
+    RosterName, "roster"
+);
+name!(
+    /// A provider: a person or worker who takes work. As a member of the roster's group it goes by the same name.
+    ProviderId, "provider"
+);
+name!(
+    /// An engagement: one piece of work of one provider.
+    EngagementId, "engagement"
+);
+
+impl ProviderId {
+    /// The provider as a member: whose tenure it is to be online.
+    #[must_use]
+    pub fn member(&self) -> MemberId {
+        MemberId(Arc::clone(&self.0))
+    }
+}
+
+impl From<&MemberId> for ProviderId {
+    fn from(member: &MemberId) -> Self {
+        Self(Arc::clone(&member.0))
+    }
+}
 
 impl MemberId {
     /// The host part of a generated id (`hostname-<boot ns>-<8 hex>`), or the whole name when it is not a generated

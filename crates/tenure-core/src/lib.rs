@@ -3,8 +3,8 @@
 //! This crate holds what every other part agrees on: the names of things ([`id`]), the two kinds of time ([`clock`],
 //! [`time`]), the decisions that need no I/O ([`settling`], [`brake`], [`timing`], [`verdict`]), one trait per noun that
 //! a store implements ([`membership`], [`registry`], [`lease`], [`target`], [`session`], [`sweep`], [`event`], summed up in
-//! [`store`]), the errors ([`error`]), and a reference store in memory ([`memory`]). With the feature `conformance` it
-//! also holds the suite that every store must pass.
+//! [`store`]), the durable truth about rosters ([`ledger`]), the errors ([`error`]), and a reference store in memory
+//! ([`memory`]). With the feature `conformance` it also holds the suites that every store and every ledger must pass.
 //!
 //! It refuses to know any database, any wire format of others, and any ambient clock: time and chance come through
 //! [`clock::Clock`], and a store's decisions are made on the store's own time.
@@ -18,6 +18,7 @@ pub mod event;
 pub mod fleet;
 pub mod id;
 pub mod lease;
+pub mod ledger;
 pub mod membership;
 pub mod memory;
 pub mod placement;
@@ -33,6 +34,10 @@ pub mod verdict;
 
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};
-pub use id::{Alias, ConnectionId, Group, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId, Term};
+pub use id::{
+    Alias, ConnectionId, EngagementId, Group, Key, LeaseName, MemberId, ProviderId, RegistryName, RosterName,
+    SessionId, TenureId, Term,
+};
+pub use ledger::Ledger;
 pub use store::Store;
 pub use time::StoreTime;

@@ -1,0 +1,232 @@
+//! The contract that every ledger is held to: named cases on a virtual clock, steps that race, and a random comparison
+//! with the reference.
+//!
+//! A ledger's crate implements [`LedgerHarness`] once, names it in
+//! [`ledger_conformance_tests!`](crate::ledger_conformance_tests), and gets one test per case.
+
+pub mod engagement;
+pub mod liveness;
+pub mod provider;
+pub mod random;
+pub mod reserve;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::id::{EngagementId, ProviderId, RosterName, TenureId, Term};
+use crate::ledger::{
+    Candidates, Change, EngagementChange, EngagementOutcome, Expiry, Ledger, LogEntry, Move, NewEngagement,
+    OnlineOutcome, Provider, ProviderChange, ProviderSpec, Reason, Reserve, ReserveOutcome, Status,
+};
+use crate::store::{Call, PageRequest};
+use crate::time::StoreTime;
+
+/// A fresh ledger under a clock that the suite turns.
+#[async_trait]
+pub trait LedgerHarness: Send + Sync {
+    /// The ledger under test.
+    fn ledger(&self) -> Arc<dyn Ledger>;
+
+    /// Moves the ledger's clock forward. Nothing else may move it.
+    async fn advance(&self, by: Duration);
+}
+
+/// A future that gives a harness.
+pub type Making = Pin<Box<dyn Future<Output = Box<dyn LedgerHarness>> + Send>>;
+/// What a ledger's tests hand to the suite.
+pub type Make<'a> = &'a (dyn Fn() -> Making + Send + Sync);
+
+/// Makes one test per case. The argument is an `async fn() -> Box<dyn LedgerHarness>` that gives a fresh ledger.
+#[macro_export]
+macro_rules! ledger_conformance_tests {
+    ($make:ident) => {
+        $crate::ledger_conformance_tests! { @cases $make;
+            provider: a_provider_is_written_down_and_changed, what_breaks_a_limit_changes_nothing,
+                a_provider_goes_online_and_offline, a_tenure_that_comes_late_is_stale,
+                a_placeholder_is_followed_by_a_tenure, a_deactivated_provider_is_offline_and_stays_so,
+                only_an_idle_provider_is_removed, providers_are_listed_by_state_page_by_page,
+                settings_are_changed_and_read, the_log_is_read_page_by_page,
+                a_call_past_its_not_after_changes_nothing, unknown_ones_are_not_found;
+            liveness: an_ended_tenure_takes_exactly_its_provider_offline, an_end_is_followed_once_however_many_try,
+                heartbeats_only_grow, a_change_is_dirty_until_its_version_is_clean, a_version_drawn_is_above_all_before;
+            engagement: an_engagement_lives_through_its_statuses, the_same_engagement_again_gives_the_same_answer,
+                an_engagement_is_re_routed_in_one_step, an_impossible_move_is_a_conflict,
+                facts_are_taken_above_the_capacity, engagements_expire_when_their_time_has_come,
+                an_engagement_expires_once_however_many_try;
+            reserve: the_first_candidate_with_room_is_taken, the_least_occupied_is_available_first,
+                only_the_fresh_are_available, a_reserve_again_gives_the_same_answer, the_last_place_is_given_once,
+                two_ways_round_do_not_block_each_other;
+            random: the_ledger_agrees_with_the_model;
+        }
+    };
+    (@cases $make:ident; $($noun:ident: $($case:ident),* $(,)?;)*) => {
+        $(mod $noun {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                $crate::conformance::ledger::$noun::$case(&|| Box::pin(super::$make())).await;
+            })*
+        })*
+    };
+}
+
+/// One case's world.
+pub(super) struct World {
+    harness: Box<dyn LedgerHarness>,
+    pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) roster: RosterName,
+}
+
+pub(super) fn provider(name: &str) -> ProviderId {
+    ProviderId::new(name).expect("a case names its providers well")
+}
+
+pub(super) fn engagement(name: &str) -> EngagementId {
+    EngagementId::new(name).expect("a case names its engagements well")
+}
+
+pub(super) fn tenure(name: &str, term: u64) -> TenureId {
+    TenureId::new(provider(name).member(), Term::new(term).expect("a term"))
+}
+
+impl World {
+    pub(super) async fn new(make: Make<'_>) -> Self {
+        let harness = make().await;
+        Self {
+            ledger: harness.ledger(),
+            harness,
+            roster: RosterName::new("care").expect("a good name"),
+        }
+    }
+
+    pub(super) async fn pass(&self, time: Duration) {
+        self.harness.advance(time).await;
+    }
+
+    pub(super) async fn now(&self) -> StoreTime {
+        self.ledger.now().await.expect("the time")
+    }
+
+    pub(super) async fn put(&self, name: &str, capacity: u32) -> ProviderChange {
+        let spec = ProviderSpec {
+            display_name: None,
+            capacity: Some(capacity),
+        };
+        let put = self
+            .ledger
+            .put_provider(&self.roster, &provider(name), &spec, Call::default())
+            .await;
+        put.expect("a provider")
+    }
+
+    /// A provider that is online under this term.
+    pub(super) async fn online(&self, name: &str, capacity: u32, term: u64) -> Provider {
+        self.put(name, capacity).await;
+        match self.go_online(name, Some(term)).await {
+            OnlineOutcome::Online(change) => change.provider,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) async fn go_online(&self, name: &str, term: Option<u64>) -> OnlineOutcome {
+        let tenure = term.map(|term| tenure(name, term));
+        let online = self
+            .ledger
+            .go_online(&self.roster, &provider(name), tenure.as_ref(), Call::default())
+            .await;
+        online.expect("an answer")
+    }
+
+    pub(super) async fn provider(&self, name: &str) -> Provider {
+        let row = self.ledger.provider(&self.roster, &provider(name)).await;
+        row.expect("a look-up").expect("a provider")
+    }
+
+    pub(super) async fn occupancy(&self, name: &str) -> u32 {
+        self.provider(name).await.occupancy
+    }
+
+    pub(super) async fn log(&self) -> Vec<LogEntry> {
+        let page = PageRequest {
+            after: None,
+            limit: 1_000,
+        };
+        self.ledger.log(&self.roster, None, &page).await.expect("the log").items
+    }
+
+    pub(super) async fn changes(&self) -> Vec<(String, Change, Reason)> {
+        let log = self.log().await.into_iter();
+        log.map(|entry| (entry.provider.to_string(), entry.change, entry.reason))
+            .collect()
+    }
+
+    pub(super) async fn create(&self, name: &str, of: Option<&str>, status: Status) -> EngagementOutcome {
+        let new = NewEngagement {
+            engagement: engagement(name),
+            provider: of.map(provider),
+            status,
+            expires_in: None,
+        };
+        let created = self.ledger.create_engagement(&self.roster, &new, Call::default()).await;
+        created.expect("an answer")
+    }
+
+    pub(super) async fn shift(&self, name: &str, status: Option<Status>, to: Option<&str>) -> EngagementOutcome {
+        let to = Move {
+            status,
+            provider: to.map(provider),
+            expiry: Expiry::Keep,
+        };
+        let moved = self
+            .ledger
+            .move_engagement(&self.roster, &engagement(name), &to, Call::default())
+            .await;
+        moved.expect("an answer")
+    }
+
+    pub(super) async fn reserve(&self, name: &str, candidates: Candidates) -> ReserveOutcome {
+        let request = Reserve {
+            engagement: engagement(name),
+            candidates,
+            status: Status::Pending,
+            expires_in: None,
+        };
+        let reserved = self.ledger.reserve(&self.roster, &request, Call::default()).await;
+        reserved.expect("an answer")
+    }
+
+    /// The names of those who have room, in the order of the ledger.
+    pub(super) async fn available(&self, fresh_since: Option<StoreTime>) -> Vec<String> {
+        let all = self.ledger.available(&self.roster, 1_000, fresh_since).await;
+        all.expect("a list")
+            .into_iter()
+            .map(|c| c.provider.to_string())
+            .collect()
+    }
+}
+
+#[track_caller]
+pub(super) fn done(outcome: EngagementOutcome) -> EngagementChange {
+    match outcome {
+        EngagementOutcome::Done(change) => change,
+        other @ EngagementOutcome::Conflict(_) => panic!("{other:?}"),
+    }
+}
+
+/// The provider of a reserve that was granted.
+#[track_caller]
+pub(super) fn reserved(outcome: ReserveOutcome) -> String {
+    match outcome {
+        ReserveOutcome::Reserved(change) => change.engagement.provider.expect("a provider").to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn ranked(names: &[&str]) -> Candidates {
+    Candidates::Ranked(names.iter().map(|name| provider(name)).collect())
+}
+
+pub(super) const ANYONE: Candidates = Candidates::Any { fresh_since: None };

@@ -1,0 +1,264 @@
+//! Cases about engagements.
+
+use std::sync::Arc;
+
+use super::{Make, World, done, engagement, provider};
+use crate::conformance::world::{refused, s};
+use crate::error::ErrorKind;
+use crate::ledger::engagement::MAX_EXPIRES_IN;
+use crate::ledger::{EngagementOutcome, Expiry, Move, NewEngagement, Status};
+use crate::store::Call;
+use crate::time::StoreTime;
+
+fn expiring(name: &str, of: &str, after: std::time::Duration) -> NewEngagement {
+    NewEngagement {
+        engagement: engagement(name),
+        provider: Some(provider(of)),
+        status: Status::Pending,
+        expires_in: Some(after),
+    }
+}
+
+/// R2.2: accept, extend, end; the occupancy follows, and every change bumps the provider's version.
+pub async fn an_engagement_lives_through_its_statuses(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.online("ann", 3, 7).await;
+    let new = done(world.create("e1", Some("ann"), Status::Pending).await);
+    assert!(new.changed && new.engagement.status == Status::Pending);
+    assert_eq!(new.providers, [world.provider("ann").await]);
+    let mut version = new.providers[0].version;
+    for (status, occupancy) in [
+        (Status::Active, 1),
+        (Status::Pending, 1),
+        (Status::Active, 1),
+        (Status::Ended, 0),
+    ] {
+        world.pass(s(1)).await;
+        let moved = done(world.shift("e1", Some(status), None).await);
+        assert!(moved.changed && moved.engagement.version > new.engagement.version);
+        assert_eq!(
+            (moved.engagement.status, moved.providers[0].occupancy),
+            (status, occupancy)
+        );
+        assert_eq!(moved.engagement.changed_at, world.now().await);
+        assert!(moved.providers[0].version > version, "{status:?}");
+        version = moved.providers[0].version;
+        let again = done(world.shift("e1", Some(status), None).await);
+        assert!(!again.changed && again.engagement == moved.engagement && again.providers == moved.providers);
+    }
+    assert_eq!(world.occupancy("ann").await, 0);
+    let read = world.ledger.engagement(&world.roster, &engagement("e1")).await;
+    let read = read.expect("a look-up").expect("an engagement");
+    assert_eq!(
+        (read.status, read.created_at),
+        (Status::Ended, new.engagement.created_at)
+    );
+    let none = world.ledger.engagement(&world.roster, &engagement("e2")).await;
+    assert_eq!(none.expect("a look-up"), None);
+}
+
+/// R2.2: a lost reply costs nothing; a name taken twice is told.
+pub async fn the_same_engagement_again_gives_the_same_answer(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.online("ann", 3, 7).await;
+    world.online("bob", 3, 7).await;
+    let first = done(world.create("e1", Some("ann"), Status::Pending).await);
+    world.pass(s(1)).await;
+    let again = done(world.create("e1", Some("ann"), Status::Pending).await);
+    assert!(!again.changed && again.engagement == first.engagement && again.providers == first.providers);
+    let other = world.create("e1", Some("bob"), Status::Pending).await;
+    assert_eq!(other, EngagementOutcome::Conflict(first.engagement));
+    world.shift("e1", Some(Status::Ended), None).await;
+    let after = done(world.create("e1", Some("ann"), Status::Pending).await);
+    assert!(!after.changed && after.engagement.status == Status::Ended);
+    let nobody = done(world.create("e2", None, Status::Pending).await);
+    assert!(nobody.changed && nobody.providers.is_empty());
+    let taken = done(world.shift("e2", None, Some("bob")).await);
+    assert_eq!((taken.providers.len(), world.occupancy("bob").await), (1, 1));
+    assert!(!done(world.create("e2", None, Status::Pending).await).changed);
+}
+
+/// R2.2: one atomic move.
+pub async fn an_engagement_is_re_routed_in_one_step(make: Make<'_>) {
+    let world = World::new(make).await;
+    let bob = world.online("bob", 1, 7).await;
+    world.online("ann", 1, 7).await;
+    let new = done(world.create("e1", Some("bob"), Status::Active).await);
+    let moved = done(world.shift("e1", None, Some("ann")).await);
+    assert_eq!(moved.engagement.provider, Some(provider("ann")));
+    assert_eq!(
+        moved.providers,
+        [world.provider("ann").await, world.provider("bob").await]
+    );
+    assert_eq!((moved.providers[0].occupancy, moved.providers[1].occupancy), (1, 0));
+    assert!(moved.providers.iter().all(|row| row.version > new.providers[0].version));
+    assert!(moved.providers[1].version > bob.version);
+    let both = done(world.shift("e1", Some(Status::Pending), Some("bob")).await);
+    assert_eq!(
+        (both.engagement.status, both.providers[1].occupancy),
+        (Status::Pending, 1)
+    );
+    let to = Move {
+        provider: Some(provider("zoe")),
+        ..Move::default()
+    };
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    let nobody = ledger
+        .move_engagement(roster, &engagement("e1"), &to, Call::default())
+        .await;
+    refused(nobody, ErrorKind::NotFound);
+    assert_eq!(world.occupancy("bob").await, 1);
+}
+
+/// R2.2: what is over stays as it ended.
+pub async fn an_impossible_move_is_a_conflict(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.online("ann", 9, 7).await;
+    world.online("bob", 9, 7).await;
+    for over in [Status::Ended, Status::Expired, Status::Cancelled] {
+        let name = format!("e-{}", over.as_str());
+        world.create(&name, Some("ann"), Status::Pending).await;
+        let ended = done(world.shift(&name, Some(over), None).await).engagement;
+        for status in Status::ALL.into_iter().filter(|status| *status != over) {
+            let moved = world.shift(&name, Some(status), None).await;
+            assert_eq!(
+                moved,
+                EngagementOutcome::Conflict(ended.clone()),
+                "{over:?} to {status:?}"
+            );
+        }
+        let moved = world.shift(&name, None, Some("bob")).await;
+        assert_eq!(moved, EngagementOutcome::Conflict(ended.clone()));
+        assert!(!done(world.shift(&name, Some(over), Some("ann")).await).changed);
+    }
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    let unknown = ledger
+        .move_engagement(roster, &engagement("e0"), &Move::default(), Call::default())
+        .await;
+    refused(unknown, ErrorKind::NotFound);
+    let mut new = expiring("e9", "ann", s(1));
+    new.status = Status::Ended;
+    refused(
+        ledger.create_engagement(roster, &new, Call::default()).await,
+        ErrorKind::Invalid,
+    );
+    for after in [s(0), MAX_EXPIRES_IN + s(1)] {
+        let new = expiring("e9", "ann", after);
+        let created = ledger.create_engagement(roster, &new, Call::default()).await;
+        refused(created, ErrorKind::Invalid);
+    }
+    let stranger = expiring("e9", "zoe", s(1));
+    refused(
+        ledger.create_engagement(roster, &stranger, Call::default()).await,
+        ErrorKind::NotFound,
+    );
+    let none = ledger.engagement(roster, &engagement("e9")).await;
+    assert_eq!(none.expect("a look-up"), None);
+}
+
+/// R2.2: only reserve refuses.
+pub async fn facts_are_taken_above_the_capacity(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.put("ann", 1).await;
+    for n in 0..3 {
+        done(world.create(&format!("e{n}"), Some("ann"), Status::Active).await);
+    }
+    assert_eq!(world.occupancy("ann").await, 3);
+    world.put("ann", 5).await;
+    assert_eq!(
+        world.provider("ann").await.occupancy,
+        3,
+        "a change of the capacity leaves it"
+    );
+}
+
+/// R2.2: by themselves, oldest first, and no sooner.
+pub async fn engagements_expire_when_their_time_has_come(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    world.online("ann", 9, 7).await;
+    let begun = world.now().await;
+    for (name, after) in [("e1", 30), ("e2", 10), ("e3", 20), ("e4", 10)] {
+        let new = expiring(name, "ann", s(after));
+        let created = ledger.create_engagement(roster, &new, Call::default()).await;
+        let created = done(created.expect("an answer"));
+        assert_eq!(created.engagement.expires_at, Some(begun + s(after)));
+    }
+    world.shift("e4", Some(Status::Ended), None).await;
+    let expire = async |limit| {
+        let batch = ledger
+            .expire_due(roster, limit, Call::default())
+            .await
+            .expect("a batch");
+        let names: Vec<_> = batch.expired.iter().map(|e| e.engagement.to_string()).collect();
+        (names.join(" "), batch.providers, batch.next)
+    };
+    assert_eq!(expire(10).await, (String::new(), Vec::new(), Some(begun + s(10))));
+    world.pass(s(25)).await;
+    let (names, providers, next) = expire(1).await;
+    assert_eq!((names.as_str(), next), ("e2", Some(begun + s(20))), "more to do now");
+    assert_eq!(providers, [world.provider("ann").await]);
+    assert_eq!(providers[0].occupancy, 2);
+    let keep = |expiry| Move {
+        expiry,
+        ..Move::default()
+    };
+    let moved = ledger
+        .move_engagement(roster, &engagement("e1"), &keep(Expiry::Never), Call::default())
+        .await;
+    assert_eq!(done(moved.expect("an answer")).engagement.expires_at, None);
+    let (names, _, next) = expire(10).await;
+    assert_eq!((names.as_str(), next), ("e3", None));
+    let moved = ledger
+        .move_engagement(roster, &engagement("e1"), &keep(Expiry::In(s(5))), Call::default())
+        .await;
+    let expires_at: Option<StoreTime> = done(moved.expect("an answer")).engagement.expires_at;
+    assert_eq!(expires_at, Some(begun + s(30)));
+    world.pass(s(5)).await;
+    assert_eq!(expire(10).await.0, "e1");
+    assert_eq!(world.occupancy("ann").await, 0);
+    let late = ledger.engagement(roster, &engagement("e1")).await.expect("a look-up");
+    assert_eq!(late.expect("an engagement").status, Status::Expired);
+}
+
+/// G11, G1: instances share the work.
+pub async fn an_engagement_expires_once_however_many_try(make: Make<'_>) {
+    let world = World::new(make).await;
+    for n in 0..4 {
+        world.online(&format!("p{n}"), 99, 7).await;
+    }
+    for n in 0..40 {
+        let new = expiring(&format!("e{n:02}"), &format!("p{}", n * 7 % 4), s(1));
+        let created = world
+            .ledger
+            .create_engagement(&world.roster, &new, Call::default())
+            .await;
+        done(created.expect("an answer"));
+    }
+    world.pass(s(2)).await;
+    let mut tasks = Vec::new();
+    for _ in 0..5 {
+        let (ledger, roster) = (Arc::clone(&world.ledger), world.roster.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut expired = Vec::new();
+            loop {
+                let batch = ledger.expire_due(&roster, 7, Call::default()).await.expect("a batch");
+                if batch.expired.is_empty() && batch.next.is_none() {
+                    return expired;
+                }
+                expired.extend(batch.expired.into_iter().map(|e| e.engagement));
+            }
+        }));
+    }
+    let mut expired = Vec::new();
+    for task in tasks {
+        expired.extend(task.await.expect("a task"));
+    }
+    expired.sort();
+    assert_eq!(expired.len(), 40);
+    expired.dedup();
+    assert_eq!(expired.len(), 40, "each once");
+    for n in 0..4 {
+        assert_eq!(world.occupancy(&format!("p{n}")).await, 0);
+    }
+}

@@ -1,0 +1,182 @@
+//! Cases about following the hot store, and about what the mirror is told.
+
+use std::sync::Arc;
+
+use super::{Make, World, provider, tenure};
+use crate::conformance::world::{ms, s};
+use crate::ledger::{Change, EndedTenure, Reason, Status, Version};
+use crate::membership::EndReason;
+use crate::store::Call;
+
+/// R2.8, invariant 5: not one who came back.
+pub async fn an_ended_tenure_takes_exactly_its_provider_offline(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    for (name, term) in [("ann", 7), ("bob", 7), ("cyd", 7)] {
+        world.online(name, 1, term).await;
+    }
+    world.online("cyd", 1, 8).await;
+    world.pass(s(10)).await;
+    let now = world.now().await;
+    let ended = |name: &str, term, at, reason| EndedTenure {
+        tenure: tenure(name, term),
+        at,
+        reason,
+    };
+    let batch = [
+        ended("zoe", 3, now, EndReason::Lapsed),
+        ended("cyd", 7, now, EndReason::Superseded),
+        ended("bob", 7, now + s(60), EndReason::Expelled),
+        ended("ann", 7, now.minus(s(2)), EndReason::Lapsed),
+    ];
+    let changed = ledger
+        .offline_ended(roster, &batch, Call::default())
+        .await
+        .expect("a batch");
+    assert_eq!(changed, [world.provider("ann").await, world.provider("bob").await]);
+    assert_eq!(
+        changed[0].last_offline_at,
+        Some(now.minus(s(2))),
+        "when the tenure ended"
+    );
+    assert_eq!(changed[1].last_offline_at, Some(now), "but not in the future");
+    assert!(changed.iter().all(|row| row.online.is_none()));
+    assert_eq!(world.provider("cyd").await.online, Some(tenure("cyd", 8)));
+    let again = ledger.offline_ended(roster, &batch, Call::default()).await;
+    assert_eq!(again.expect("a batch"), []);
+    let mut told = world.changes().await.split_off(3);
+    told.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(
+        told,
+        [
+            ("ann".to_owned(), Change::Offline, Reason::Ended(EndReason::Lapsed)),
+            ("bob".to_owned(), Change::Offline, Reason::Ended(EndReason::Expelled)),
+        ]
+    );
+}
+
+/// R2.8: five at once, in whatever order each has them.
+pub async fn an_end_is_followed_once_however_many_try(make: Make<'_>) {
+    let world = World::new(make).await;
+    let names: Vec<String> = (0..40).map(|n| format!("p{n:02}")).collect();
+    for name in &names {
+        world.online(name, 1, 7).await;
+    }
+    let at = world.now().await;
+    let mut tasks = Vec::new();
+    for turn in 0..5 {
+        let mut batch: Vec<EndedTenure> = names
+            .iter()
+            .map(|name| EndedTenure {
+                tenure: tenure(name, 7),
+                at,
+                reason: EndReason::Lapsed,
+            })
+            .collect();
+        batch.rotate_left(turn * 8);
+        if turn % 2 == 1 {
+            batch.reverse();
+        }
+        let (ledger, roster) = (Arc::clone(&world.ledger), world.roster.clone());
+        tasks.push(tokio::spawn(async move {
+            ledger
+                .offline_ended(&roster, &batch, Call::default())
+                .await
+                .expect("a batch")
+                .len()
+        }));
+    }
+    let mut changed = 0;
+    for task in tasks {
+        changed += task.await.expect("a task");
+    }
+    assert_eq!(changed, names.len());
+    assert_eq!(world.log().await.len(), 2 * names.len());
+}
+
+/// R2.9: news only, never back, and no new version.
+pub async fn heartbeats_only_grow(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    let before = world.online("ann", 1, 7).await;
+    world.put("bob", 1).await;
+    let at = world.now().await;
+    let record = async |beats: &[(&str, u64)]| {
+        let beats: Vec<_> = beats.iter().map(|(name, n)| (provider(name), at + ms(*n))).collect();
+        let news = ledger.record_heartbeats(roster, &beats, Call::default()).await;
+        news.expect("heartbeats")
+    };
+    assert_eq!(record(&[]).await, 0);
+    assert_eq!(
+        record(&[("bob", 1), ("ann", 5), ("zoe", 5), ("ann", 9), ("ann", 7)]).await,
+        2
+    );
+    assert_eq!(
+        world.provider("ann").await.last_heartbeat_at,
+        Some(at + ms(9)),
+        "the latest of several"
+    );
+    assert_eq!(record(&[("ann", 8), ("bob", 1)]).await, 0);
+    assert_eq!(world.provider("ann").await.last_heartbeat_at, Some(at + ms(9)));
+    assert_eq!(record(&[("ann", 10), ("bob", 0)]).await, 1);
+    let after = world.provider("ann").await;
+    assert_eq!((after.version, after.online), (before.version, before.online));
+    assert_eq!(
+        ledger.provider(roster, &provider("zoe")).await.expect("a look-up"),
+        None
+    );
+}
+
+/// R2.3, M4.
+pub async fn a_change_is_dirty_until_its_version_is_clean(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    assert_eq!(ledger.dirty(roster, 10).await.expect("the outbox"), []);
+    let first = world.put("ann", 1).await.provider;
+    let since = world.now().await;
+    world.put("bob", 1).await;
+    world.pass(s(1)).await;
+    let second = world.online("ann", 1, 7).await;
+    let dirty = ledger.dirty(roster, 10).await.expect("the outbox");
+    let of: Vec<_> = dirty.iter().map(|dirty| dirty.provider.as_str()).collect();
+    assert_eq!(of, ["bob", "ann"], "the oldest version first");
+    assert_eq!(
+        (&dirty[1].row, dirty[1].version),
+        (&Some(second.clone()), second.version)
+    );
+    assert_eq!(dirty[1].since, since, "since its first change");
+    assert_eq!(ledger.dirty(roster, 1).await.expect("the outbox").len(), 1);
+    let clean = async |version: Version| {
+        let rows = [(provider("ann"), version), (provider("zoe"), version)];
+        ledger.clean(roster, &rows, Call::default()).await.expect("an answer")
+    };
+    assert_eq!(clean(first.version).await, 0, "it has changed since");
+    assert_eq!(clean(second.version).await, 1);
+    assert_eq!(clean(second.version).await, 0);
+    assert_eq!(ledger.dirty(roster, 10).await.expect("the outbox").len(), 1);
+    let beat = [(provider("ann"), world.now().await + s(1))];
+    ledger
+        .record_heartbeats(roster, &beat, Call::default())
+        .await
+        .expect("a heartbeat");
+    assert_eq!(
+        ledger.dirty(roster, 10).await.expect("the outbox").len(),
+        1,
+        "a heartbeat is no change"
+    );
+    world.create("e1", Some("ann"), Status::Pending).await;
+    assert_eq!(
+        ledger.dirty(roster, 10).await.expect("the outbox").len(),
+        2,
+        "an engagement is one"
+    );
+}
+
+/// For tombstones that reconcile makes.
+pub async fn a_version_drawn_is_above_all_before(make: Make<'_>) {
+    let world = World::new(make).await;
+    let row = world.online("ann", 1, 7).await;
+    let drawn = world.ledger.next_version().await.expect("a version");
+    assert!(drawn > row.version);
+    assert!(world.put("bob", 1).await.provider.version > drawn);
+}

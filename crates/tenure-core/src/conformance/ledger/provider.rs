@@ -1,0 +1,415 @@
+//! Cases about providers, settings and the log.
+
+use std::time::Duration;
+
+use super::{Make, World, provider, tenure};
+use crate::conformance::world::{refused, s};
+use crate::error::ErrorKind;
+use crate::ledger::provider::{MAX_CAPACITY, MAX_DISPLAY_NAME};
+use crate::ledger::{
+    Change, OnlineOutcome, ProviderSpec, ProviderState, Reason, RemoveOutcome, RosterSettings, SettingsPatch, Status,
+    Version,
+};
+use crate::membership::EndReason;
+use crate::store::{Call, PageRequest};
+use crate::time::StoreTime;
+
+/// R2.1: a row with a version that rises when, and only when, something changed.
+pub async fn a_provider_is_written_down_and_changed(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
+    assert_eq!(ledger.provider(roster, &ann).await.expect("a look-up"), None);
+    let new = ledger
+        .put_provider(roster, &ann, &ProviderSpec::default(), Call::default())
+        .await;
+    let new = new.expect("a provider");
+    assert!(new.changed && new.provider.active && new.provider.online.is_none());
+    assert_eq!((new.provider.capacity, new.provider.occupancy), (1, 0), "the default");
+    let spec = ProviderSpec {
+        display_name: Some("Ann 'x' \"y\" \\ é 🦀".to_owned()),
+        capacity: Some(3),
+    };
+    let put = || ledger.put_provider(roster, &ann, &spec, Call::default());
+    let named = put().await.expect("a provider");
+    assert!(named.changed && named.provider.version > new.provider.version);
+    let again = put().await.expect("a provider");
+    assert!(!again.changed);
+    assert_eq!(again.provider, named.provider);
+    let kept = ledger
+        .put_provider(roster, &ann, &ProviderSpec::default(), Call::default())
+        .await;
+    assert_eq!(
+        kept.expect("a provider").provider,
+        named.provider,
+        "what is not said stays"
+    );
+    assert_eq!(world.provider("ann").await, named.provider);
+    assert_eq!(ledger.rosters().await.expect("rosters"), [roster.clone()]);
+    assert_eq!(world.log().await, [], "being written down is no change of state");
+}
+
+/// Limits, and names that would break a statement.
+pub async fn what_breaks_a_limit_changes_nothing(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
+    for (display_name, capacity) in [
+        (Some("x".repeat(MAX_DISPLAY_NAME + 1)), None),
+        (Some("a\0b".to_owned()), None),
+        (None, Some(MAX_CAPACITY + 1)),
+    ] {
+        let spec = ProviderSpec { display_name, capacity };
+        let put = ledger.put_provider(roster, &ann, &spec, Call::default()).await;
+        refused(put, ErrorKind::Invalid);
+    }
+    assert_eq!(ledger.rosters().await.expect("rosters"), []);
+    world.put("ann", MAX_CAPACITY).await;
+    let other = tenure("bob", 5);
+    let online = ledger.go_online(roster, &ann, Some(&other), Call::default()).await;
+    refused(online, ErrorKind::Invalid);
+    for limit in [0, 1_001] {
+        refused(ledger.available(roster, limit, None).await, ErrorKind::Invalid);
+        refused(ledger.dirty(roster, limit).await, ErrorKind::Invalid);
+        refused(
+            ledger.expire_due(roster, limit, Call::default()).await,
+            ErrorKind::Invalid,
+        );
+    }
+    let strange = PageRequest {
+        after: Some("not a place".to_owned()),
+        limit: 10,
+    };
+    refused(ledger.providers(roster, None, &strange).await, ErrorKind::Invalid);
+    refused(ledger.log(roster, None, &strange).await, ErrorKind::Invalid);
+}
+
+/// R2.1, R2.11: times, versions and one log row for each change.
+pub async fn a_provider_goes_online_and_offline(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
+    let new = world.put("ann", 2).await.provider;
+    world.pass(s(1)).await;
+    let came = world.now().await;
+    let OnlineOutcome::Online(online) = world.go_online("ann", Some(7)).await else {
+        panic!("she is active")
+    };
+    assert!(online.changed && online.was_online.is_none() && online.provider.version > new.version);
+    assert_eq!(online.provider.online, Some(tenure("ann", 7)));
+    assert_eq!(online.provider.last_online_at, Some(came));
+    let OnlineOutcome::Online(again) = world.go_online("ann", Some(7)).await else {
+        panic!("she is active")
+    };
+    assert!(!again.changed && again.provider == online.provider);
+    world.pass(s(1)).await;
+    let other = tenure("ann", 6);
+    let kept = ledger.go_offline(roster, &ann, Some(&other), Call::default()).await;
+    assert!(!kept.expect("an answer").changed, "she is online under another tenure");
+    let went = ledger
+        .go_offline(roster, &ann, Some(&tenure("ann", 7)), Call::default())
+        .await;
+    let went = went.expect("an answer");
+    assert!(went.changed && went.was_online == Some(tenure("ann", 7)) && went.provider.online.is_none());
+    assert_eq!(went.provider.last_offline_at, Some(came + s(1)));
+    let again = ledger.go_offline(roster, &ann, None, Call::default()).await;
+    assert!(!again.expect("an answer").changed);
+    let log = world.log().await;
+    let told: Vec<_> = log.iter().map(|e| (e.change, e.reason, e.at, e.version)).collect();
+    assert_eq!(
+        told,
+        [
+            (Change::Online, Reason::Asked, came, online.provider.version),
+            (Change::Offline, Reason::Asked, came + s(1), went.provider.version),
+        ]
+    );
+}
+
+/// Answers of two joins may come in the wrong order.
+pub async fn a_tenure_that_comes_late_is_stale(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.online("ann", 1, 20).await;
+    let OnlineOutcome::Stale(row) = world.go_online("ann", Some(19)).await else {
+        panic!("the newer tenure stays")
+    };
+    assert_eq!(row, world.provider("ann").await);
+    let OnlineOutcome::Online(moved) = world.go_online("ann", Some(21)).await else {
+        panic!("the newer tenure wins")
+    };
+    assert!(moved.changed && moved.was_online == Some(tenure("ann", 20)));
+    assert_eq!(moved.provider.last_online_at, row.last_online_at);
+    assert_eq!(world.log().await.len(), 1, "she was online all the time");
+}
+
+/// R2.5: while the hot store is away, and when it is back.
+pub async fn a_placeholder_is_followed_by_a_tenure(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.put("ann", 1).await;
+    let now = world.now().await;
+    let OnlineOutcome::Online(online) = world.go_online("ann", None).await else {
+        panic!("she is active")
+    };
+    let placeholder = tenure("ann", now.micros());
+    assert_eq!(online.provider.online.as_ref(), Some(&placeholder));
+    world.pass(s(1)).await;
+    let OnlineOutcome::Online(again) = world.go_online("ann", None).await else {
+        panic!("she is active")
+    };
+    assert!(!again.changed, "she stays under what she has");
+    let follow = |from, to| crate::ledger::Follow { from, to };
+    let hot = tenure("ann", now.micros() + 5);
+    let follows = [follow(placeholder, hot.clone())];
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    let followed = ledger.follow_tenures(roster, &follows, Call::default()).await;
+    let followed = followed.expect("followed");
+    assert_eq!(followed, [world.provider("ann").await]);
+    assert!(followed[0].online == Some(hot.clone()) && followed[0].version > online.provider.version);
+    let again = ledger.follow_tenures(roster, &follows, Call::default()).await;
+    assert_eq!(again.expect("an answer"), [], "she is under another one by now");
+    let wrong = [follow(hot, tenure("bob", 9))];
+    refused(
+        ledger.follow_tenures(roster, &wrong, Call::default()).await,
+        ErrorKind::Invalid,
+    );
+    assert_eq!(world.log().await.len(), 1);
+}
+
+/// M9, R2.6, R2.7: what an operator wants is apart from what was observed.
+pub async fn a_deactivated_provider_is_offline_and_stays_so(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
+    world.online("ann", 1, 7).await;
+    world.pass(s(1)).await;
+    let now = world.now().await;
+    let deactivated = ledger.deactivate(roster, &ann, Call::default()).await.expect("ann");
+    assert!(deactivated.changed && deactivated.was_online == Some(tenure("ann", 7)));
+    let row = deactivated.provider;
+    assert!(!row.active && row.online.is_none());
+    assert_eq!((row.revoked_before, row.last_offline_at), (Some(now), Some(now)));
+    world.pass(s(1)).await;
+    let again = ledger.deactivate(roster, &ann, Call::default()).await.expect("ann");
+    assert!(!again.changed && again.provider == row);
+    for term in [None, Some(9)] {
+        assert_eq!(
+            world.go_online("ann", term).await,
+            OnlineOutcome::Deactivated(row.clone())
+        );
+    }
+    let beat = [(ann.clone(), now + s(5))];
+    ledger
+        .record_heartbeats(roster, &beat, Call::default())
+        .await
+        .expect("a beat");
+    assert!(
+        !world.provider("ann").await.active,
+        "no heartbeat makes her active again"
+    );
+    let active = ledger.activate(roster, &ann, Call::default()).await.expect("ann");
+    assert!(active.changed && active.provider.active && active.provider.online.is_none());
+    assert_eq!(active.provider.revoked_before, Some(now), "what was void stays void");
+    assert_eq!(
+        world.changes().await.split_off(1),
+        [
+            ("ann".to_owned(), Change::Deactivated, Reason::Operator),
+            ("ann".to_owned(), Change::Offline, Reason::Deactivated),
+            ("ann".to_owned(), Change::Activated, Reason::Operator),
+        ]
+    );
+}
+
+/// M2: what is gone leaves a tombstone with a version above its last.
+pub async fn only_an_idle_provider_is_removed(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
+    let remove = || ledger.remove_provider(roster, &ann, Call::default());
+    assert_eq!(remove().await.expect("an answer"), RemoveOutcome::Absent);
+    let online = world.online("ann", 1, 7).await;
+    assert_eq!(remove().await.expect("an answer"), RemoveOutcome::Busy(online));
+    ledger
+        .go_offline(roster, &ann, None, Call::default())
+        .await
+        .expect("ann");
+    world.create("e1", Some("ann"), Status::Active).await;
+    assert!(matches!(remove().await.expect("an answer"), RemoveOutcome::Busy(_)));
+    world.shift("e1", Some(Status::Ended), None).await;
+    let last = world.provider("ann").await.version;
+    let RemoveOutcome::Removed(version) = remove().await.expect("an answer") else {
+        panic!("she is idle")
+    };
+    assert!(version > last);
+    assert_eq!(ledger.provider(roster, &ann).await.expect("a look-up"), None);
+    let dirty = ledger.dirty(roster, 10).await.expect("the outbox");
+    assert_eq!((dirty[0].version, &dirty[0].row), (version, &None));
+    assert_eq!(ledger.rosters().await.expect("rosters"), [roster.clone()]);
+    let back = world.put("ann", 1).await.provider;
+    assert!(back.version > version && back.last_online_at.is_none() && back.last_heartbeat_at.is_none());
+}
+
+/// In pages, each state by itself, counted alike.
+pub async fn providers_are_listed_by_state_page_by_page(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    for n in 0..9u64 {
+        let name = format!("p{n}");
+        match n % 3 {
+            0 => drop(world.online(&name, 1, 5).await),
+            1 => drop(world.put(&name, 1).await),
+            _ => {
+                world.put(&name, 1).await;
+                let off = ledger.deactivate(roster, &provider(&name), Call::default()).await;
+                off.expect("a provider");
+            }
+        }
+    }
+    world.create("e", Some("p3"), Status::Active).await;
+    let list = async |state, limit| {
+        let (mut names, mut after) = (Vec::new(), None);
+        loop {
+            let page = PageRequest::new(after, limit).expect("a page");
+            let page = ledger.providers(roster, state, &page).await.expect("a page");
+            assert!(page.items.len() <= limit as usize);
+            names.extend(page.items.into_iter().map(|row| row.provider.to_string()));
+            after = page.next;
+            if after.is_none() {
+                return names.join(" ");
+            }
+        }
+    };
+    for limit in [1, 2, 3, 1_000] {
+        assert_eq!(list(None, limit).await, "p0 p1 p2 p3 p4 p5 p6 p7 p8");
+        assert_eq!(list(Some(ProviderState::Online), limit).await, "p0 p3 p6");
+        assert_eq!(list(Some(ProviderState::Available), limit).await, "p0 p6");
+        assert_eq!(list(Some(ProviderState::Busy), limit).await, "p3");
+        assert_eq!(list(Some(ProviderState::Offline), limit).await, "p1 p4 p7");
+        assert_eq!(list(Some(ProviderState::Deactivated), limit).await, "p2 p5 p8");
+    }
+    let stats = ledger.stats(roster, None).await.expect("stats");
+    let counts = (
+        stats.online,
+        stats.available,
+        stats.busy,
+        stats.offline,
+        stats.deactivated,
+    );
+    assert_eq!((counts, stats.dirty), ((3, 2, 1, 3, 3), 9));
+}
+
+/// R2.12: for every instance alike, and with a version.
+pub async fn settings_are_changed_and_read(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    let read = async || ledger.settings(roster).await.expect("settings");
+    assert_eq!(read().await, RosterSettings::default());
+    world.put("ann", 1).await;
+    assert_eq!(read().await, RosterSettings::default(), "a provider is no setting");
+    let patch = SettingsPatch {
+        default_capacity: Some(4),
+        stale_after: Some(Duration::from_micros(90_000_999)),
+        ..SettingsPatch::default()
+    };
+    let set = || ledger.set_settings(roster, &patch, Call::default());
+    let changed = set().await.expect("settings");
+    assert!(changed.version > Version::NONE);
+    assert_eq!((changed.default_capacity, changed.stale_after), (4, s(90)));
+    assert_eq!((changed.require_heartbeat, changed.snapshot), (true, s(10)));
+    assert_eq!(
+        set().await.expect("settings"),
+        changed,
+        "nothing changed the second time"
+    );
+    assert_eq!(read().await, changed);
+    let bob = ledger
+        .put_provider(roster, &provider("bob"), &ProviderSpec::default(), Call::default())
+        .await;
+    assert_eq!(bob.expect("bob").provider.capacity, 4);
+    assert_eq!(world.provider("ann").await.capacity, 1);
+    for patch in [
+        SettingsPatch {
+            stale_after: Some(Duration::from_millis(999)),
+            ..SettingsPatch::default()
+        },
+        SettingsPatch {
+            snapshot: Some(s(11)),
+            ..SettingsPatch::default()
+        },
+        SettingsPatch {
+            default_capacity: Some(MAX_CAPACITY + 1),
+            ..SettingsPatch::default()
+        },
+    ] {
+        refused(
+            ledger.set_settings(roster, &patch, Call::default()).await,
+            ErrorKind::Invalid,
+        );
+    }
+    assert_eq!(read().await, changed);
+}
+
+/// Forwards, of all or of one.
+pub async fn the_log_is_read_page_by_page(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    for n in 0..4 {
+        world.online("ann", 1, 5 + n).await;
+        world.online("bob", 1, 5 + n).await;
+        let off = ledger.go_offline(roster, &provider("ann"), None, Call::default()).await;
+        off.expect("ann");
+    }
+    let (ann, mut seen, mut after) = (provider("ann"), Vec::new(), None);
+    loop {
+        let page = PageRequest::new(after, 3).expect("a page");
+        let page = ledger.log(roster, Some(&ann), &page).await.expect("a page");
+        seen.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 8);
+    assert!(seen.iter().all(|entry| entry.provider == ann));
+    assert!(
+        seen.windows(2)
+            .all(|pair| pair[0].id < pair[1].id && pair[0].version < pair[1].version)
+    );
+    assert_eq!(world.log().await.len(), 9);
+}
+
+/// Invariant 13.
+pub async fn a_call_past_its_not_after_changes_nothing(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
+    let before = world.online("ann", 1, 7).await;
+    let late = Call::not_after(StoreTime::from_micros(world.now().await.micros() - 1));
+    let spec = ProviderSpec {
+        display_name: None,
+        capacity: Some(9),
+    };
+    let ended = [crate::ledger::EndedTenure {
+        tenure: tenure("ann", 7),
+        at: world.now().await,
+        reason: EndReason::Lapsed,
+    }];
+    refused(ledger.put_provider(roster, &ann, &spec, late).await, ErrorKind::TooLate);
+    refused(ledger.deactivate(roster, &ann, late).await, ErrorKind::TooLate);
+    refused(ledger.go_offline(roster, &ann, None, late).await, ErrorKind::TooLate);
+    refused(ledger.offline_ended(roster, &ended, late).await, ErrorKind::TooLate);
+    assert_eq!(world.provider("ann").await, before);
+    let in_time = Call::not_after(world.now().await);
+    assert!(
+        ledger
+            .go_offline(roster, &ann, None, in_time)
+            .await
+            .expect("in time")
+            .changed
+    );
+}
+
+/// And nothing is made by asking.
+pub async fn unknown_ones_are_not_found(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster, ann, call) = (&world.ledger, &world.roster, provider("ann"), Call::default());
+    refused(ledger.activate(roster, &ann, call).await, ErrorKind::NotFound);
+    refused(ledger.deactivate(roster, &ann, call).await, ErrorKind::NotFound);
+    refused(ledger.go_online(roster, &ann, None, call).await, ErrorKind::NotFound);
+    refused(ledger.go_offline(roster, &ann, None, call).await, ErrorKind::NotFound);
+    assert_eq!(ledger.rosters().await.expect("rosters"), []);
+    assert_eq!(ledger.available(roster, 10, None).await.expect("a list"), []);
+    assert_eq!(ledger.stats(roster, None).await.expect("stats"), Default::default());
+}

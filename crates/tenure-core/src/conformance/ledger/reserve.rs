@@ -1,0 +1,193 @@
+//! Cases about who is available and who gets the place.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{ANYONE, Make, World, engagement, provider, ranked, reserved};
+use crate::conformance::world::{refused, s};
+use crate::error::ErrorKind;
+use crate::ledger::engagement::MAX_CANDIDATES;
+use crate::ledger::{Candidate, Candidates, Reserve, ReserveOutcome, Status};
+use crate::store::Call;
+
+/// R2.4: in the order given, and only one that is online, active and has room.
+pub async fn the_first_candidate_with_room_is_taken(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.put("off", 5).await;
+    world.online("out", 5, 7).await;
+    let out = world
+        .ledger
+        .deactivate(&world.roster, &provider("out"), Call::default())
+        .await;
+    out.expect("a provider");
+    world.online("none", 0, 7).await;
+    world.online("ann", 1, 7).await;
+    world.online("bob", 2, 7).await;
+    let all = ["zoe", "off", "out", "none", "ann", "bob", "ann"];
+    let mut got = Vec::new();
+    for n in 0..3 {
+        got.push(reserved(world.reserve(&format!("e{n}"), ranked(&all)).await));
+    }
+    assert_eq!(got, ["ann", "bob", "bob"]);
+    assert_eq!(world.reserve("e3", ranked(&all)).await, ReserveOutcome::NoneAvailable);
+    assert_eq!(world.reserve("e3", ranked(&[])).await, ReserveOutcome::NoneAvailable);
+    let none = world.ledger.engagement(&world.roster, &engagement("e3")).await;
+    assert_eq!(none.expect("a look-up"), None);
+    world.shift("e0", Some(Status::Cancelled), None).await;
+    assert_eq!(reserved(world.reserve("e3", ranked(&all)).await), "ann");
+    let request = Reserve {
+        engagement: engagement("e4"),
+        candidates: Candidates::Ranked(vec![provider("ann"); MAX_CANDIDATES + 1]),
+        status: Status::Pending,
+        expires_in: None,
+    };
+    let many = world.ledger.reserve(&world.roster, &request, Call::default()).await;
+    refused(many, ErrorKind::Invalid);
+}
+
+/// R2.4: then by name; and so it is taken.
+pub async fn the_least_occupied_is_available_first(make: Make<'_>) {
+    let world = World::new(make).await;
+    for (name, capacity) in [("cyd", 2), ("ann", 2), ("bob", 3)] {
+        world.online(name, capacity, 7).await;
+    }
+    assert_eq!(world.available(None).await, ["ann", "bob", "cyd"]);
+    let mut got = Vec::new();
+    for n in 0..7 {
+        got.push(reserved(world.reserve(&format!("e{n}"), ANYONE).await));
+    }
+    assert_eq!(got, ["ann", "bob", "cyd", "ann", "bob", "cyd", "bob"]);
+    assert_eq!(world.reserve("e7", ANYONE).await, ReserveOutcome::NoneAvailable);
+    assert_eq!(world.available(None).await, Vec::<String>::new());
+    world.shift("e6", Some(Status::Ended), None).await;
+    let first = world.ledger.available(&world.roster, 1, None).await.expect("a list");
+    let bob = Candidate {
+        provider: provider("bob"),
+        occupancy: 2,
+        capacity: 3,
+    };
+    assert_eq!(first, [bob]);
+}
+
+/// R2.5: as far as the ledger knows.
+pub async fn only_the_fresh_are_available(make: Make<'_>) {
+    let world = World::new(make).await;
+    for name in ["ann", "bob"] {
+        world.online(name, 1, 7).await;
+    }
+    world.pass(s(60)).await;
+    let now = world.now().await;
+    world.online("cyd", 1, 7).await;
+    let beat = [(provider("bob"), now)];
+    let recorded = world
+        .ledger
+        .record_heartbeats(&world.roster, &beat, Call::default())
+        .await;
+    recorded.expect("a heartbeat");
+    assert_eq!(world.available(Some(now)).await, ["bob", "cyd"]);
+    assert_eq!(world.available(Some(now.minus(s(60)))).await, ["ann", "bob", "cyd"]);
+    assert_eq!(world.available(Some(now + s(1))).await, Vec::<String>::new());
+    let stats = world.ledger.stats(&world.roster, Some(now)).await.expect("stats");
+    assert_eq!((stats.online, stats.available, stats.busy), (3, 2, 0));
+    let fresh = || Candidates::Any { fresh_since: Some(now) };
+    assert_eq!(reserved(world.reserve("e1", fresh()).await), "bob");
+    assert_eq!(reserved(world.reserve("e2", fresh()).await), "cyd");
+    assert_eq!(world.reserve("e3", fresh()).await, ReserveOutcome::NoneAvailable);
+}
+
+/// R2.2: and an engagement that waits for somebody gets one.
+pub async fn a_reserve_again_gives_the_same_answer(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.online("ann", 2, 7).await;
+    world.online("bob", 2, 7).await;
+    let first = world.reserve("e1", ranked(&["bob", "ann"])).await;
+    let again = world.reserve("e1", ranked(&["ann"])).await;
+    match (first, again) {
+        (ReserveOutcome::Reserved(first), ReserveOutcome::Reserved(again)) => {
+            assert!(first.changed && !again.changed);
+            assert_eq!((first.engagement, first.providers), (again.engagement, again.providers));
+        }
+        other => panic!("{other:?}"),
+    }
+    world.create("e2", None, Status::Active).await;
+    let ReserveOutcome::Reserved(given) = world.reserve("e2", ranked(&["ann"])).await else {
+        panic!("ann has room")
+    };
+    assert_eq!(given.engagement.provider, Some(provider("ann")));
+    assert_eq!(given.engagement.status, Status::Active, "as it was");
+    world.shift("e1", Some(Status::Ended), None).await;
+    let over = world.reserve("e1", ranked(&["ann"])).await;
+    assert!(matches!(over, ReserveOutcome::Conflict(row) if row.status == Status::Ended));
+}
+
+/// R2.4: two callers cannot take the last place, and no place is left over.
+pub async fn the_last_place_is_given_once(make: Make<'_>) {
+    let world = World::new(make).await;
+    for n in 0..3 {
+        world.online(&format!("p{n}"), 5, 7).await;
+    }
+    let mut tasks = Vec::new();
+    for n in 0..40 {
+        let (ledger, roster) = (Arc::clone(&world.ledger), world.roster.clone());
+        let mut names = vec![provider("p0"), provider("p1"), provider("p2")];
+        names.rotate_left(n % 3);
+        let request = Reserve {
+            engagement: engagement(&format!("e{n}")),
+            candidates: match n % 2 {
+                0 => Candidates::Ranked(names),
+                _ => ANYONE,
+            },
+            status: Status::Pending,
+            expires_in: None,
+        };
+        tasks.push(tokio::spawn(async move {
+            ledger
+                .reserve(&roster, &request, Call::default())
+                .await
+                .expect("an answer")
+        }));
+    }
+    let mut places: BTreeMap<String, u32> = BTreeMap::new();
+    for task in tasks {
+        match task.await.expect("a task") {
+            ReserveOutcome::NoneAvailable => {}
+            other => *places.entry(reserved(other)).or_default() += 1,
+        }
+    }
+    let expected = (0..3).map(|n| (format!("p{n}"), 5)).collect();
+    assert_eq!(places, expected);
+}
+
+/// G1: moves in opposite directions, and the same engagement asked for by many.
+pub async fn two_ways_round_do_not_block_each_other(make: Make<'_>) {
+    let world = World::new(make).await;
+    for name in ["a", "b", "c"] {
+        world.online(name, 99, 7).await;
+    }
+    for n in 0..6 {
+        world.create(&format!("e{n}"), Some("a"), Status::Active).await;
+    }
+    let mut tasks = Vec::new();
+    for n in 0..24 {
+        let (ledger, roster) = (Arc::clone(&world.ledger), world.roster.clone());
+        tasks.push(tokio::spawn(async move {
+            let to = crate::ledger::Move {
+                provider: Some(provider(["a", "b", "c"][n % 3])),
+                ..Default::default()
+            };
+            let name = engagement(&format!("e{}", n % 6));
+            ledger
+                .move_engagement(&roster, &name, &to, Call::default())
+                .await
+                .expect("moved");
+        }));
+    }
+    for task in tasks {
+        task.await.expect("a task");
+    }
+    let mut total = 0;
+    for name in ["a", "b", "c"] {
+        total += world.occupancy(name).await;
+    }
+    assert_eq!(total, 6);
+}

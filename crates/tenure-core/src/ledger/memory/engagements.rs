@@ -1,0 +1,180 @@
+//! The engagements of one roster.
+
+use super::model::{Moment, RosterModel, no_provider};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{EngagementId, ProviderId};
+use crate::ledger::{
+    Candidate, Candidates, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Expiry, Move, NewEngagement,
+    Provider, Reserve, ReserveOutcome, Status, Version,
+};
+use crate::time::StoreTime;
+
+impl RosterModel {
+    pub(super) fn create(&mut self, new: &NewEngagement, moment: &mut Moment<'_>) -> Result<EngagementOutcome> {
+        if let Some(known) = self.engagements.get(&new.engagement) {
+            return Ok(match new.provider.is_some() && new.provider != known.provider {
+                true => EngagementOutcome::Conflict(known.clone()),
+                false => EngagementOutcome::Done(self.as_it_is(known)),
+            });
+        }
+        if let Some(provider) = &new.provider {
+            self.get(provider)?;
+        }
+        let row = Engagement {
+            engagement: new.engagement.clone(),
+            provider: new.provider.clone(),
+            status: new.status,
+            created_at: moment.now,
+            changed_at: moment.now,
+            expires_at: new.expires_in.map(|after| moment.now + after),
+            version: Version::NONE,
+        };
+        Ok(EngagementOutcome::Done(self.write_engagement(row, moment)))
+    }
+
+    pub(super) fn move_to(
+        &mut self,
+        engagement: &EngagementId,
+        to: &Move,
+        moment: &mut Moment<'_>,
+    ) -> Result<EngagementOutcome> {
+        let known = self.engagements.get(engagement).ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                format!("the roster has no engagement {engagement}"),
+            )
+        })?;
+        let row = Engagement {
+            status: to.status.unwrap_or(known.status),
+            provider: to.provider.clone().or_else(|| known.provider.clone()),
+            expires_at: match to.expiry {
+                _ if !known.status.is_open() => known.expires_at,
+                Expiry::Keep => known.expires_at,
+                Expiry::Never => None,
+                Expiry::In(after) => Some(moment.now + after),
+            },
+            ..known.clone()
+        };
+        if row == *known {
+            return Ok(EngagementOutcome::Done(self.as_it_is(known)));
+        }
+        let same_place = known.status.is_open() || row.provider == known.provider;
+        if !known.status.may_become(row.status) || !same_place {
+            return Ok(EngagementOutcome::Conflict(known.clone()));
+        }
+        if let Some(provider) = row.provider.as_ref().filter(|_| row.provider != known.provider)
+            && !self.providers.contains_key(provider)
+        {
+            return Err(no_provider(provider));
+        }
+        Ok(EngagementOutcome::Done(self.write_engagement(row, moment)))
+    }
+
+    pub(super) fn reserve(&mut self, request: &Reserve, moment: &mut Moment<'_>) -> ReserveOutcome {
+        let known = self.engagements.get(&request.engagement);
+        match known {
+            Some(known) if !known.status.is_open() => return ReserveOutcome::Conflict(known.clone()),
+            Some(known) if known.provider.is_some() => return ReserveOutcome::Reserved(self.as_it_is(known)),
+            _ => {}
+        }
+        let Some(provider) = self.first_with_room(&request.candidates) else {
+            return ReserveOutcome::NoneAvailable;
+        };
+        let row = match known {
+            Some(known) => Engagement {
+                provider: Some(provider),
+                ..known.clone()
+            },
+            None => Engagement {
+                engagement: request.engagement.clone(),
+                provider: Some(provider),
+                status: request.status,
+                created_at: moment.now,
+                changed_at: moment.now,
+                expires_at: request.expires_in.map(|after| moment.now + after),
+                version: Version::NONE,
+            },
+        };
+        ReserveOutcome::Reserved(self.write_engagement(row, moment))
+    }
+
+    fn first_with_room(&self, candidates: &Candidates) -> Option<ProviderId> {
+        match candidates {
+            Candidates::Ranked(ranked) => {
+                let has_room = |name: &&ProviderId| self.providers.get(name).is_some_and(Provider::has_room);
+                ranked.iter().find(has_room).cloned()
+            }
+            Candidates::Any { fresh_since } => {
+                let best = self.available(1, *fresh_since).into_iter().next();
+                best.map(|candidate| candidate.provider)
+            }
+        }
+    }
+
+    pub(super) fn available(&self, limit: u32, fresh_since: Option<StoreTime>) -> Vec<Candidate> {
+        let mut able: Vec<Candidate> = self
+            .providers
+            .values()
+            .filter(|row| row.has_room() && row.is_fresh(fresh_since))
+            .map(|row| Candidate {
+                provider: row.provider.clone(),
+                occupancy: row.occupancy,
+                capacity: row.capacity,
+            })
+            .collect();
+        // The rows come by name, and the sort is stable.
+        able.sort_by_key(|candidate| candidate.occupancy);
+        able.truncate(limit as usize);
+        able
+    }
+
+    pub(super) fn expire_due(&mut self, limit: u32, moment: &mut Moment<'_>) -> ExpiredBatch {
+        let due = |e: &Engagement| e.expires_at.filter(|_| e.status.is_open());
+        let mut waiting: Vec<(StoreTime, EngagementId)> = self
+            .engagements
+            .values()
+            .filter_map(|e| Some((due(e)?, e.engagement.clone())))
+            .filter(|(at, _)| *at <= moment.now)
+            .collect();
+        waiting.sort();
+        waiting.truncate(limit as usize);
+        let mut names: Vec<EngagementId> = waiting.into_iter().map(|(_, engagement)| engagement).collect();
+        names.sort();
+        let mut batch = ExpiredBatch::default();
+        for name in names {
+            let Some(row) = self.engagements.get_mut(&name) else {
+                continue;
+            };
+            row.status = Status::Expired;
+            row.changed_at = moment.now;
+            row.version = moment.next_version();
+            batch.expired.push(row.clone());
+        }
+        let providers = batch.expired.iter().filter_map(|e| e.provider.clone()).collect();
+        batch.providers = self.touch(providers, moment);
+        batch.next = self.engagements.values().filter_map(due).min();
+        batch
+    }
+
+    fn write_engagement(&mut self, mut row: Engagement, moment: &mut Moment<'_>) -> EngagementChange {
+        row.version = moment.next_version();
+        row.changed_at = moment.now;
+        let before = self.engagements.insert(row.engagement.clone(), row.clone());
+        let providers = before.and_then(|before| before.provider).into_iter();
+        let providers = providers.chain(row.provider.clone()).collect();
+        EngagementChange {
+            providers: self.touch(providers, moment),
+            engagement: row,
+            changed: true,
+        }
+    }
+
+    fn as_it_is(&self, known: &Engagement) -> EngagementChange {
+        let provider = known.provider.as_ref().and_then(|name| self.providers.get(name));
+        EngagementChange {
+            engagement: known.clone(),
+            providers: provider.cloned().into_iter().collect(),
+            changed: false,
+        }
+    }
+}

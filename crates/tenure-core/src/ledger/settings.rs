@@ -1,0 +1,87 @@
+//! What a roster is told at run time.
+
+use std::time::Duration;
+
+use super::provider::{Version, check_capacity};
+use crate::error::{Error, Result};
+
+/// The shortest time after which a provider who is not heard of counts as stale.
+pub const MIN_STALE_AFTER: Duration = Duration::from_secs(1);
+/// The longest.
+pub const MAX_STALE_AFTER: Duration = Duration::from_secs(86_400);
+/// The longest a snapshot of availability may be believed.
+pub const MAX_SNAPSHOT: Duration = Duration::from_secs(10);
+
+/// The settings of a roster, the same for every instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RosterSettings {
+    /// The capacity of a new provider that is written down without one.
+    pub default_capacity: u32,
+    /// After how long without a heartbeat a provider goes offline. Whole milliseconds.
+    pub stale_after: Duration,
+    /// Whether it does at all.
+    pub require_heartbeat: bool,
+    /// How long the shared answer to "is anyone available?" may be believed. Whole milliseconds.
+    pub snapshot: Duration,
+    /// Rises with every change; [`Version::NONE`] while nothing was ever set.
+    pub version: Version,
+}
+
+impl Default for RosterSettings {
+    fn default() -> Self {
+        Self {
+            default_capacity: 1,
+            stale_after: Duration::from_secs(60),
+            require_heartbeat: true,
+            snapshot: MAX_SNAPSHOT,
+            version: Version::NONE,
+        }
+    }
+}
+
+/// A change of settings. What is not said stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SettingsPatch {
+    /// See [`RosterSettings::default_capacity`].
+    pub default_capacity: Option<u32>,
+    /// See [`RosterSettings::stale_after`]; 1 s to a day. Cut to whole milliseconds.
+    pub stale_after: Option<Duration>,
+    /// See [`RosterSettings::require_heartbeat`].
+    pub require_heartbeat: Option<bool>,
+    /// See [`RosterSettings::snapshot`]; at most 10 s. Cut to whole milliseconds.
+    pub snapshot: Option<Duration>,
+}
+
+impl SettingsPatch {
+    /// Refuses what breaks a limit.
+    ///
+    /// # Errors
+    /// `Invalid`, with the limit.
+    pub fn check(&self) -> Result<()> {
+        if let Some(capacity) = self.default_capacity {
+            check_capacity("default capacity", capacity)?;
+        }
+        if let Some(after) = self.stale_after
+            && !(MIN_STALE_AFTER..=MAX_STALE_AFTER).contains(&after)
+        {
+            return Err(Error::invalid(format!("stale after {after:?} is outside 1s to 24h")));
+        }
+        match self.snapshot {
+            Some(age) if age > MAX_SNAPSHOT => Err(Error::invalid(format!("a snapshot of {age:?} is older than 10s"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The settings with this change, version aside.
+    #[must_use]
+    pub fn applied_to(&self, settings: RosterSettings) -> RosterSettings {
+        let whole = |duration: Duration| Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        RosterSettings {
+            default_capacity: self.default_capacity.unwrap_or(settings.default_capacity),
+            stale_after: self.stale_after.map_or(settings.stale_after, whole),
+            require_heartbeat: self.require_heartbeat.unwrap_or(settings.require_heartbeat),
+            snapshot: self.snapshot.map_or(settings.snapshot, whole),
+            version: settings.version,
+        }
+    }
+}
