@@ -6,8 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure_core::error::Result;
 use tenure_core::event::{Event, EventId, EventKind, EventLog, EventPage, EventQuery};
-use tenure_core::id::{Group, LeaseName, MemberId};
+use tenure_core::id::{Alias, ConnectionId, Group, LeaseName, MemberId, SessionId};
 use tenure_core::lease::Token;
+use tenure_core::session::Epoch;
 use tenure_core::store::check_limit;
 use tenure_core::time::StoreTime;
 
@@ -162,7 +163,17 @@ impl Entry {
         })?;
         event.from = self.parsed("from", |text| text.parse().map_err(foreign))?;
         event.to = self.parsed("to", |text| MemberId::new(text).map_err(foreign))?;
+        event.session = self.parsed("session", |text| SessionId::new(text).map_err(foreign))?;
+        event.connection = self.parsed("connection", |text| ConnectionId::new(text).map_err(foreign))?;
+        event.alias = self.parsed("alias", |text| Alias::new(text).map_err(foreign))?;
+        event.epoch = self.parsed("epoch", |text| {
+            let number = text.parse().map_err(foreign)?;
+            Epoch::new(number).map_err(foreign)
+        })?;
         event.pass = self.fields.remove("pass");
+        event.connections = self
+            .parsed("connections", |text| text.parse().map_err(foreign))?
+            .unwrap_or(0);
         for count in self.fields.get("counts").map_or("", String::as_str).split_whitespace() {
             let (name, number) = count
                 .split_once('=')

@@ -56,7 +56,9 @@ pub(crate) fn needs() -> Vec<Need> {
     let on = |key: &'static str| move |command: &&'static str| Need { command, key };
     let in_group = [
         "HGET",
+        "HGETALL",
         "HMGET",
+        "HVALS",
         "HSET",
         "HDEL",
         "HLEN",
@@ -68,9 +70,11 @@ pub(crate) fn needs() -> Vec<Need> {
         "ZSCORE",
         "ZRANGE",
         "ZRANGEBYSCORE",
+        "ZSCAN",
         "SADD",
         "SREM",
         "SCARD",
+        "SISMEMBER",
         "SMEMBERS",
         "SRANDMEMBER",
         "SSCAN",

@@ -11,6 +11,8 @@ const STATE: &str = include_str!("scripts/state.lua");
 const LIB: &str = include_str!("scripts/lib.lua");
 const READ: &str = include_str!("scripts/read.lua");
 const STATUS: &str = include_str!("scripts/status.lua");
+const SESSION: &str = include_str!("scripts/session.lua");
+const SESSION_DATA: &str = include_str!("scripts/session_data.lua");
 
 /// All scripts of a store.
 #[derive(Debug)]
@@ -29,12 +31,22 @@ pub(crate) struct Scripts {
     pub(crate) put_target: Arc<Script>,
     pub(crate) remove_target: Arc<Script>,
     pub(crate) targets_by_name: Arc<Script>,
+    pub(crate) attach: Arc<Script>,
+    pub(crate) detach: Arc<Script>,
+    pub(crate) patch_session: Arc<Script>,
+    pub(crate) delete_session: Arc<Script>,
+    pub(crate) sessions_by_name: Arc<Script>,
+    pub(crate) session_names: Arc<Script>,
+    pub(crate) orphans: Arc<Script>,
+    pub(crate) session_stats: Arc<Script>,
     pub(crate) scan: Arc<Script>,
     pub(crate) events: Arc<Script>,
     pub(crate) tick: Arc<Script>,
     pub(crate) status: Arc<Script>,
     pub(crate) end_lapsed: Arc<Script>,
     pub(crate) release: Arc<Script>,
+    pub(crate) reap: Arc<Script>,
+    pub(crate) reconcile: Arc<Script>,
     pub(crate) due: Arc<Script>,
     pub(crate) unreleased: Arc<Script>,
 }
@@ -69,12 +81,31 @@ impl Scripts {
             put_target: change("put_target", include_str!("scripts/put_target.lua")),
             remove_target: change("remove_target", include_str!("scripts/remove_target.lua")),
             targets_by_name: read("targets_by_name", include_str!("scripts/targets_by_name.lua")),
+            attach: change(
+                "attach",
+                &[SESSION, SESSION_DATA, include_str!("scripts/attach.lua")].concat(),
+            ),
+            detach: change("detach", &[SESSION, include_str!("scripts/detach.lua")].concat()),
+            patch_session: change(
+                "patch_session",
+                &[SESSION, SESSION_DATA, include_str!("scripts/patch_session.lua")].concat(),
+            ),
+            delete_session: change(
+                "delete_session",
+                &[SESSION, include_str!("scripts/delete_session.lua")].concat(),
+            ),
+            sessions_by_name: read("sessions_by_name", include_str!("scripts/sessions_by_name.lua")),
+            session_names: read("session_names", include_str!("scripts/session_names.lua")),
+            orphans: read("orphans", include_str!("scripts/orphans.lua")),
+            session_stats: read("session_stats", include_str!("scripts/session_stats.lua")),
             scan: read("scan", include_str!("scripts/scan.lua")),
             events: read("events", include_str!("scripts/events.lua")),
             tick: change("tick", &[STATUS, include_str!("scripts/tick.lua")].concat()),
             status: read("status", &[STATUS, "return status()\n"].concat()),
             end_lapsed: change("end_lapsed", include_str!("scripts/end_lapsed.lua")),
-            release: change("release", include_str!("scripts/release.lua")),
+            release: change("release", &[SESSION, include_str!("scripts/release.lua")].concat()),
+            reap: change("reap", &[SESSION, include_str!("scripts/reap.lua")].concat()),
+            reconcile: change("reconcile", &[SESSION, include_str!("scripts/reconcile.lua")].concat()),
             due: read("due", include_str!("scripts/due.lua")),
             unreleased: read("unreleased", include_str!("scripts/unreleased.lua")),
         }

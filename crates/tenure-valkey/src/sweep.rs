@@ -14,7 +14,7 @@ use tenure_core::sweep::{
     BATCH, Doomed, EndedBatch, Eviction, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest,
     ReleasedBatch, Sweep, SweepSteps, Unsettled,
 };
-use tenure_core::time::StoreTime;
+use tenure_core::time::{StoreTime, micros};
 
 use crate::membership::read_reason;
 use crate::reply::{Malformed, Read, Reader, parse};
@@ -59,18 +59,19 @@ impl SweepSteps for ValkeyStore {
             .number(u64::from(request.limit.min(RELEASES)))
             .arg(&request.pass)
             .arg(flag(request.force))
-            .arg(flag(self.options.event_keys));
+            .arg(flag(self.options.event_keys))
+            .number(micros(self.options.sessions.grace));
         self.connection
             .call(&self.scripts.release, invocation, |reader, _| read_released(reader))
             .await
     }
 
-    async fn reap(&self, _: &Group, _: &ReleaseRequest, _: Call) -> Result<ReapedBatch> {
-        Ok(ReapedBatch::default())
+    async fn reap(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch> {
+        self.reap_some(group, request, call).await
     }
 
-    async fn reconcile(&self, _: &Group, _: &ReconcileRequest, _: Call) -> Result<Reconciled> {
-        Ok(Reconciled::default())
+    async fn reconcile(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Reconciled> {
+        self.reconcile_part(group, request, call).await
     }
 
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
@@ -182,10 +183,10 @@ fn read_unreleased(reader: &mut Reader, braked: bool) -> Read<Vec<Doomed>> {
     Ok(found)
 }
 
-fn read_released(reader: &mut Reader) -> Read<ReleasedBatch> {
-    let more = reader.number()? != 0;
+/// The brake as the steps that it holds back give it.
+pub(crate) fn read_brake(reader: &mut Reader) -> Read<Option<Brake>> {
     let mut brake = reader.array()?;
-    let braked = match brake.left() {
+    Ok(match brake.left() {
         0 => None,
         _ => Some(Brake {
             since: brake.time()?,
@@ -193,12 +194,17 @@ fn read_released(reader: &mut Reader) -> Read<ReleasedBatch> {
             lapsed: brake.number()?,
             present: brake.number()?,
         }),
-    };
+    })
+}
+
+fn read_released(reader: &mut Reader) -> Read<ReleasedBatch> {
+    let more = reader.number()? != 0;
+    let braked = read_brake(reader)?;
     let (mut rows, mut evicted) = (reader.array()?, Vec::new());
     while rows.left() > 0 {
         let mut row = rows.array()?;
         let tenure = parse("a tenure", &row.text()?)?;
-        let (leases, mut claims) = (row.number()?, BTreeMap::new());
+        let (leases, connections, mut claims) = (row.number()?, row.number()?, BTreeMap::new());
         while row.left() > 0 {
             claims.insert(row.text()?, row.number()?);
         }
@@ -206,7 +212,7 @@ fn read_released(reader: &mut Reader) -> Read<ReleasedBatch> {
             tenure,
             claims,
             leases,
-            connections: 0,
+            connections,
         });
     }
     Ok(ReleasedBatch { evicted, more, braked })
@@ -236,7 +242,8 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
     let mut first = || Ok::<_, Malformed>(reader.maybe_number()?.map(StoreTime::from_micros));
     let (next_due, next, next_lapsed) = (first()?, first()?, first()?);
     let releasing = reader.number()? + reader.number()?;
-    let leases = reader.number()?;
+    let (leases, sessions, disconnected) = (reader.number()?, reader.number()?, reader.number()?);
+    let next_reap = reader.maybe_number()?.map(StoreTime::from_micros);
 
     let brake = Brake {
         since: StoreTime::from_micros(since),
@@ -258,9 +265,9 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
         next_release: next.into_iter().chain(next_lapsed).min(),
         releasing,
         leases,
-        sessions: 0,
-        disconnected: 0,
-        next_reap: None,
+        sessions,
+        disconnected,
+        next_reap: next_reap.map(|at| brake.map_or(at, |brake| brake.until.max(at))),
         last_event,
     })
 }

@@ -53,6 +53,16 @@ impl Life {
         end_of(packed.deadline, packed.ttl, self.resumed_at, self.now)
     }
 
+    /// The store's time of the reading.
+    pub(crate) fn now(&self) -> StoreTime {
+        self.now
+    }
+
+    /// When something granted is over, as the end of a tenure is.
+    pub(crate) fn over(&self, at: StoreTime, granted: Duration) -> StoreTime {
+        end_of(at, granted, self.resumed_at, self.now)
+    }
+
     /// Whether a tenure is alive, given its member's current one.
     pub(crate) fn is_alive(&self, tenure: &TenureId, current: Option<&Packed>) -> bool {
         current.is_some_and(|packed| packed.term == tenure.term() && self.now < self.end(packed))
@@ -135,12 +145,12 @@ impl MemberRow {
     }
 }
 
-/// How much a tenure holds: claims, leases.
+/// How much a tenure holds: claims, leases, connections.
 pub(crate) fn read_holdings(reader: &mut Reader) -> Read<Holdings> {
     Ok(Holdings {
         claims: reader.number()?,
         leases: reader.number()?,
-        connections: 0,
+        connections: reader.number()?,
     })
 }
 
@@ -181,7 +191,8 @@ pub(crate) fn double(number: u64) -> [u8; 8] {
     (number as f64).to_le_bytes()
 }
 
-fn whole(double: f64) -> Option<u64> {
+/// A number as the scripts pack it, if it is one.
+pub(crate) fn whole(double: f64) -> Option<u64> {
     let fits = (0.0..9_007_199_254_740_992.0).contains(&double) && double.fract() == 0.0;
     #[expect(
         clippy::cast_possible_truncation,

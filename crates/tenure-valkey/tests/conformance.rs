@@ -79,3 +79,23 @@ mod redis {
 
     tenure_core::conformance_tests!(make);
 }
+
+mod valkey_sessions {
+    use super::{Flavour, Harness, StoreOptions, harness};
+
+    async fn make(options: StoreOptions) -> Box<dyn Harness> {
+        harness(Flavour::Valkey, options).await
+    }
+
+    tenure_core::session_conformance_tests!(make);
+}
+
+mod redis_sessions {
+    use super::{Flavour, Harness, StoreOptions, harness};
+
+    async fn make(options: StoreOptions) -> Box<dyn Harness> {
+        harness(Flavour::Redis, options).await
+    }
+
+    tenure_core::session_conformance_tests!(make);
+}

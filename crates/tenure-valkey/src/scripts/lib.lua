@@ -34,6 +34,9 @@ end
 local function leased_key(tenure)
   return PREFIX .. 'leased:' .. tenure
 end
+local function connected_key(tenure)
+  return PREFIX .. 'connected:' .. tenure
+end
 local function unreleased_key(member)
   return PREFIX .. 'unreleased:' .. member
 end
@@ -43,6 +46,17 @@ local function member_of(tenure)
 end
 local function term_of(tenure)
   return tonumber(string.match(tenure, '@(%d+)$'))
+end
+
+-- Lua's own comparison of strings goes by the server's locale.
+local function byte_less(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then
+      return x < y
+    end
+  end
+  return #a < #b
 end
 
 -- The writes to come, in order. Those of one command on one key become one call, as long as no other command on that
@@ -203,6 +217,7 @@ end
 
 local function holds_anything(tenure)
   return redis.call('SCARD', held_key(tenure)) > 0 or redis.call('SCARD', leased_key(tenure)) > 0
+    or redis.call('SCARD', connected_key(tenure)) > 0
 end
 
 -- Ends a member's current tenure for good.
@@ -357,6 +372,7 @@ local function commit()
   for _, tenure in ipairs(emptied) do
     touch('SREM', held_key(tenure))
     touch('SREM', leased_key(tenure))
+    touch('SREM', connected_key(tenure))
     touch('SREM', unreleased_key(member_of(tenure)))
   end
   if #emptied > 0 then

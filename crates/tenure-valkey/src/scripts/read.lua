@@ -17,9 +17,10 @@ local function life()
   return { tick, resumed, min_ttl }
 end
 
--- How much a tenure holds: claims and leases.
+-- How much a tenure holds: claims, leases and connections.
 local function holds(tenure)
-  return redis.call('SCARD', PREFIX .. 'held:' .. tenure), redis.call('SCARD', PREFIX .. 'leased:' .. tenure)
+  return redis.call('SCARD', PREFIX .. 'held:' .. tenure), redis.call('SCARD', PREFIX .. 'leased:' .. tenure),
+    redis.call('SCARD', PREFIX .. 'connected:' .. tenure)
 end
 
 -- The packed values of tenures: term, deadline, ttl and revision; false for one that is not its member's current one.
@@ -32,7 +33,7 @@ local function current_of(tenures)
   return rows
 end
 
--- Members by name: name, packed value, labels, and how many claims and leases it holds. Those that are gone are left out.
+-- Members by name: name, packed value, labels, and how many claims, leases and connections it holds. Those that are gone are left out.
 local function members_of(names)
   local found = {}
   if #names == 0 then

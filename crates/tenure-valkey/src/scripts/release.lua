@@ -1,7 +1,8 @@
--- ARGV 8..: at most how many holdings, the pass, '1' to lift the brake, '1' to list keys in the events.
+-- ARGV 8..: at most how many holdings, the pass, '1' to lift the brake, '1' to list keys in the events, the grace of
+-- sessions that have none of their own.
 -- Answers whether more may be releasable, the brake (since, until, lapsed, present) or {}, and for each tenure with
--- anything removed: the tenure, how many leases, and each registry with its count.
-local limit, pass, with_keys = tonumber(ARGV[8]), ARGV[9], ARGV[11] == '1'
+-- anything removed: the tenure, how many leases and connections, and each registry with its count.
+local limit, pass, with_keys, default = tonumber(ARGV[8]), ARGV[9], ARGV[11] == '1', tonumber(ARGV[12])
 
 lift_brake(ARGV[10] == '1')
 local braked = group.brake_until ~= 0
@@ -9,16 +10,6 @@ local braked = group.brake_until ~= 0
 -- Who is to be visited, in order; both lists are in order already.
 local function releasable(list)
   return redis.call('ZRANGEBYSCORE', list, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, math.max(1, limit))
-end
--- Lua's own comparison of strings goes by the server's locale.
-local function byte_less(a, b)
-  for i = 1, math.min(#a, #b) do
-    local x, y = string.byte(a, i), string.byte(b, i)
-    if x ~= y then
-      return x < y
-    end
-  end
-  return #a < #b
 end
 local visits = {}
 for _, list in ipairs(braked and { RELEASING } or { RELEASING, LAPSED }) do
@@ -111,25 +102,77 @@ local function evict(tenure, holdings)
   return counts, removed
 end
 
--- Removes claims of a tenure; tells it in one event. Answers each registry with its count.
-local function evict_some(tenure, holdings)
+-- In order for those who read the events, where that is cheap: by session, then by connection.
+local function in_order(connections)
+  if #connections <= 16 then
+    table.sort(connections, function(a, b)
+      if a[1] ~= b[1] then
+        return byte_less(a[1], b[1])
+      end
+      return byte_less(a[2], b[2])
+    end)
+  end
+  return connections
+end
+
+-- Plans the removal of connections of a tenure. Answers how many it looked at, how many were still its own, those that were
+-- the last of their session, and whether there are more.
+local function disconnect_some(tenure, room)
+  local key = connected_key(tenure)
+  local holdings, more = some_of(key, room)
+  if #holdings == 0 then
+    return 0, 0, {}, more
+  end
+  plan_whole('SREM', key, unpack(holdings))
+  local found, removed, last = {}, 0, {}
+  for i, holding in ipairs(holdings) do
+    local name, connection = string.match(holding, '^([^/]*)/(.*)$')
+    found[i] = { name or '', connection or '' }
+  end
+  for _, holding in ipairs(in_order(found)) do
+    local s = load_session(holding[1])
+    if s and holder_of(s, holding[2]) == tenure then
+      removed = removed + 1
+      if disconnect(s, holding[2], default) then
+        last[#last + 1] = { s, holding[2] }
+      end
+    end
+  end
+  return #holdings, removed, last, more
+end
+
+-- Removes claims of a tenure; when there are none left, connections. Tells it in one event, and in one for each session
+-- that has no connection left. Answers each registry with its count, how many connections it looked at and how many it
+-- removed, and whether any of either is left.
+local function evict_some(tenure, holdings, more, room)
   local counts, removed = evict(tenure, holdings)
   if #holdings > 0 then
     plan_whole('SREM', held_key(tenure), unpack(holdings))
   end
-  if #counts == 0 then
-    return counts
+  local looked, gone, last = 0, 0, {}
+  if not more then
+    looked, gone, last, more = disconnect_some(tenure, room)
+  end
+  if #counts == 0 and gone == 0 then
+    return counts, looked, gone, more
   end
   local shown = {}
   for i, count in ipairs(counts) do
     shown[i] = count[1] .. '=' .. text(count[2])
   end
-  local about = { 'reason', reason_of(tenure) or 'unknown', 'pass', pass, 'counts', table.concat(shown, ' ') }
-  if with_keys then
-    about[7], about[8] = 'keys', table.concat(removed, ' ')
+  local reason = reason_of(tenure) or 'unknown'
+  local about = { 'reason', reason, 'pass', pass, 'counts', table.concat(shown, ' ') }
+  if with_keys and #removed > 0 then
+    about[#about + 1], about[#about + 2] = 'keys', table.concat(removed, ' ')
+  end
+  if gone > 0 then
+    about[#about + 1], about[#about + 2] = 'connections', text(gone)
   end
   event('evicted', tenure, unpack(about))
-  return counts
+  for _, was in ipairs(last) do
+    tell_session('session_disconnected', was[1], tenure, was[2], 'reason', reason, 'pass', pass)
+  end
+  return counts, looked, gone, more
 end
 
 -- Removes leases of a tenure, one event each; unless its process may still be at work. Answers how many it looked at, how
@@ -164,12 +207,12 @@ local function free_some(tenure, room)
   return #leases, removed
 end
 
--- All it may for one that waits alone, and never less than a quarter: a huge tenure blocks nobody. Claims go first:
--- leases may have to wait.
+-- All it may for one that waits alone, and never less than a quarter: a huge tenure blocks nobody. Claims go first, then
+-- connections: leases may have to wait.
 local waiting = math.min(math.max(#visits, 1), 4)
 local turn, budget, evictions = math.max(1, math.floor(limit / waiting)), limit, {}
--- Every lease is an event of its own, so that one costs as much as two claims.
-local lease_budget = math.min(limit, 100)
+-- Every lease and most connections are an event of their own, so that one costs as much as two claims.
+local dear = math.min(limit, 100)
 for _, visit in ipairs(visits) do
   if budget == 0 then
     break
@@ -177,15 +220,18 @@ for _, visit in ipairs(visits) do
   local tenure = visit.tenure
   local holdings, more = some_of(held_key(tenure), math.min(turn, budget))
   budget = budget - #holdings
-  local counts, looked, freed, come_again = evict_some(tenure, holdings), 0, 0, nil
-  if not more then
-    looked, freed, come_again = free_some(tenure, math.min(turn - #holdings, budget, lease_budget))
-    budget, lease_budget = budget - looked, lease_budget - looked
+  local room = turn - #holdings
+  local counts, looked, gone, left = evict_some(tenure, holdings, more, math.min(room, budget, dear))
+  budget, room, dear = budget - looked, room - looked, dear - looked
+  local freed, come_again = 0, nil
+  if not left then
+    looked, freed, come_again = free_some(tenure, math.min(room, budget, dear))
+    budget, dear = budget - looked, dear - looked
   end
   plan_whole('ZADD', visit.list, 'XX', text(come_again or now), tenure)
   lose(tenure)
-  if #counts > 0 or freed > 0 then
-    local eviction = { tenure, freed }
+  if #counts > 0 or freed > 0 or gone > 0 then
+    local eviction = { tenure, freed, gone }
     for _, count in ipairs(counts) do
       eviction[#eviction + 1], eviction[#eviction + 2] = count[1], count[2]
     end
@@ -193,6 +239,7 @@ for _, visit in ipairs(visits) do
   end
 end
 keep_places()
+flush_sessions()
 commit()
 
 local more = #releasable(RELEASING) > 0 or (not braked and #releasable(LAPSED) > 0)

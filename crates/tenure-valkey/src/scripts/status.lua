@@ -17,5 +17,6 @@ local function status(not_before)
   return { NONCE, now, 'ok', fields, redis.call('HLEN', PREFIX .. 'members'), redis.call('ZCARD', PREFIX .. 'lapses'),
     due, first('releasing'), first('releasing:lapsed'),
     redis.call('ZCARD', PREFIX .. 'releasing'), redis.call('ZCARD', PREFIX .. 'releasing:lapsed'),
-    redis.call('HLEN', PREFIX .. 'leases') }
+    redis.call('HLEN', PREFIX .. 'leases'), redis.call('ZCARD', PREFIX .. 'sessions'),
+    redis.call('ZCARD', PREFIX .. 'disconnected'), first('disconnected') }
 end

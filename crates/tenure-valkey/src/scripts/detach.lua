@@ -1,0 +1,44 @@
+-- ARGV 8..: member, term, the grace of sessions that have none of their own, then for each: session, connection, epoch or 0.
+-- Answers '' and for each 'd', 'l<grace>' when it was the last, 'n' when it is not attached, 'h<tenure>' when another has it
+-- or 's<epoch>' when it was attached again since; or the reason why the tenure may not act.
+local member, term, default = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
+local tenure = member .. '@' .. text(term)
+
+local reason = refusal(member, term)
+if reason then
+  engage_brake()
+  commit()
+  return { NONCE, now, 'ok', reason }
+end
+
+local function detach(name, connection, wanted)
+  local s = load_session(name)
+  local holder, epoch
+  if s then
+    holder, epoch = holder_of(s, connection)
+  end
+  if not holder then
+    return 'n'
+  elseif holder ~= tenure then
+    return 'h' .. holder
+  -- The epoch of a connection that reconcile brought back is not known any more.
+  elseif wanted ~= '0' and epoch ~= '0' and wanted ~= epoch then
+    return 's' .. epoch
+  end
+  plan('SREM', connected_key(tenure), name .. '/' .. connection)
+  local granted = disconnect(s, connection, default)
+  if not granted then
+    return 'd'
+  end
+  tell_session('session_disconnected', s, tenure, connection, 'reason', 'detached')
+  return 'l' .. text(granted)
+end
+
+local outcomes = {}
+for i = 11, #ARGV, 3 do
+  outcomes[#outcomes + 1] = detach(ARGV[i], ARGV[i + 1], ARGV[i + 2])
+end
+flush_sessions()
+engage_brake()
+commit()
+return { NONCE, now, 'ok', '', outcomes }

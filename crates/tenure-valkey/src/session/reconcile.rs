@@ -1,0 +1,201 @@
+//! The reaper's step, and reconcile: everything that is kept about sessions, in every direction, a bounded part at a time.
+//!
+//! Nothing is looked for that is not led to by an index of the group: what living and ended tenures hold, the list of all
+//! sessions, the index of the disconnected, the aliases. So it costs the same however many keys others keep, and needs no
+//! permission for `SCAN`.
+
+use std::collections::BTreeMap;
+
+use tenure_core::error::Result;
+use tenure_core::id::{Group, SessionId, TenureId};
+use tenure_core::session::Epoch;
+use tenure_core::store::{Call, bad_cursor};
+use tenure_core::sweep::{Reaped, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest};
+use tenure_core::time::micros;
+
+use crate::reply::{Malformed, Read, Reader};
+use crate::store::ValkeyStore;
+use crate::sweep::read_brake;
+
+/// How many sessions one script reaps or repairs at most: about a millisecond of the server's time.
+const STEP: u32 = 200;
+/// The most tenures that a place carries, so that a made-up one cannot cost much.
+const CARRIED: usize = 10_000;
+/// The phases, in order, and whether they go through tenures.
+const PHASES: [(&str, bool); 6] = [
+    ("members", true),
+    ("releasing", true),
+    ("releasing:lapsed", true),
+    ("sessions", false),
+    ("disconnected", false),
+    ("aliases", false),
+];
+
+/// Where to go on: a phase, and its own place as `reconcile.lua` gave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    phase: usize,
+    parts: Vec<String>,
+}
+
+impl Place {
+    fn beginning(phase: usize) -> Self {
+        let parts: &[&str] = match PHASES.get(phase) {
+            Some((_, true)) => &["0", "0"],
+            Some(("sessions", _)) => &[""],
+            _ => &["0"],
+        };
+        Self {
+            phase,
+            parts: parts.iter().map(|part| (*part).to_owned()).collect(),
+        }
+    }
+
+    fn show(&self) -> String {
+        format!("{}/{}", self.phase, self.parts.join("/"))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (phase, rest) = text.split_once('/')?;
+        let phase = phase.parse().ok()?;
+        let parts: Vec<String> = rest.split('/').map(str::to_owned).collect();
+        let cursor = |text: &String| text.parse::<u64>().is_ok();
+        let sound = match (PHASES.get(phase)?, parts.as_slice()) {
+            ((_, true), [outer, inner, tenures @ ..]) => {
+                let carried = tenures.len() <= CARRIED && tenures.iter().all(|text| text.parse::<TenureId>().is_ok());
+                let outer = cursor(outer) || (outer.is_empty() && !tenures.is_empty());
+                outer && cursor(inner) && carried
+            }
+            (("sessions", _), [after]) => after.is_empty() || SessionId::new(after).is_ok(),
+            ((_, false), [at]) => cursor(at),
+            _ => false,
+        };
+        sound.then_some(Self { phase, parts })
+    }
+
+    /// What comes after a part that left this.
+    fn next(&self, left: Vec<String>) -> Option<Self> {
+        if !left.is_empty() {
+            let phase = self.phase;
+            return Some(Self { phase, parts: left });
+        }
+        let phase = self.phase + 1;
+        (phase < PHASES.len()).then(|| Self::beginning(phase))
+    }
+}
+
+impl ValkeyStore {
+    /// Step 3 of a pass.
+    pub(crate) async fn reap_some(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch> {
+        let invocation = self
+            .punctual(group, call)
+            .number(u64::from(request.limit.min(STEP)))
+            .arg(&request.pass)
+            .arg(if request.force { "1" } else { "0" });
+        self.connection
+            .call(&self.scripts.reap, invocation, |reader, _| read_reaped(reader))
+            .await
+    }
+
+    /// A part of a reconcile.
+    pub(crate) async fn reconcile_part(
+        &self,
+        group: &Group,
+        request: &ReconcileRequest,
+        call: Call,
+    ) -> Result<Reconciled> {
+        let place = match &request.after {
+            None => Place::beginning(0),
+            Some(text) => Place::parse(text).ok_or_else(|| bad_cursor(text))?,
+        };
+        let phase = PHASES.get(place.phase).map_or("", |(phase, _)| phase);
+        let settings = &self.options.sessions;
+        let invocation = self
+            .punctual(group, call)
+            .number(u64::from(request.limit.clamp(1, STEP)))
+            .number(micros(settings.grace))
+            .number(settings.max_age.map_or(0, micros))
+            .arg(phase)
+            .args(&place.parts);
+        let (looked_at, left, repaired) = self
+            .connection
+            .call(&self.scripts.reconcile, invocation, |reader, _| {
+                let (looked_at, left) = (reader.number()?, reader.array()?.texts()?);
+                let (mut kinds, mut repaired) = (reader.array()?, BTreeMap::new());
+                while kinds.left() > 1 {
+                    repaired.insert(kinds.text()?, kinds.number()?);
+                }
+                Ok((looked_at, left, repaired))
+            })
+            .await?;
+        Ok(Reconciled {
+            looked_at,
+            repaired,
+            next: place.next(left).map(|next| next.show()),
+        })
+    }
+}
+
+fn read_reaped(reader: &mut Reader) -> Read<ReapedBatch> {
+    let (more, braked, skipped) = (reader.number()? != 0, read_brake(reader)?, reader.number()?);
+    let (mut rows, mut reaped) = (reader.array()?, Vec::new());
+    while rows.left() > 1 {
+        let (name, epoch) = (rows.text()?, rows.number()?);
+        reaped.push(Reaped {
+            session: SessionId::new(name).map_err(|_| Malformed("a session without a name".to_owned()))?,
+            epoch: Epoch::new(epoch).map_err(|_| Malformed(format!("the epoch {epoch}")))?,
+        });
+    }
+    Ok(ReapedBatch {
+        reaped,
+        skipped,
+        more,
+        braked,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_reads_back_what_it_shows() {
+        for text in [
+            "0/0/0",
+            "0//17/a@1/b@2",
+            "2/5/0/a@1",
+            "3/",
+            "3/chat",
+            "4/0",
+            "5/18446744073709551615",
+        ] {
+            assert_eq!(Place::parse(text).map(|place| place.show()).as_deref(), Some(text));
+        }
+        for text in [
+            "",
+            "x",
+            "0",
+            "0/0",
+            "0//0",
+            "0/x/0",
+            "0/0/0/not-a-tenure",
+            "3/a b",
+            "4/",
+            "4/-1",
+            "6/0",
+            "9/",
+        ] {
+            assert_eq!(Place::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_phase_comes_in_its_turn() {
+        let (mut place, mut seen) = (Some(Place::beginning(0)), 0);
+        while let Some(at) = place {
+            assert_eq!(Place::parse(&at.show()), Some(at.clone()));
+            (place, seen) = (at.next(Vec::new()), seen + 1);
+        }
+        assert_eq!(seen, PHASES.len());
+    }
+}
