@@ -4,15 +4,21 @@ mod common;
 
 use std::path::Path;
 
-use common::{START, acquire, beat, claim, events, granted, held, holder, join, manual, open, owner, pass, release, s};
+use common::{
+    START, acquire, attached, beat, claim, detach, events, granted, held, holder, join, manual, open, owner, pass,
+    plain, release, s, seen,
+};
 use tenure_core::event::EventKind;
 use tenure_core::lease::AcquireOutcome;
 use tenure_core::membership::{BeatReply, EndReason, Revision};
+use tenure_core::session::{How, SessionState};
 use tenure_core::store::{Call, Store};
 use tenure_core::sweep::{SweepRequest, SweepSteps, run_pass};
 
 /// The schema before leases.
 const FIRST: &str = include_str!("../src/sql/migrations/0001_tenures.sql");
+/// What leases added.
+const SECOND: &str = include_str!("../src/sql/migrations/0002_leases.sql");
 
 /// What the version before leases left behind: `a` alive with a claim, `b` expelled with a claim not yet released, `c`
 /// lapsed and released.
@@ -51,6 +57,34 @@ fn written_before_leases(path: &Path) {
     .expect("a file of the version before");
 }
 
+/// What the version before sessions left behind: the same, and `a` has a lease.
+fn written_before_sessions(path: &Path) {
+    written_before_leases(path);
+    let sql = rusqlite::Connection::open(path).expect("a file of the version before");
+    sql.execute_batch(&format!(
+        "BEGIN; {SECOND}
+        PRAGMA user_version = 2;
+        UPDATE meta SET last_event = last_event + 1, seq = seq + 1;
+        INSERT INTO leases SELECT 1, 'poll', tenure, 77 FROM claims WHERE key = 'dev-a';
+        UPDATE members SET revision = 77;
+        INSERT INTO targets VALUES (1, 'poll', 0, 1);
+        INSERT INTO events (grp, id, at_us, kind, tenure, lease, token)
+            SELECT 1, last_event, tick_us, 'lease_granted', 'a@' || born_us, 'poll', 77 FROM meta;
+        COMMIT;"
+    ))
+    .expect("a file of the version before");
+}
+
+/// All that makes up the schema, as the file tells it.
+fn schema(path: &Path) -> Vec<(String, String, Option<String>)> {
+    let sql = rusqlite::Connection::open(path).expect("the file");
+    let mut all = sql
+        .prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name")
+        .expect("the schema");
+    let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+    rows.and_then(Iterator::collect).expect("the schema")
+}
+
 fn version(path: &Path) -> i64 {
     let sql = rusqlite::Connection::open(path).expect("a file of the version before");
     sql.pragma_query_value(None, "user_version", |row| row.get(0))
@@ -63,7 +97,7 @@ async fn a_file_of_the_version_before_leases_keeps_everything() {
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     written_before_leases(&path);
     let store = open(&path, &clock);
-    assert_eq!(version(&path), 2);
+    assert_eq!(version(&path), 3);
     let told = events(&store).await;
     let kinds: Vec<_> = told.iter().map(|event| event.kind.as_str()).collect();
     let all = [
@@ -134,4 +168,56 @@ async fn an_upgraded_file_holds_leases_as_a_new_one_does() {
     assert_eq!(granted.map(|e| e.token.unwrap()).collect::<Vec<_>>(), [token, next]);
     store.tick(&common::group()).await.unwrap();
     store.close().await;
+}
+
+#[tokio::test]
+async fn a_file_of_the_version_before_sessions_keeps_everything_and_holds_sessions() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, clock) = (dir.path().join("tenure.db"), manual());
+    written_before_sessions(&path);
+    let store = open(&path, &clock);
+    assert_eq!(version(&path), 3);
+    let told = events(&store).await;
+    assert_eq!((told.len(), told[7].kind), (8, EventKind::LeaseGranted));
+    assert!(
+        told.iter()
+            .all(|event| event.session.is_none() && event.connections == 0)
+    );
+    let a = told[0].tenure.clone().unwrap();
+    assert_eq!(holder(&store, "poll").await.map(|(tenure, ..)| tenure), Some(a.clone()));
+    let status = store.tick(&common::group()).await.unwrap();
+    assert_eq!((status.sessions, status.disconnected, status.leases), (0, 0, 1));
+    let (how, made) = attached(&store, &a, &plain("chat", "c1")).await;
+    assert_eq!(how, How::Created);
+    assert!(made.epoch.get() > a.term().get());
+    attached(&store, &a, &plain("left", "c1")).await;
+    detach(&store, &a, "left", "c1").await;
+    store.close().await;
+    let store = open(&path, &clock);
+    assert_eq!(seen(&store, "chat").await, Some(made));
+    assert_eq!(seen(&store, "left").await.unwrap().state, SessionState::Disconnected);
+    let told: Vec<_> = events(&store)
+        .await
+        .into_iter()
+        .filter(|e| e.session.is_some())
+        .collect();
+    assert_eq!(told.len(), 3);
+    store.close().await;
+}
+
+/// What is in a file does not depend on the version that made it.
+#[tokio::test]
+async fn every_way_leads_to_the_same_schema() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = manual();
+    let path = |name: &str| dir.path().join(name);
+    written_before_leases(&path("first"));
+    written_before_sessions(&path("second"));
+    for name in ["first", "second", "new"] {
+        open(&path(name), &clock).close().await;
+    }
+    let newest = schema(&path("new"));
+    assert_eq!(schema(&path("first")), newest);
+    assert_eq!(schema(&path("second")), newest);
+    assert!(newest.iter().any(|(_, name, _)| name == "sessions_away"));
 }

@@ -9,11 +9,15 @@ use std::time::Duration;
 
 use tenure_core::clock::{ManualClock, SystemClock};
 use tenure_core::event::{Event, EventLog, EventQuery};
+use tenure_core::id::{ConnectionId, SessionId};
 use tenure_core::lease::{AcquireOutcome, LeaseStore, ReleaseOutcome, Token};
-use tenure_core::membership::{Beat, BeatReply, Join, Labels, MembershipStore, Revision};
+use tenure_core::membership::{Beat, BeatReply, EndBy, Join, Labels, MembershipStore, Revision};
 use tenure_core::registry::{ClaimMode, ClaimOutcome, RegistryStore};
+use tenure_core::session::{Attach, AttachOutcome, Detach, DetachOutcome, How, Session, SessionStore};
 use tenure_core::store::{Call, PageRequest, StoreOptions};
-use tenure_core::sweep::SweepSteps;
+use tenure_core::sweep::{
+    BATCH, ReapedBatch, ReconcileRequest, ReleaseRequest, SweepReport, SweepRequest, SweepSteps, run_pass,
+};
 use tenure_core::{Clock, Group, Key, LeaseName, MemberId, RegistryName, Result, TenureId};
 use tenure_sqlite::SqliteStore;
 
@@ -157,4 +161,111 @@ pub(crate) async fn owner(store: &SqliteStore, name: &str) -> Option<(TenureId, 
         .await
         .expect("a look-up");
     claim.map(|claim| (claim.tenure, claim.alive))
+}
+
+pub(crate) fn session(name: &str) -> SessionId {
+    SessionId::new(name).expect("a name")
+}
+
+pub(crate) fn plain(of: &str, connection: &str) -> Attach {
+    Attach::new(session(of), ConnectionId::new(connection).expect("a name"))
+}
+
+pub(crate) async fn attach(store: &SqliteStore, tenure: &TenureId, attach: &Attach) -> AttachOutcome {
+    let asked = std::slice::from_ref(attach);
+    let attached = store.attach(&group(), tenure, asked, Call::default()).await;
+    attached.expect("an answer").outcomes.remove(0)
+}
+
+/// Attaches where nothing stands in the way.
+pub(crate) async fn attached(store: &SqliteStore, tenure: &TenureId, asked: &Attach) -> (How, Session) {
+    match attach(store, tenure, asked).await {
+        AttachOutcome::Attached { how, session } => (how, *session),
+        other => panic!("{asked:?} for {tenure}: {other:?}"),
+    }
+}
+
+pub(crate) async fn detach(store: &SqliteStore, tenure: &TenureId, of: &str, connection: &str) -> DetachOutcome {
+    let asked = [Detach {
+        session: session(of),
+        connection: ConnectionId::new(connection).expect("a name"),
+        epoch: None,
+    }];
+    let detached = store.detach(&group(), tenure, &asked, Call::default()).await;
+    detached.expect("an answer").remove(0)
+}
+
+pub(crate) async fn seen(store: &SqliteStore, name: &str) -> Option<Session> {
+    store.session(&group(), &session(name)).await.expect("a look-up")
+}
+
+/// Reaps once, without a limit that matters.
+pub(crate) async fn reap(store: &SqliteStore, named: &str) -> ReapedBatch {
+    let request = ReleaseRequest {
+        pass: named.to_owned(),
+        limit: BATCH,
+        force: false,
+    };
+    store
+        .reap(&group(), &request, Call::default())
+        .await
+        .expect("an answer")
+}
+
+/// Reconciles everything in parts of `limit`: what was repaired.
+pub(crate) async fn reconcile(store: &SqliteStore, limit: u32) -> BTreeMap<String, u64> {
+    let (mut after, mut repaired) = (None, BTreeMap::new());
+    loop {
+        let request = ReconcileRequest { after, limit };
+        let part = store.reconcile(&group(), &request, Call::default()).await;
+        let part = part.expect("a part");
+        assert!(part.looked_at <= u64::from(limit), "{part:?}");
+        for (kind, count) in part.repaired {
+            *repaired.entry(kind).or_default() += count;
+        }
+        after = part.next;
+        if after.is_none() {
+            return repaired;
+        }
+    }
+}
+
+/// Lets time pass, with beats of these, until the group is settled.
+pub(crate) async fn settle(store: &SqliteStore, clock: &ManualClock, tenures: &[&TenureId]) {
+    while store.tick(&group()).await.expect("a tick").unsettled.is_some() {
+        pass(store, clock, s(1)).await;
+        for tenure in tenures {
+            assert!(
+                matches!(beat(store, tenure).await, BeatReply::Renewed { .. }),
+                "{tenure}"
+            );
+        }
+    }
+}
+
+/// How many rows each table has, but for what keeps the group and its log.
+pub(crate) fn rows(path: &Path) -> BTreeMap<String, i64> {
+    let sql = rusqlite::Connection::open(path).expect("the file");
+    let mut tables = sql
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('meta', 'clock', 'events')")
+        .expect("the schema");
+    let names: Vec<String> = tables
+        .query_map([], |row| row.get(0))
+        .and_then(Iterator::collect)
+        .expect("names");
+    let count = |name: String| {
+        let count = sql.query_row(&format!("SELECT count(*) FROM {name}"), [], |row| row.get(0));
+        (name, count.expect("a count"))
+    };
+    names.into_iter().map(count).collect()
+}
+
+/// Runs a whole pass.
+pub(crate) async fn sweep(store: &SqliteStore, request: SweepRequest, pass: &str) -> SweepReport {
+    let report = run_pass(store, &group(), &request, pass, Call::default()).await;
+    report.expect("a report")
+}
+
+pub(crate) async fn end(store: &SqliteStore, tenure: &TenureId, by: EndBy) {
+    store.end(&group(), tenure, by, Call::default()).await.expect("an end");
 }
