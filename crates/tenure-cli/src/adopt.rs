@@ -4,6 +4,7 @@ mod daemon;
 mod leases;
 mod meters;
 mod scrape;
+mod sessions;
 mod show;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub(crate) struct Adopt {
 enum What {
     Registry(RegistryArgs),
     Leases(leases::LeasesArgs),
+    Sessions(Box<sessions::SessionsArgs>),
 }
 
 impl Adopt {
@@ -40,6 +42,7 @@ impl Adopt {
         match self.what {
             What::Registry(registry) => registry.run(),
             What::Leases(leases) => leases.run(),
+            What::Sessions(sessions) => sessions.run(),
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Setting {
 }
 
 /// What the keys of commands begin with.
-const COMMANDS: [&str; 2] = ["adopt.registry.", "adopt.leases."];
+const COMMANDS: [&str; 3] = ["adopt.registry.", "adopt.leases.", "adopt.sessions."];
 
 impl Setting {
     /// The key as its own command calls it.
@@ -148,7 +148,12 @@ pub(crate) type Flags = FlagsOf<Settings>;
 
 /// The settings of every table: what one file may hold.
 fn all() -> impl Iterator<Item = &'static Setting> {
-    let tables = [Settings::ROWS, adopt::Registry::ROWS, adopt::Leases::ROWS];
+    let tables = [
+        Settings::ROWS,
+        adopt::Registry::ROWS,
+        adopt::Leases::ROWS,
+        adopt::Sessions::ROWS,
+    ];
     tables.into_iter().flatten()
 }
 

@@ -1,5 +1,6 @@
 //! `tenure adopt registry --interval`: a pass every so often, until a signal.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tenure_valkey::Connection;
 use tenure_valkey::adopt::{AdoptSettings, Janitor, Notice, PassReport};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::meters::{self, Meters};
@@ -30,24 +31,60 @@ const UPKEEP: Duration = Duration::from_secs(5);
 const LAST_PAGE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &Registry, settings: AdoptSettings, interval: Duration) -> anyhow::Result<u8> {
+    on_runtime(serve(args, settings, interval))
+}
+
+/// Runs what goes on until a signal, with logs.
+pub(super) fn on_runtime(serve: impl Future<Output = anyhow::Result<u8>>) -> anyhow::Result<u8> {
     crate::logging::start_quiet("info")?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .context("cannot start")?;
-    let done = runtime.block_on(serve(args, settings, interval));
+    let done = runtime.block_on(serve);
     runtime.shutdown_timeout(Duration::from_millis(100));
     done
 }
 
+/// The signals that end a daemon.
+pub(super) struct Signals {
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen to signals");
+        Ok(Self {
+            term: listen(SignalKind::terminate())?,
+            int: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for one, or for a loop that is beyond help; tells the exit code.
+    pub(super) async fn until_over(&mut self, loops: &Loops) -> u8 {
+        tokio::select! {
+            _ = self.term.recv() => DONE,
+            _ = self.int.recv() => DONE,
+            name = loops.escalated() => {
+                tracing::error!(sweep = name, "a loop panics again and again; stopping, to be started afresh");
+                FAILED
+            }
+        }
+    }
+}
+
 async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> anyhow::Result<u8> {
-    let mut term = signal(SignalKind::terminate()).context("cannot listen to signals")?;
-    let mut int = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
+    let mut signals = Signals::new()?;
     let clock = SystemClock::shared();
     let connection = args.connection(Arc::clone(&clock))?;
     let loops = Loops::new(Arc::clone(&clock), Handle::current());
-    serve_metrics(args, &loops, &clock).await?;
+    let listen = args
+        .given
+        .metrics_listen
+        .map(|address| (address, "adopt.registry.metrics_listen"));
+    serve_metrics(listen, args.format.json, meters::install, &loops, &clock).await?;
     let body = Body {
         meters: Meters::new(&args.given.hash, Arc::clone(&clock)),
         stop: CancellationToken::new(),
@@ -67,14 +104,7 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
         "looking after a registry"
     );
     loops.start(LoopSettings::new(LOOP, interval), move || body.fresh())?;
-    let code = tokio::select! {
-        _ = term.recv() => DONE,
-        _ = int.recv() => DONE,
-        name = loops.escalated() => {
-            tracing::error!(sweep = name, "a loop panics again and again; stopping, to be started afresh");
-            FAILED
-        }
-    };
+    let code = signals.until_over(&loops).await;
     stop.cancel();
     loops.shut_down(LAST_PAGE * 2).await;
     if let Some(janitor) = taken(&janitor) {
@@ -91,16 +121,22 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
 }
 
 /// Serves the metrics when asked to, and prints the address that was taken.
-async fn serve_metrics(args: &Registry, loops: &Loops, clock: &Arc<dyn Clock>) -> anyhow::Result<()> {
-    let Some(address) = args.given.metrics_listen else {
+pub(super) async fn serve_metrics(
+    listen: Option<(SocketAddr, &str)>,
+    json: bool,
+    install: fn() -> Option<PrometheusHandle>,
+    loops: &Loops,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<()> {
+    let Some((address, key)) = listen else {
         return Ok(());
     };
     let listener = TcpListener::bind(address)
         .await
-        .with_context(|| format!("cannot listen on {address} (adopt.registry.metrics_listen)"))?;
-    let metrics = meters::install().context("a recorder of metrics is installed already")?;
+        .with_context(|| format!("cannot listen on {address} ({key})"))?;
+    let metrics = install().context("a recorder of metrics is installed already")?;
     let taken = listener.local_addr().context("the listener has no address")?;
-    if args.format.json {
+    if json {
         // Stdout is for the passes alone.
         tracing::info!(listen = %taken, "serving metrics");
     } else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::id::Group;
 use tenure_core::time::show_duration;
-use tenure_valkey::adopt::MAX_SETTLE;
+use tenure_valkey::adopt::{MAX_SETTLE, MIN_MAX_AGE, Unit};
 
 use super::value::{address, duration, group, number, optional, share, text};
 use super::{Environment, FlagsOf, Table};
@@ -53,9 +53,45 @@ settings! {
     wait: Option<Duration> = "", "adopt.leases.wait", "DURATION", |given| optional(given, duration);
 }
 
+settings! {
+    /// The settings of `tenure adopt sessions` with their values.
+    Sessions
+
+    /// How the keys of the sessions are called, with {id} or one * where the id goes: 'session:*'
+    pattern: String = "", "adopt.sessions.pattern", "PATTERN", text, shared "TENURE_ADOPT_SESSIONS_PATTERN";
+    /// The field of a session that says since when it is disconnected; missing, empty or 0 while it is active.
+    disconnected_field: String = "", "adopt.sessions.disconnected_field", "FIELD", text, shared "TENURE_ADOPT_SESSIONS_DISCONNECTED_FIELD";
+    /// Where the other programs write: valkey://… or redis://….
+    store: String = "", "adopt.sessions.store", "URL", text, shared "TENURE_STORE";
+    /// The index, a sorted set of id by time, when other programs use it as well. Otherwise one under tenure:adopt:.
+    index: Option<String> = "", "adopt.sessions.index", "KEY", |given| optional(given, text), shared "TENURE_ADOPT_SESSIONS_INDEX";
+    /// The unit of the field and of the index: s or ms.
+    unit: Unit = "s", "adopt.sessions.unit", "UNIT", unit, shared "TENURE_ADOPT_SESSIONS_UNIT";
+    /// How many keys a second are looked at, at most.
+    rate: u64 = "20000", "adopt.sessions.rate", "KEYS", number, shared "TENURE_ADOPT_SESSIONS_RATE";
+    /// With --reap: for how long a session is disconnected before it is an orphan.
+    max_age: Duration = "60s", "adopt.sessions.max_age", "DURATION", duration, shared "TENURE_ADOPT_SESSIONS_MAX_AGE";
+    /// With --reap: the key that counts who refers to a session, like 'session:{id}:refs'. Unless it is missing or 0 the session is kept.
+    refs: Option<String> = "", "adopt.sessions.refs", "TEMPLATE", |given| optional(given, text), shared "TENURE_ADOPT_SESSIONS_REFS";
+    /// With --reap: keys that lead to a session and go with it, like 'alias:{field:broadcaster_id}'; several with spaces between.
+    alias: Option<String> = "", "adopt.sessions.alias", "TEMPLATES", |given| optional(given, text), shared "TENURE_ADOPT_SESSIONS_ALIAS";
+    /// With --reap: the most sessions that one pass reaps.
+    limit: Option<u64> = "", "adopt.sessions.limit", "SESSIONS", |given| optional(given, number), shared "TENURE_ADOPT_SESSIONS_LIMIT";
+    /// Go on for ever, with a pass this often (±10 %); 30s when no time is said.
+    interval: Option<Duration> = "", "adopt.sessions.interval", "DURATION", |given| optional(given, duration), bare "30s", shared "TENURE_ADOPT_SESSIONS_INTERVAL";
+    /// With --reap and --interval: bring the index up to date this often as well, for as long as some writer does not. Otherwise the keyspace is never scanned.
+    index_every: Option<Duration> = "", "adopt.sessions.index_every", "DURATION", |given| optional(given, duration), bare "10m", shared "TENURE_ADOPT_SESSIONS_INDEX_EVERY";
+    /// Serve metrics for Prometheus on this address (/metrics). Only with --interval.
+    metrics_listen: Option<SocketAddr> = "", "adopt.sessions.metrics_listen", "ADDRESS", |given| optional(given, address), shared "TENURE_ADOPT_SESSIONS_METRICS_LISTEN";
+}
+
 /// The key of the interval, with which a command line tells a run for ever from a single one.
 pub(crate) const INTERVAL: &str = "adopt.registry.interval";
 const METRICS_LISTEN: &str = "adopt.registry.metrics_listen";
+/// The same of `tenure adopt sessions`.
+pub(crate) const SESSIONS_INTERVAL: &str = "adopt.sessions.interval";
+const SESSIONS_INDEX_EVERY: &str = "adopt.sessions.index_every";
+const SESSIONS_METRICS_LISTEN: &str = "adopt.sessions.metrics_listen";
 /// The shortest time between two passes.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest that the brake may hold: ghosts would stay for longer than anyone looks.
@@ -123,6 +159,59 @@ impl Leases {
         ])?;
         Ok(values)
     }
+}
+
+impl Sessions {
+    /// Puts the settings together from flags, environment and file, and refuses what cannot work. `once` makes it a
+    /// single run, whatever the environment and the file say.
+    ///
+    /// # Errors
+    /// `Usage`, naming the flag, variable or key, its value and what would be right.
+    pub(crate) fn load(flags: &FlagsOf<Self>, once: bool, environment: Environment<'_>) -> Result<Self, Usage> {
+        let mut values = flags.values(environment)?;
+        require::<Self>(&[
+            ("adopt.sessions.pattern", &values.pattern),
+            ("adopt.sessions.disconnected_field", &values.disconnected_field),
+            ("adopt.sessions.store", &values.store),
+        ])?;
+        if once {
+            values.interval = None;
+        }
+        if values.interval.is_none() {
+            // In the environment or the file they wait for a run that goes on.
+            if flags.has(SESSIONS_METRICS_LISTEN) || flags.has(SESSIONS_INDEX_EVERY) {
+                return Err(Usage::new(
+                    "--metrics-listen and --index-every need --interval: a single run is over too soon",
+                ));
+            }
+            (values.metrics_listen, values.index_every) = (None, None);
+        }
+        values.check()
+    }
+
+    fn check(self) -> Result<Self, Usage> {
+        let least = [
+            (SESSIONS_INTERVAL, self.interval, SHORTEST_INTERVAL),
+            (SESSIONS_INDEX_EVERY, self.index_every, SHORTEST_INTERVAL),
+            ("adopt.sessions.max_age", Some(self.max_age), MIN_MAX_AGE),
+        ];
+        let short = least
+            .into_iter()
+            .find_map(|(key, given, least)| Some((key, given.filter(|given| *given < least)?, least)));
+        if let Some((key, given, least)) = short {
+            let (given, least) = (show_duration(given), show_duration(least));
+            return Err(Usage::new(format!("{key} is {given}, which is below {least}")));
+        }
+        if self.rate == 0 || self.limit == Some(0) {
+            let key = if self.rate == 0 { "rate" } else { "limit" };
+            return Err(Usage::new(format!("adopt.sessions.{key} is 0; write at least 1")));
+        }
+        Ok(self)
+    }
+}
+
+fn unit(text: &str) -> Result<Unit, String> {
+    Unit::parse(text).map_err(|error| error.to_string())
 }
 
 /// Refuses what has no default and was not given.

@@ -18,6 +18,9 @@ fn file(more: Given) -> String {
         ("adopt.registry.store", "valkey://a"),
         ("adopt.leases.pattern", "l:*"),
         ("adopt.leases.store", "valkey://a"),
+        ("adopt.sessions.pattern", "s:*"),
+        ("adopt.sessions.disconnected_field", "since"),
+        ("adopt.sessions.store", "valkey://a"),
     ];
     let lines: BTreeMap<_, _> = needed.iter().chain(more).copied().collect();
     lines.iter().map(|(key, text)| format!("{key} = {text:?}\n")).collect()
@@ -49,9 +52,18 @@ fn leases(flags: Pairs, variables: Given, more: Given) -> Result<Leases, String>
     with(flags, variables, &file(more), Leases::load)
 }
 
-fn each_way<T: Table + PartialEq + Debug>(load: impl Fn(Pairs, Given, Given) -> Result<T, String>) {
+fn sessions(flags: Pairs, variables: Given, more: Given) -> Result<Sessions, String> {
+    with(flags, variables, &file(more), |flags, environment| {
+        Sessions::load(flags, false, environment)
+    })
+}
+
+fn each_way<T: Table + PartialEq + Debug>(
+    interval: &'static str,
+    load: impl Fn(Pairs, Given, Given) -> Result<T, String>,
+) {
     // Metrics are for a run that goes on, so there is one.
-    let (flag, in_file): (Pairs, Given) = (&[(INTERVAL, "9s")], &[(INTERVAL, "9s")]);
+    let (flag, in_file): (Pairs, Given) = (&[(interval, "9s")], &[(interval, "9s")]);
     let plain = load(flag, &[], &[]).unwrap();
     for setting in T::ROWS {
         let (key, variable) = (setting.key, setting.variable());
@@ -59,7 +71,8 @@ fn each_way<T: Table + PartialEq + Debug>(load: impl Fn(Pairs, Given, Given) -> 
             "DURATION" => "7s",
             "ADDRESS" => "127.0.0.1:1",
             "SHARE" => "0.25",
-            "OWNERS" => "777",
+            "OWNERS" | "KEYS" | "SESSIONS" => "777",
+            "UNIT" => "ms",
             _ => "other",
         };
         let by_flag = load(&[flag, &[(key, other)]].concat(), &[], &[]).unwrap();
@@ -73,8 +86,9 @@ fn each_way<T: Table + PartialEq + Debug>(load: impl Fn(Pairs, Given, Given) -> 
 
 #[test]
 fn every_setting_can_be_given_in_each_of_the_three_ways() {
-    each_way(registry);
-    each_way(leases);
+    each_way(INTERVAL, registry);
+    each_way(INTERVAL, leases);
+    each_way(SESSIONS_INTERVAL, sessions);
 }
 
 #[test]
@@ -199,4 +213,50 @@ fn a_single_run_is_one_whatever_the_file_of_the_daemon_says() {
     assert_eq!((load(true).interval, load(true).metrics_listen), (None, None));
     let asked = registry(&[(METRICS_LISTEN, "127.0.0.1:0")], &[], &[]).unwrap_err();
     assert!(asked.contains("--interval"), "{asked}");
+}
+
+#[test]
+fn no_two_settings_of_sessions_and_of_others_share_a_variable_but_the_store() {
+    let variables = |rows: &[Setting]| -> Vec<String> { rows.iter().map(Setting::variable).collect() };
+    let others = [variables(Registry::ROWS), variables(Leases::ROWS)].concat();
+    let ours = variables(Sessions::ROWS);
+    let shared: Vec<_> = ours.iter().filter(|variable| others.contains(variable)).collect();
+    assert_eq!(shared, ["TENURE_STORE"]);
+    let systematic = ours
+        .iter()
+        .filter(|variable| variable.starts_with("TENURE_ADOPT_SESSIONS_"));
+    assert_eq!(systematic.count(), ours.len() - 1);
+}
+
+#[test]
+fn what_sessions_cannot_work_with_is_refused() {
+    for (key, text, message) in [
+        (
+            "adopt.sessions.max_age",
+            "900ms",
+            "adopt.sessions.max_age is 900ms, which is below 1s",
+        ),
+        ("adopt.sessions.rate", "0", "adopt.sessions.rate is 0; write at least 1"),
+        (
+            "adopt.sessions.limit",
+            "0",
+            "adopt.sessions.limit is 0; write at least 1",
+        ),
+        (
+            "adopt.sessions.interval",
+            "10ms",
+            "adopt.sessions.interval is 10ms, which is below 1s",
+        ),
+        (
+            "adopt.sessions.unit",
+            "min",
+            "--unit: \"min\" is not a unit of time; there are s and ms",
+        ),
+    ] {
+        assert_eq!(sessions(&[(key, text)], &[], &[]).unwrap_err(), message);
+    }
+    let alone = sessions(&[(SESSIONS_INDEX_EVERY, "5m")], &[], &[]).unwrap_err();
+    assert!(alone.contains("--interval"), "{alone}");
+    let waiting = sessions(&[], &[], &[(SESSIONS_INDEX_EVERY, "5m")]).unwrap();
+    assert_eq!(waiting.index_every, None);
 }

@@ -6,6 +6,8 @@
 //! only as far as the server tells how long it has been running.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::clock::Mono;
@@ -96,6 +98,7 @@ pub struct Reaper {
     resumed: Option<(StoreTime, Break)>,
     pending: Option<Pending>,
     said_no_info: bool,
+    stop: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Reaper {
@@ -125,6 +128,7 @@ impl Reaper {
             resumed: None,
             pending: None,
             said_no_info: false,
+            stop: Arc::default(),
         })
     }
 
@@ -132,6 +136,13 @@ impl Reaper {
     #[must_use]
     pub fn with_listener(mut self, listener: ReapListener) -> Self {
         self.listener = Some(listener);
+        self
+    }
+
+    /// Lets someone end a pass early: once the flag is set, no further page is begun.
+    #[must_use]
+    pub fn with_stop(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.stop = stop;
         self
     }
 
@@ -206,7 +217,7 @@ impl Reaper {
         loop {
             let begun = self.mono();
             let some = self.candidates(&base, &place, report).await?;
-            if some.is_empty() {
+            if some.is_empty() || self.stop.load(Ordering::Relaxed) {
                 self.previous = Some((base, epoch));
                 return Ok(());
             }

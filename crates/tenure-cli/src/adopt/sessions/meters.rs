@@ -1,0 +1,146 @@
+//! The metrics of `tenure adopt sessions --interval`.
+
+use std::sync::Arc;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tenure_core::clock::Clock;
+use tenure_valkey::adopt::{Break, IndexReport, ReapNotice, ReapReport};
+
+/// How long the store was at work for one pass of the reaper. Label: sessions.
+const CLEANUP: &str = "tenure_orphan_cleanup_duration_seconds";
+/// Sessions reaped. Label: sessions.
+const DELETED: &str = "tenure_orphan_sessions_deleted_total";
+/// Keys that scans looked at, and old entries that the reaper did. Label: sessions.
+const SCANNED: &str = "tenure_orphan_cleanup_keys_scanned_total";
+/// When a pass last went through. Labels: sessions, pass (reap or index). Its age is the number to alert on.
+const LAST_SUCCESS: &str = "tenure_adopt_sessions_last_success_timestamp_seconds";
+/// 1 while nothing is reaped because the store's health broke. Label: sessions.
+const QUARANTINED: &str = "tenure_adopt_sessions_quarantined";
+/// Old entries whose session is kept, at the last pass. Labels: sessions, why.
+const KEPT: &str = "tenure_adopt_sessions_kept";
+/// Sessions that may have been reaped without being counted. Label: sessions.
+const UNSURE: &str = "tenure_adopt_sessions_unsure_total";
+/// Entries that a pass of the index changed. Labels: sessions, how.
+const INDEXED: &str = "tenure_adopt_sessions_indexed_total";
+/// Entries of the index when a pass last counted them. Label: sessions.
+const ENTRIES: &str = "tenure_adopt_sessions_index_entries";
+
+const BUCKETS: [f64; 12] = [
+    0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+];
+
+/// Installs the recorder of this process. `None` when there is one already.
+pub(super) fn install() -> Option<PrometheusHandle> {
+    let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS).ok()?.build_recorder();
+    let handle = recorder.handle();
+    metrics::set_global_recorder(recorder).ok()?;
+    let seconds = metrics::Unit::Seconds;
+    metrics::describe_histogram!(
+        CLEANUP,
+        seconds,
+        "How long the store was at work for one pass of the reaper."
+    );
+    metrics::describe_counter!(DELETED, "Orphan sessions deleted.");
+    metrics::describe_counter!(SCANNED, "Keys and entries that were looked at.");
+    metrics::describe_gauge!(LAST_SUCCESS, seconds, "When a pass last went through.");
+    metrics::describe_gauge!(
+        QUARANTINED,
+        "1 while nothing is reaped because the store's health broke."
+    );
+    metrics::describe_gauge!(KEPT, "Old entries whose session is kept, by reason.");
+    metrics::describe_counter!(UNSURE, "Sessions that may have been reaped without being counted.");
+    metrics::describe_counter!(INDEXED, "Entries that a pass of the index changed.");
+    metrics::describe_gauge!(ENTRIES, "Entries of the index.");
+    Some(handle)
+}
+
+/// The meters of one pattern.
+#[derive(Clone)]
+pub(super) struct Meters {
+    sessions: Arc<str>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Meters {
+    /// Makes them, so that they are there before anything happened.
+    pub(super) fn new(pattern: &str, clock: Arc<dyn Clock>) -> Self {
+        let meters = Self {
+            sessions: pattern.into(),
+            clock,
+        };
+        meters.gauge(QUARANTINED, None, 0);
+        for name in [DELETED, SCANNED, UNSURE] {
+            meters.count(name, None, 0);
+        }
+        meters
+    }
+
+    fn labels(&self, more: Option<(&'static str, &'static str)>) -> Vec<metrics::Label> {
+        let own = metrics::Label::new("sessions", self.sessions.to_string());
+        let more = more.map(|(name, value)| metrics::Label::from_static_parts(name, value));
+        std::iter::once(own).chain(more).collect()
+    }
+
+    fn gauge(&self, name: &'static str, label: Option<(&'static str, &'static str)>, value: u64) {
+        #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 of anything")]
+        metrics::gauge!(name, self.labels(label)).set(value as f64);
+    }
+
+    fn count(&self, name: &'static str, label: Option<(&'static str, &'static str)>, by: u64) {
+        metrics::counter!(name, self.labels(label)).increment(by);
+    }
+
+    /// Notes what happens during a pass of the reaper.
+    pub(super) fn note(&self, notice: &ReapNotice<'_>) {
+        match notice {
+            ReapNotice::Reaping(ids) => self.count(SCANNED, None, ids.len() as u64),
+            ReapNotice::Reaped(_) => self.count(DELETED, None, 1),
+            ReapNotice::Quarantined(_) => self.gauge(QUARANTINED, None, 1),
+            ReapNotice::Settled => self.gauge(QUARANTINED, None, 0),
+            ReapNotice::Unsure(sessions) => self.count(UNSURE, None, *sessions),
+            _ => {}
+        }
+    }
+
+    /// Notes how a pass of the reaper ended.
+    pub(super) fn reaped(&self, report: &ReapReport) {
+        metrics::histogram!(CLEANUP, self.labels(None)).record(report.took.as_secs_f64());
+        for (why, kept) in [
+            ("active", report.active),
+            ("younger", report.younger),
+            ("referenced", report.referenced),
+            ("not_hash", report.not_hash),
+            ("invalid", report.invalid),
+        ] {
+            self.gauge(KEPT, Some(("why", why)), kept);
+        }
+        if report.quarantined.is_none() {
+            self.succeeded("reap");
+        }
+    }
+
+    /// Notes that the store was out of reach for a whole pass.
+    pub(super) fn missed(&self) {
+        // Only the next pass can tell what broke; until then nothing is reaped.
+        let unreachable = Break::Unreachable { reason: String::new() };
+        self.note(&ReapNotice::Quarantined(&unreachable));
+    }
+
+    /// Notes how a pass of the index ended.
+    pub(super) fn indexed(&self, report: &IndexReport) {
+        self.count(SCANNED, None, report.standing.scanned);
+        for (how, changed) in [
+            ("added", report.added),
+            ("updated", report.updated),
+            ("removed", report.removed),
+        ] {
+            self.count(INDEXED, Some(("how", how)), changed);
+        }
+        self.gauge(ENTRIES, None, report.standing.entries);
+        self.succeeded("index");
+    }
+
+    fn succeeded(&self, pass: &'static str) {
+        self.gauge(LAST_SUCCESS, Some(("pass", pass)), self.clock.wall_micros() / 1_000_000);
+    }
+}

@@ -1,0 +1,269 @@
+//! What a run prints: a table for people, JSON for programs.
+
+use serde_json::{Value, json};
+use tenure_valkey::adopt::{Comparison, IndexReport, ReapReport, Standing, UndoReport, text};
+
+use super::Work;
+use crate::exit::say;
+use crate::output::{self, brief, yes_no};
+
+/// How many passes in a row have to find nothing new.
+const QUIET: u64 = 2;
+
+/// What a pass of the index did, and what the second look says.
+pub(super) fn index(work: &Work, report: &IndexReport, found: Option<&Comparison>) -> anyhow::Result<()> {
+    let migrated = report.quiet >= QUIET && found.is_some_and(|found| found.missing == 0);
+    if work.json {
+        return output::json(&json!({
+            "dry_run": work.dry_run,
+            "standing": standing(&report.standing),
+            "added": report.added,
+            "updated": report.updated,
+            "removed": report.removed,
+            "restarts": report.restarts,
+            "quiet_passes": report.quiet,
+            "migrated": migrated,
+            "verified": found.map(|found| found.missing == 0),
+            "found": found.map(differences),
+        }));
+    }
+    let row = [
+        report.standing.scanned,
+        report.standing.disconnected,
+        report.added,
+        report.updated,
+        report.removed,
+        report.standing.entries,
+    ];
+    let header = ["keys", "disconnected", "added", "updated", "removed", "entries"];
+    output::table(header, vec![row.map(|count| count.to_string())])?;
+    warn(work, &report.standing);
+    let Some(found) = found else {
+        say("nothing was written: this is what a run would do now");
+        return Ok(());
+    };
+    if found.missing == 0 {
+        say("verified: a second look found every disconnected session in the index");
+    } else {
+        say(format_args!(
+            "a second look found {} without an entry; run it again",
+            sessions_of(found.missing)
+        ));
+    }
+    if found.extra + found.differing > 0 {
+        say(format_args!(
+            "{} without a disconnected session and {} with another time; --compare shows them",
+            entries_of(found.extra),
+            found.differing
+        ));
+    }
+    if migrated {
+        say(format_args!(
+            "migrated: {} passes in a row found nothing new. That counts only if no program that does not keep the index has \
+             run since before the first of them",
+            report.quiet
+        ));
+    } else {
+        say(format_args!(
+            "{} of {QUIET} passes in a row found nothing new; run it again once no old writer is left",
+            report.quiet.min(QUIET)
+        ));
+    }
+    Ok(())
+}
+
+/// How the index and the sessions differ.
+pub(super) fn comparison(work: &Work, found: &Comparison) -> anyhow::Result<()> {
+    if work.json {
+        let mut document = differences(found);
+        document["standing"] = standing(&found.standing);
+        document["equal"] = found.is_equal().into();
+        return output::json(&document);
+    }
+    let rows = found.listed.iter().map(|difference| {
+        [
+            text(&difference.id),
+            difference.kind.as_str().to_owned(),
+            dash(&difference.session),
+            dash(&difference.index),
+            yes_no(difference.ours),
+        ]
+    });
+    output::table(["session", "entry", "disconnected", "index", "ours"], rows.collect())?;
+    let more = (found.missing + found.extra + found.differing).saturating_sub(found.listed.len() as u64);
+    if more > 0 {
+        say(format_args!("and {more} more"));
+    }
+    warn(work, &found.standing);
+    say(format_args!(
+        "{} disconnected, {} in the index; {} missing, {} extra, {} differing",
+        sessions_of(found.standing.disconnected),
+        entries_of(found.standing.entries),
+        found.missing,
+        found.extra,
+        found.differing
+    ));
+    Ok(())
+}
+
+/// What an undo took out.
+pub(super) fn undo(work: &Work, undone: UndoReport) -> anyhow::Result<()> {
+    if work.json {
+        return output::json(&json!({
+            "dry_run": work.dry_run,
+            "removed": undone.removed,
+            "not_ours": undone.not_ours,
+        }));
+    }
+    let row = [undone.removed, undone.not_ours].map(|count| count.to_string());
+    output::table(["removed", "not ours"], vec![row])?;
+    if work.dry_run {
+        say("nothing was written: this is what a run would do now");
+    }
+    Ok(())
+}
+
+/// What a pass of the reaper did.
+pub(super) fn reap(work: &Work, report: &ReapReport) -> anyhow::Result<()> {
+    if work.json {
+        return output::json(&document(work, report));
+    }
+    let row = [
+        report.looked,
+        report.reaped,
+        report.without_session,
+        report.active,
+        report.younger,
+        report.referenced,
+    ];
+    let header = ["looked at", "reaped", "gone", "active", "younger", "referenced"];
+    output::table(header, vec![row.map(|count| count.to_string())])?;
+    if report.not_hash + report.invalid > 0 {
+        say(format_args!(
+            "{} kept: {} whose key is no hash, {} whose {} is no time in {}",
+            entries_of(report.not_hash + report.invalid),
+            report.not_hash,
+            report.invalid,
+            work.given.disconnected_field,
+            work.given.unit
+        ));
+    }
+    if report.unsure > 0 {
+        say(format_args!(
+            "a reply was lost: up to {} may have been reaped without being counted",
+            sessions_of(report.unsure)
+        ));
+    }
+    if report.limited {
+        say("the limit was reached; there may be more");
+    }
+    if let Some(broken) = &report.quarantined {
+        say(format_args!(
+            "held back for another {}: {broken}; everyone has the whole --max-age anew to come back",
+            brief(report.settles_in)
+        ));
+    }
+    if work.dry_run {
+        say("nothing was written: this is what a run would do now");
+    }
+    Ok(())
+}
+
+/// A pass of the daemon as one line.
+pub(super) fn reap_line(work: &Work, report: &ReapReport) -> anyhow::Result<()> {
+    output::json_line(&document(work, report))
+}
+
+fn document(work: &Work, report: &ReapReport) -> Value {
+    json!({
+        "dry_run": work.dry_run,
+        "pass": report.pass,
+        "looked": report.looked,
+        "reaped": report.reaped,
+        "without_session": report.without_session,
+        "active": report.active,
+        "younger": report.younger,
+        "referenced": report.referenced,
+        "not_hash": report.not_hash,
+        "invalid": report.invalid,
+        "unsure": report.unsure,
+        "limited": report.limited,
+        "quarantined": report.quarantined.as_ref().map(|broken| json!({
+            "reason": broken.as_str(),
+            "detail": broken.to_string(),
+            "settles_in_ms": u64::try_from(report.settles_in.as_millis()).unwrap_or(u64::MAX),
+        })),
+    })
+}
+
+fn standing(standing: &Standing) -> Value {
+    json!({
+        "scanned": standing.scanned,
+        "active": standing.active,
+        "disconnected": standing.disconnected,
+        "not_hash": standing.not_hash,
+        "invalid": standing.invalid,
+        "entries": standing.entries,
+    })
+}
+
+fn differences(found: &Comparison) -> Value {
+    let each = found.listed.iter().map(|difference| {
+        json!({
+            "session": text(&difference.id),
+            "entry": difference.kind.as_str(),
+            "disconnected": text(&difference.session),
+            "index": text(&difference.index),
+            "ours": difference.ours,
+        })
+    });
+    json!({
+        "missing": found.missing,
+        "fresh": found.fresh,
+        "extra": found.extra,
+        "differing": found.differing,
+        "differences": each.collect::<Vec<_>>(),
+    })
+}
+
+fn warn(work: &Work, standing: &Standing) {
+    let given = &work.given;
+    if standing.invalid > 0 {
+        say(format_args!(
+            "{} left alone whose {} is no time in {}: is the unit right (--unit)?",
+            sessions_of(standing.invalid),
+            given.disconnected_field,
+            given.unit
+        ));
+    }
+    if standing.not_hash > 0 {
+        say(format_args!(
+            "{} keys of the pattern are no hashes, left alone",
+            standing.not_hash
+        ));
+    }
+    if standing.scanned == 0 {
+        say(format_args!(
+            "no key is called like {}: is the pattern right?",
+            given.pattern
+        ));
+    } else if standing.disconnected == 0 {
+        say(format_args!(
+            "not one session is disconnected: is the field {} right?",
+            given.disconnected_field
+        ));
+    }
+}
+
+fn dash(bytes: &[u8]) -> String {
+    if bytes.is_empty() { "-".to_owned() } else { text(bytes) }
+}
+
+/// `1 session`, `2 sessions`.
+fn sessions_of(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "session" } else { "sessions" })
+}
+
+fn entries_of(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "entry" } else { "entries" })
+}
