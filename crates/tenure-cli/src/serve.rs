@@ -14,6 +14,7 @@ use tenure::loops::Loops;
 use tenure::sweeper::{Sweeper, SweeperSettings};
 use tenure_core::brake::BrakeSettings;
 use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::session::SessionSettings;
 use tenure_core::store::{Store, StoreOptions};
 use tenure_server::{Parts, Server};
 use tokio::net::TcpListener;
@@ -67,6 +68,8 @@ async fn serve(settings: &Settings) -> anyhow::Result<u8> {
     let loops = Loops::new(Arc::clone(&clock), Handle::current());
     let sweeper = SweeperSettings {
         interval: settings.janitor_interval,
+        reap_interval: settings.reaper_interval,
+        reconcile_interval: settings.sessions_reconcile_interval,
         ..SweeperSettings::default()
     };
     let sweeper = Sweeper::start(Arc::clone(&store), Arc::clone(&clock), sweeper, &loops)?;
@@ -109,7 +112,10 @@ async fn open(settings: &Settings, clock: &Arc<dyn Clock>, address: SocketAddr) 
             },
             events_max: settings.events_max,
             event_keys: settings.events_keys,
-            ..StoreOptions::default()
+            sessions: SessionSettings {
+                grace: settings.sessions_grace,
+                max_age: settings.sessions_max_age,
+            },
         },
         clock: Arc::clone(clock),
         http_address: Some(format!("http://{address}")),

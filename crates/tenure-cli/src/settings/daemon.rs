@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tenure_core::session::{MAX_GRACE, MIN_GRACE};
 use tenure_core::time::show_duration;
 use tenure_core::timing::{DEFAULT_TTL, MIN_TTL, check_ttl};
 
-use super::value::{address, duration, log_format, number, path, share, switch, text};
+use super::value::{address, duration, log_format, number, optional, path, share, switch, text};
 use super::{Environment, Flags, LONGEST_TTL};
 use crate::exit::Usage;
 use crate::logging::LogFormat;
@@ -28,6 +29,14 @@ settings! {
     max_ttl: Duration = "2m", "max_ttl", "DURATION", duration;
     /// The longest time between two passes of the janitor; what is due earlier is done earlier.
     janitor_interval: Duration = "60s", "janitor.interval", "DURATION", duration;
+    /// The longest time between two looks for sessions whose grace is over; what is due earlier is done earlier.
+    reaper_interval: Duration = "30s", "reaper.interval", "DURATION", duration;
+    /// How long a session without connections can be resumed, unless it has a grace of its own.
+    sessions_grace: Duration = "60s", "sessions.grace", "DURATION", duration;
+    /// A connection that was attached longer ago than this, and not again since, is dropped by the next reconcile. Without it: never.
+    sessions_max_age: Option<Duration> = "", "sessions.max_age", "DURATION", |given| optional(given, duration);
+    /// How often all sessions are compared with their index.
+    sessions_reconcile_interval: Duration = "24h", "sessions.reconcile_interval", "DURATION", duration;
     /// Removal pauses when more than this share of a group lapses at once; 1.0 never pauses.
     brake_share: f64 = "0.5", "brake.share", "SHARE", share;
     /// Groups smaller than this never brake.
@@ -72,6 +81,25 @@ impl Settings {
                 self.janitor_interval,
                 SHORTEST_INTERVAL,
                 LONGEST_INTERVAL,
+            ),
+            (
+                "reaper.interval",
+                self.reaper_interval,
+                SHORTEST_INTERVAL,
+                LONGEST_INTERVAL,
+            ),
+            ("sessions.grace", self.sessions_grace, MIN_GRACE, MAX_GRACE),
+            (
+                "sessions.max_age",
+                self.sessions_max_age.unwrap_or(LONGEST_AGE),
+                MIN_GRACE,
+                LONGEST_AGE,
+            ),
+            (
+                "sessions.reconcile_interval",
+                self.sessions_reconcile_interval,
+                SHORTEST_INTERVAL,
+                LONGEST_RECONCILE,
             ),
             ("brake.hold", self.brake_hold, SHORTEST_INTERVAL, LONGEST_INTERVAL),
             ("drain", self.drain, Duration::ZERO, LONGEST_DRAIN),
@@ -118,6 +146,8 @@ impl Settings {
 
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(3600);
+const LONGEST_RECONCILE: Duration = Duration::from_secs(30 * 24 * 3600);
+const LONGEST_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 const LONGEST_DRAIN: Duration = Duration::from_secs(600);
 /// Fewer would trim the events of one larger burst before anyone could read them.
 const LEAST_EVENTS: u64 = 100;

@@ -138,6 +138,30 @@ fn what_is_wrong_is_refused_by_the_name_under_which_it_was_given() {
             "",
             "events.max is 5; it has to be at least 100",
         ),
+        (
+            &[("sessions.grace", "999ms")],
+            &[],
+            "",
+            "sessions.grace is 999ms; it has to be from 1s to 720h",
+        ),
+        (
+            &[],
+            &[("TENURE_SESSIONS_MAX_AGE", "0s")],
+            "",
+            "sessions.max_age is 0ms; it has to be from 1s to 8760h",
+        ),
+        (
+            &[],
+            &[],
+            "sessions.reconcile_interval = \"31d\"",
+            "sessions.reconcile_interval is 744h; it has to be from 100ms to 720h",
+        ),
+        (
+            &[],
+            &[],
+            "reaper.interval = \"2h\"",
+            "reaper.interval is 2h; it has to be from 100ms to 1h",
+        ),
     ];
     for (flags, variables, file, message) in table {
         assert_eq!(load(flags, variables, file).unwrap_err(), *message);
@@ -160,7 +184,7 @@ fn an_unknown_key_is_named_with_the_nearest_known_one() {
         (
             "[adopt.registry]\npattern = \"h\"",
             "adopt.registry.pattern",
-            "adopt.leases.pattern",
+            "adopt.sessions.pattern",
         ),
         ("adopt.lease.wait = \"1m\"", "adopt.lease.wait", "adopt.leases.wait"),
         ("[[adopt.leases]]", "adopt.leases", "adopt.leases.wait"),
@@ -233,7 +257,8 @@ fn a_ttl_limit_below_the_default_ttl_is_pointed_out() {
 #[test]
 fn the_operations_page_lists_every_setting_as_it_is() {
     let page = include_str!("../../../../OPERATIONS.md");
-    for setting in Settings::ROWS {
+    let tables = [Settings::ROWS, adopt::Registry::ROWS, adopt::Leases::ROWS];
+    for setting in tables.into_iter().flatten() {
         let default = match setting.default {
             "" => String::new(),
             default => format!("`{default}`"),
