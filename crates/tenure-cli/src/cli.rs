@@ -3,7 +3,9 @@
 use clap::{Args, Parser, Subcommand};
 use tenure_core::id::Group;
 
-use crate::{adopt, claims, doctor, events, join, launch, leases, members, serve, status, sweep, targets, why};
+use crate::{
+    adopt, claims, doctor, events, join, launch, leases, members, serve, sessions, status, sweep, targets, why,
+};
 
 /// Where a daemon listens unless it is told otherwise.
 pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
@@ -30,6 +32,7 @@ enum Command {
     Claims(claims::Claims),
     Leases(leases::Leases),
     Targets(targets::Targets),
+    Sessions(sessions::Sessions),
     Events(events::Events),
     Why(why::Why),
     Status(status::Status),
@@ -54,6 +57,7 @@ impl Cli {
             Command::Claims(claims) => claims.store.with(async |store| claims.run(store).await),
             Command::Leases(leases) => leases.store.with(async |store| leases.run(store).await),
             Command::Targets(targets) => targets.run(),
+            Command::Sessions(sessions) => sessions.run(),
             Command::Events(events) => events.store.with(async |store| events.run(store).await),
             Command::Why(why) => why.store.with(async |store| why.run(store).await),
             Command::Status(status) => status.store.with(async |store| status.run(store).await),

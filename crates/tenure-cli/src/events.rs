@@ -181,7 +181,7 @@ impl Events {
                 json_line(event)?;
             } else {
                 let [at, kind, tenure, details] = columns(event);
-                line(format!("{at}  {kind:<16}  {tenure}  {details}").trim_end())?;
+                line(format!("{at}  {kind:<20}  {tenure}  {details}").trim_end())?;
             }
         }
         Ok(())
@@ -192,12 +192,24 @@ impl Events {
 pub(crate) fn columns(event: &Event) -> [String; 4] {
     let mut details = Vec::new();
     details.extend(event.lease.as_ref().map(ToString::to_string));
+    details.extend(event.session.as_ref().map(ToString::to_string));
     details.extend(event.reason.clone());
     details.extend(event.token.map(|token| format!("token={token}")));
     details.extend(event.from.as_ref().map(|from| format!("from={from}")));
     details.extend(event.to.as_ref().map(|to| format!("to={to}")));
+    details.extend(
+        event
+            .connection
+            .as_ref()
+            .map(|connection| format!("connection={connection}")),
+    );
+    details.extend(event.alias.as_ref().map(|alias| format!("alias={alias}")));
+    details.extend(event.epoch.map(|epoch| format!("epoch={epoch}")));
     if !event.counts.is_empty() {
         details.push(pairs(&event.counts));
+    }
+    if event.connections > 0 {
+        details.push(format!("connections={}", event.connections));
     }
     if !event.keys.is_empty() {
         let shown = event

@@ -19,6 +19,7 @@ mod logging;
 mod members;
 mod output;
 mod serve;
+mod sessions;
 mod settings;
 mod status;
 mod sweep;

@@ -5,12 +5,10 @@ use tenure::wire::{self, MembersPage};
 use tenure_core::Store;
 use tenure_core::id::MemberId;
 use tenure_core::membership::Member;
-use tenure_core::store::Page;
 
 use crate::cli::{FormatArgs, GroupArgs, PageArgs, StoreArgs};
-use crate::exit::{DONE, FAILED, say};
 use crate::listing;
-use crate::output::{brief, json, pairs, table, yes_no};
+use crate::output::{brief, pairs, table, yes_no};
 
 /// Lists the members of a group, or looks one up.
 #[derive(Debug, Clone, Args)]
@@ -31,29 +29,12 @@ impl Members {
     pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
         let group = &self.group.name;
         if let Some(member) = &self.member {
-            let Some(found) = store.member(group, member).await? else {
-                say(format_args!("{member} has no tenure in the group {group}"));
-                return Ok(FAILED);
-            };
-            if self.format.json {
-                json(&wire::Member::from(found))?;
-            } else {
-                show(&[found])?;
-            }
-            return Ok(DONE);
+            let found = store.member(group, member).await?;
+            let missing = format_args!("{member} has no tenure in the group {group}");
+            return listing::print_one::<wire::Member, _>(&self.format, found, show, missing);
         }
         let page = listing::read(&self.page, async |request| store.members(group, &request).await).await?;
-        self.print(page)?;
-        Ok(DONE)
-    }
-
-    fn print(&self, page: Page<Member>) -> anyhow::Result<()> {
-        if self.format.json {
-            return json(&MembersPage::from(page));
-        }
-        show(&page.items)?;
-        listing::tell_of_more(&page);
-        Ok(())
+        listing::print_page::<MembersPage, _>(&self.format, page, show)
     }
 }
 
@@ -66,6 +47,7 @@ fn show(members: &[Member]) -> anyhow::Result<()> {
             brief(member.ttl),
             member.holdings.claims.to_string(),
             member.holdings.leases.to_string(),
+            member.holdings.connections.to_string(),
             member.joined_at().to_string(),
             member.tenure.to_string(),
             pairs(member.labels.as_map()),
@@ -79,6 +61,7 @@ fn show(members: &[Member]) -> anyhow::Result<()> {
             "ttl",
             "claims",
             "leases",
+            "connections",
             "joined at",
             "tenure",
             "labels",

@@ -1,4 +1,4 @@
-//! `tenure sweep`: one pass of the janitor, now.
+//! `tenure sweep`: one pass of the janitor and the reaper, now.
 
 use clap::Args;
 use tenure::wire::SweepAnswer;
@@ -9,12 +9,12 @@ use tenure_core::sweep::{BURST, SweepReport, SweepRequest};
 
 use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
 use crate::exit::{DONE, say};
-use crate::output::{json, pairs, table, yes_no};
+use crate::output::{json, line, pairs, table, yes_no};
 
 /// At most this often a pass is repeated for what was ended by it and may be released a moment later.
 const ROUNDS: u32 = 4;
 
-/// Ends what lapsed and releases what the ended held, now. Nobody has to call it: daemons do it by themselves.
+/// Ends what lapsed, releases what the ended held and deletes orphaned sessions, now. Nobody has to call it: daemons do it by themselves.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Sweep {
     /// Only tell what would go.
@@ -23,6 +23,9 @@ pub(crate) struct Sweep {
     /// Lift the brake first. Never overrides a grace period.
     #[arg(long, conflicts_with = "dry_run")]
     force: bool,
+    /// Also compare all sessions with their index, in every direction, and repair what does not fit together.
+    #[arg(long, conflicts_with = "dry_run")]
+    reconcile: bool,
     #[command(flatten)]
     group: GroupArgs,
     #[command(flatten)]
@@ -45,7 +48,7 @@ impl Sweep {
         if self.format.json {
             json(&SweepAnswer::new(pass, self.dry_run, report))?;
         } else {
-            show(self.dry_run, &report)?;
+            self.show(&report)?;
         }
         Ok(DONE)
     }
@@ -57,7 +60,7 @@ impl Sweep {
             let request = SweepRequest {
                 dry_run: self.dry_run,
                 force: self.force && round == 0,
-                reconcile: false,
+                reconcile: self.reconcile && round == 0,
             };
             let report = store
                 .sweep(&self.group.name, &request, &format!("{pass}.{round}"), Call::default())
@@ -65,6 +68,12 @@ impl Sweep {
             all.ended += report.ended;
             all.evicted.extend(report.evicted);
             all.doomed.extend(report.doomed);
+            all.reaped += report.reaped;
+            all.skipped += report.skipped;
+            all.orphans.extend(report.orphans);
+            for (kind, count) in report.repaired {
+                *all.repaired.entry(kind).or_default() += count;
+            }
             all.braked = report.braked;
             all.next_release_in = report.next_release_in;
             match report.next_release_in.filter(|wait| *wait <= BURST) {
@@ -74,35 +83,65 @@ impl Sweep {
         }
         Ok(all)
     }
+
+    fn show(&self, report: &SweepReport) -> anyhow::Result<()> {
+        if self.dry_run {
+            return show_doomed(report);
+        }
+        show_evicted(report)?;
+        say(format_args!(
+            "{} tenures lapsed, {} claims evicted, {} leases and {} connections released, {} sessions reaped",
+            report.ended,
+            report.evicted_total(),
+            report.leases_total(),
+            report.connections_total(),
+            report.reaped
+        ));
+        if self.reconcile {
+            match report.repaired.is_empty() {
+                true => say("sessions and their index fit together"),
+                false => say(format_args!("repaired: {}", pairs(&report.repaired))),
+            }
+        }
+        Ok(())
+    }
 }
 
-fn show(dry_run: bool, report: &SweepReport) -> anyhow::Result<()> {
-    if dry_run {
-        let rows = report.doomed.iter().map(|doomed| {
-            [
-                doomed.tenure.to_string(),
-                doomed.reason.as_str().to_owned(),
-                doomed.holdings.claims.to_string(),
-                doomed.holdings.leases.to_string(),
-                yes_no(doomed.braked),
-            ]
-        });
-        return table(["tenure", "reason", "claims", "leases", "braked"], rows.collect());
+fn show_doomed(report: &SweepReport) -> anyhow::Result<()> {
+    let rows = report.doomed.iter().map(|doomed| {
+        [
+            doomed.tenure.to_string(),
+            doomed.reason.as_str().to_owned(),
+            doomed.holdings.claims.to_string(),
+            doomed.holdings.leases.to_string(),
+            doomed.holdings.connections.to_string(),
+            yes_no(doomed.braked),
+        ]
+    });
+    table(
+        ["tenure", "reason", "claims", "leases", "connections", "braked"],
+        rows.collect(),
+    )?;
+    if !report.orphans.is_empty() {
+        line("")?;
+        let rows = report.orphans.iter().map(|orphan| [orphan.to_string()]);
+        table(["orphan"], rows.collect())?;
     }
+    Ok(())
+}
+
+fn show_evicted(report: &SweepReport) -> anyhow::Result<()> {
     let rows = report.evicted.iter().map(|eviction| {
         [
             eviction.tenure.to_string(),
             eviction.claims.values().sum::<u64>().to_string(),
             eviction.leases.to_string(),
+            eviction.connections.to_string(),
             pairs(&eviction.claims),
         ]
     });
-    table(["tenure", "evicted", "leases", "by registry"], rows.collect())?;
-    say(format_args!(
-        "{} tenures lapsed, {} claims evicted, {} leases released",
-        report.ended,
-        report.evicted_total(),
-        report.leases_total()
-    ));
-    Ok(())
+    table(
+        ["tenure", "evicted", "leases", "connections", "by registry"],
+        rows.collect(),
+    )
 }

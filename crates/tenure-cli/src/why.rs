@@ -1,11 +1,11 @@
-//! `tenure why`: what happened to a member, a tenure, a lease or a key, when, and for what reason.
+//! `tenure why`: what happened to a member, a tenure, a lease, a session or a key, when, and for what reason.
 
 use std::collections::BTreeSet;
 
 use clap::Args;
 use tenure::why::{Explanation, Subject, why};
 use tenure_core::event::{Event, EventKind, EventQuery};
-use tenure_core::id::{Key, LeaseName, MemberId, RegistryName};
+use tenure_core::id::{Key, LeaseName, MemberId, RegistryName, SessionId};
 use tenure_core::store::MAX_PAGE;
 use tenure_core::{Result, Store};
 
@@ -16,11 +16,11 @@ use crate::output::{json, line};
 /// The most registries of one key that are told about.
 const MAX_REGISTRIES: usize = 20;
 
-/// Tells what happened to a member (NAME), a tenure (NAME@TERM), a lease (lease:NAME, or NAME alone unless a member has
-/// that name) or a key (REGISTRY/KEY, or KEY alone once it was evicted).
+/// Tells what happened to a member (NAME), a tenure (NAME@TERM), a lease (lease:NAME), a session (session:ID) or a key
+/// (REGISTRY/KEY). A name alone is a member's if one has it, or else that of a lease, a session, or a key that was evicted.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Why {
-    /// A member, a tenure, a lease or a key.
+    /// A member, a tenure, a lease, a session or a key.
     id: String,
     /// The registry of the key.
     #[arg(long, value_name = "REGISTRY")]
@@ -53,7 +53,7 @@ impl Why {
         told.iter().try_for_each(|one| line(one.to_string().trim_end()))
     }
 
-    /// What the id means: a bare name may be a member, a lease, or a key whose registry the events know.
+    /// What the id means: a bare name may be a member, a lease, a session, or a key whose registry the events know.
     async fn subjects(&self, store: &dyn Store) -> Result<Vec<Subject>> {
         if let Some(registry) = &self.registry {
             return Ok(vec![Subject::Key(registry.clone(), Key::new(&self.id)?)]);
@@ -69,12 +69,18 @@ impl Why {
         if store.lease_of(&self.group.name, &lease).await?.is_some() {
             return Ok(vec![Subject::Lease(lease)]);
         }
+        let session = Subject::parse(&format!("session:{}", self.id))?;
+        let id = SessionId::new(&self.id)?;
+        if store.session(&self.group.name, &id).await?.is_some() {
+            return Ok(vec![session]);
+        }
         let named = self.named(store, member).await?;
         if named.member {
             return Ok(vec![subject]);
         }
         let mut subjects = Vec::new();
         subjects.extend(named.lease.then_some(Subject::Lease(lease)));
+        subjects.extend(named.session.then_some(session));
         let key = Key::new(&self.id)?;
         let keys = named.registries.into_iter();
         subjects.extend(keys.map(|registry| Subject::Key(registry, key.clone())));
@@ -102,6 +108,10 @@ impl Why {
                 EventKind::LeaseTakenOver,
                 EventKind::LeaseReleased,
                 EventKind::TargetChanged,
+                EventKind::SessionCreated,
+                EventKind::SessionDisconnected,
+                EventKind::SessionReaped,
+                EventKind::SessionDeleted,
             ],
         };
         loop {
@@ -122,6 +132,8 @@ struct Named {
     member: bool,
     /// A lease or a target.
     lease: bool,
+    /// A session.
+    session: bool,
     /// The registries out of which a key of this name was evicted.
     registries: BTreeSet<RegistryName>,
 }
@@ -133,6 +145,10 @@ impl Named {
             .lease
             .as_ref()
             .is_some_and(|lease| lease.as_str() == name.as_str());
+        self.session |= event
+            .session
+            .as_ref()
+            .is_some_and(|session| session.as_str() == name.as_str());
         let keys = event.keys.iter().filter_map(|key| key.split_once('/'));
         self.registries.extend(
             keys.filter(|(_, key)| *key == name.as_str())

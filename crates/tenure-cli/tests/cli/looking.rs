@@ -42,6 +42,7 @@ fn members_as_a_table_and_as_json() {
             "TTL",
             "CLAIMS",
             "LEASES",
+            "CONNECTIONS",
             "JOINED AT",
             "TENURE",
             "LABELS"
@@ -49,10 +50,10 @@ fn members_as_a_table_and_as_json() {
     );
     let row = columns(lines[1]);
     assert_eq!(row[..2], ["gw-1", "yes"]);
-    assert_eq!(row[3..6], ["1m00s", "2", "0"]);
-    assert_eq!(row[7..], [&tenure, "rack=r 7,zone=eu"]);
+    assert_eq!(row[3..7], ["1m00s", "2", "0", "0"]);
+    assert_eq!(row[8..], [&tenure, "rack=r 7,zone=eu"]);
     assert_eq!(
-        (columns(lines[2])[0], columns(lines[2])[8], lines.len()),
+        (columns(lines[2])[0], columns(lines[2])[9], lines.len()),
         ("gw-2", "-", 3)
     );
 
@@ -194,7 +195,7 @@ fn followed_events_come_as_they_happen_also_after_an_outage() {
     said(&documents, "waiting for it");
     daemon.process.resume().unwrap();
     daemon.http("DELETE", &format!("/v1/groups/g/tenures/{tenure}"), "");
-    said(&lines, "  left              gw-1@");
+    said(&lines, "  left                  gw-1@");
     said(&documents, "\"type\":\"left\"");
     let log = documents.log();
     let events: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -291,6 +292,8 @@ fn status_shows_the_daemon_its_store_groups_and_loops() {
                 "SETTLED",
                 "BRAKE",
                 "LEASES",
+                "SESSIONS",
+                "DISCONNECTED",
                 "RELEASING",
                 "LAST EVENT",
                 "SEEN BEFORE"
@@ -319,16 +322,22 @@ fn sweep_tells_what_it_does_and_what_it_would_do() {
     let ran = daemon.run(&["sweep", "--group", "g"]);
     assert_eq!(
         (ran.code, ran.out.as_str()),
-        (Some(0), "TENURE  EVICTED  LEASES  BY REGISTRY\n")
+        (Some(0), "TENURE  EVICTED  LEASES  CONNECTIONS  BY REGISTRY\n")
     );
     assert_eq!(
         ran.err,
-        "tenure: 0 tenures lapsed, 0 claims evicted, 0 leases released\n"
+        "tenure: 0 tenures lapsed, 0 claims evicted, 0 leases and 0 connections released, 0 sessions reaped\n"
+    );
+    let ran = daemon.run(&["sweep", "--group", "g", "--reconcile"]);
+    assert!(
+        ran.err.ends_with("tenure: sessions and their index fit together\n"),
+        "{}",
+        ran.err
     );
     let ran = daemon.run(&["sweep", "--group", "g", "--dry-run"]);
     assert_eq!(
         (ran.code, ran.out.as_str()),
-        (Some(0), "TENURE  REASON  CLAIMS  LEASES  BRAKED\n")
+        (Some(0), "TENURE  REASON  CLAIMS  LEASES  CONNECTIONS  BRAKED\n")
     );
 }
 

@@ -150,7 +150,10 @@ fn leases_as_a_table_and_as_json_and_everywhere_else_they_show() {
     );
 
     let members = daemon.run(&["members", "--group", "g", "--json"]).json();
-    assert_eq!(members["members"][0]["holdings"], json!({"claims": 0, "leases": 1}));
+    assert_eq!(
+        members["members"][0]["holdings"],
+        json!({"claims": 0, "leases": 1, "connections": 0})
+    );
     daemon.release("g", "poll-1", &a, token, Some("node-2"));
     let out = done(daemon.run(&["events", "--group", "g", "--type", "lease_granted,lease_released"]));
     let details: Vec<_> = out.lines().skip(1).map(|line| columns(line)[4]).collect();
