@@ -32,6 +32,8 @@ const SERVERS: &[Server] = &[
     Server { program: "valkey-server",   package: "valkey-server", origin: Origin::Backports,          needs: BOTH },
     Server { program: "redis-server",    package: "redis-server",  origin: Origin::Own,                needs: BOTH },
     Server { program: "postgres",        package: "postgresql",    origin: Origin::Own,                needs: TEST },
+    // Checks the alert rules; the server itself is never started.
+    Server { program: "promtool",        package: "prometheus",    origin: Origin::Own,                needs: TEST },
     Server { program: "redis-benchmark", package: "redis-tools",   origin: Origin::Own,                needs: BENCH },
     Server { program: "etcd",            package: "etcd-server",   origin: Origin::Own,                needs: BENCH },
     // No Debian since has it.
@@ -108,7 +110,7 @@ mod tests {
         };
         assert_eq!(
             programs(Need::Test).collect::<Vec<_>>(),
-            ["valkey-server", "redis-server", "postgres"]
+            ["valkey-server", "redis-server", "postgres", "promtool"]
         );
         assert!(programs(Need::Bench).any(|program| program == "consul"));
     }
