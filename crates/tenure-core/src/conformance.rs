@@ -5,6 +5,7 @@
 //! one test per case. A case that a store cannot run by its nature is no case of this suite: all stores run all of
 //! them.
 
+pub mod boundary;
 pub mod event;
 pub mod gap;
 pub mod lease;
@@ -39,6 +40,7 @@ macro_rules! session_conformance_tests {
                 after_a_gap_everyone_has_the_whole_grace_anew, orphans_are_listed_by_how_long_they_are_overdue,
                 reapers_share_the_work, the_brake_holds_the_reaper, reconcile_finds_nothing_where_nothing_drifted,
                 a_connection_that_is_too_old_is_dropped_by_reconcile;
+            boundary: nothing_is_both_resumed_and_reaped;
             random_sessions: sessions_agree_with_the_model;
         }
     };
