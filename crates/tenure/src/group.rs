@@ -9,6 +9,7 @@ use tenure_core::sweep::{GroupStatus, SweepReport, SweepRequest};
 
 use crate::client::Context;
 use crate::membership::{JoinOptions, Membership};
+use crate::session::GroupSessions;
 use crate::why::{Explanation, Subject, why};
 
 /// A group. Cheap to clone.
@@ -99,7 +100,13 @@ impl GroupHandle {
             .await
     }
 
-    /// What happened to a member, a tenure, a key or a lease, when, and why. See [`crate::why`].
+    /// The sessions of the group. To serve some, join: [`Membership::sessions`].
+    #[must_use]
+    pub fn sessions(&self) -> GroupSessions {
+        GroupSessions::new(self.context.clone(), self.group.clone())
+    }
+
+    /// What happened to a member, a tenure, a key, a lease or a session, when, and why. See [`crate::why`].
     ///
     /// # Errors
     /// `Invalid` for what is none of them, `Unavailable`.

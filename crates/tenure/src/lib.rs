@@ -81,17 +81,18 @@
 //! | `expelled`: an operator ended it | stops and says so |
 //! | the process was suspended | doubts everything until the store has confirmed it |
 //! | the end of the store's data is gone (failover to a replica that lagged) | sees it at the next beat; claims again, and its leases are `Uncertain` until they were read back |
+//! | `lapsed`, data gone, or its end gone | attaches its connections again; one whose session was reaped meanwhile makes it anew and says so |
 //! | a lease is lost, for any reason | its [`LeaseGuard`] is `Lost` for ever and its token is cancelled; acquire again |
-//! | a reply is lost | a claim is read back, a lease is asked for again, a release is sent again; what nobody here knows of is given back |
+//! | a reply is lost | a claim is read back, a lease or a connection is asked for again, a release is sent again; what nobody here knows of is given back |
 //! | user code blocks every thread of its runtime | beats go on; set [`JoinOptions::progress_within`] if they should not |
 //!
 //! # What is where
 //!
 //! [`Tenure`] connects, [`GroupHandle`] looks at a group, [`Membership`] is this process in it, [`Registry`] is what it
-//! owns, [`Leases`] what it alone works on. Stores that are swept by their users are swept by the [`sweeper`] of every
-//! client, all at once; it runs under [`loops`], which survive what goes wrong in them. [`why`] explains. Everything takes
-//! its time, its store and its runtime from whoever makes it ([`Tenure::on_store`]), so a simulation drives the same code
-//! as a program.
+//! owns, [`Leases`] what it alone works on, [`Sessions`] whose connections it serves. Stores that are swept by their users
+//! are swept by the [`sweeper`] of every client, all at once; it runs under [`loops`], which survive what goes wrong in
+//! them. [`why`] explains. Everything takes its time, its store and its runtime from whoever makes it
+//! ([`Tenure::on_store`]), so a simulation drives the same code as a program.
 
 pub mod adopt;
 pub mod batch;
@@ -112,6 +113,7 @@ pub mod meters;
 pub mod nodes;
 mod on_heart;
 pub mod registry;
+pub mod session;
 mod store_clock;
 pub mod sweeper;
 #[cfg(test)]
@@ -127,14 +129,20 @@ pub use group::GroupHandle;
 pub use lease::{Acquire, LeaseGuard, Leases};
 pub use membership::{JoinOptions, Membership, MembershipStatus, Phase};
 pub use registry::{LostClaim, Registry};
+pub use session::{Attach, Connection, GroupSessions, Sessions};
 
 pub use tenure_core::clock::{Clock, Mono, SystemClock};
 pub use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 pub use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
-pub use tenure_core::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId, Term};
+pub use tenure_core::id::{
+    Alias, ConnectionId, Group, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId, Term,
+};
 pub use tenure_core::lease::{Lease, ReleaseOutcome, Token};
 pub use tenure_core::membership::{EndReason, Labels, Member};
 pub use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome};
+pub use tenure_core::session::{
+    Data, DeleteOutcome, DetachOutcome, Epoch, How, PatchOutcome, Session, SessionState, SessionStats,
+};
 pub use tenure_core::store::{Page, PageRequest, Store, StoreOptions};
 pub use tenure_core::sweep::{GroupStatus, SweepReport, SweepRequest};
 pub use tenure_core::time::StoreTime;

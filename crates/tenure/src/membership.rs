@@ -29,6 +29,7 @@ use crate::error_copy::copy_of;
 use crate::lease::Leases;
 use crate::member_id;
 use crate::registry::Registry;
+use crate::session::Sessions;
 use beating::Beating;
 
 pub(crate) use beating::in_time;
@@ -207,6 +208,7 @@ impl Membership {
         });
         runtime.spawn(crate::registry::keep_asserted(Arc::clone(&shared)));
         runtime.spawn(crate::lease::keep_leases(Arc::clone(&shared)));
+        runtime.spawn(crate::session::keep_connections(Arc::clone(&shared)));
         Self { shared, left }
     }
 
@@ -292,6 +294,12 @@ impl Membership {
     #[must_use]
     pub fn leases(&self) -> Leases {
         Leases::open(&self.shared)
+    }
+
+    /// The sessions of the group, and the connections that this membership has to them.
+    #[must_use]
+    pub fn sessions(&self) -> Sessions {
+        Sessions::open(&self.shared)
     }
 
     /// Leaves: from this call on the verdict is `Lost`, then the tenure is ended at the store. Answers the reason on

@@ -1,9 +1,10 @@
-//! What happened to a member, a tenure, a key or a lease, when, and why.
+//! What happened to a member, a tenure, a key, a lease or a session, when, and why.
 //!
 //! The answer comes from the events of the group, which were written in the same step as the change they tell of, and
 //! from the state now. Events are kept for a while only (100,000 per group by default): an answer says when older ones
 //! are gone.
 
+mod session;
 mod story;
 mod subject;
 

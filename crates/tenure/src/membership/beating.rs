@@ -252,6 +252,7 @@ impl Beating {
         tracing::info!(group = %shared.group, tenure = %joined.tenure, "joined again");
         shared.publish(|status| status.rejoins += 1);
         shared.reassert.notify_one();
+        shared.connections.doubt();
     }
 
     fn failed(&mut self, error: &Error) {

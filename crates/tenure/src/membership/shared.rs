@@ -19,6 +19,7 @@ use super::{MembershipStatus, Phase};
 use crate::client::Context;
 use crate::lease::{Act, Book};
 use crate::registry::Remembered;
+use crate::session;
 use crate::store_clock::StoreClock;
 
 /// See the module.
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) registries: Mutex<BTreeMap<RegistryName, Arc<Remembered>>>,
     /// What we believe to hold. Its lock is only ever taken after that of `state`.
     pub(crate) leases: Book,
+    /// The connections of sessions that we have. Its lock is never held together with another.
+    pub(crate) connections: session::Book,
 }
 
 struct State {
@@ -75,6 +78,7 @@ impl Shared {
         let shared = Self {
             progress_at: AtomicU64::new(nanos(context.clock.mono())),
             leases: Book::new(group.clone()),
+            connections: session::Book::default(),
             context,
             group,
             join,

@@ -148,11 +148,13 @@ impl Shared {
             .collect()
     }
 
-    /// The store lost the end of its data: everything that was claimed is to be claimed again, under the same tenure.
+    /// The store lost the end of its data: everything that was claimed or attached is to be asked for again, under the same
+    /// tenure.
     pub(crate) fn doubt_claims(&self) {
         for (_, remembered) in self.all_remembered() {
             remembered.doubt();
         }
+        self.connections.doubt();
         self.reassert.notify_one();
     }
 
@@ -168,7 +170,7 @@ impl Shared {
     /// A beat or an act has shown that the store lost the end of its data.
     pub(crate) fn heed_lost_tail(&self) {
         let (group, tenure) = (&self.group, self.tenure());
-        tracing::warn!(%group, %tenure, "the store lost the end of its data; claiming again, reading leases back");
+        tracing::warn!(%group, %tenure, "the store lost the end of its data; claiming and attaching again, reading leases back");
         self.doubt_claims();
     }
 

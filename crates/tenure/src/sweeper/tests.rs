@@ -437,3 +437,5 @@ async fn it_goes_when_nobody_holds_it_and_settings_that_cannot_work_are_refused(
     assert!(error.to_string().contains("at_once"), "{error}");
     pass_until(&world.clock, "nothing", secs(1), || true).await;
 }
+
+mod reaping;

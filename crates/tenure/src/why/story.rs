@@ -8,10 +8,11 @@ use tenure_core::id::{Group, TenureId};
 use tenure_core::lease::Lease;
 use tenure_core::membership::Member;
 use tenure_core::registry::Claim;
+use tenure_core::session::Session;
 use tenure_core::store::Store;
 use tenure_core::time::{StoreTime, show_duration};
 
-use super::{Explanation, Line, MAX_LINES, Subject};
+use super::{Explanation, Line, MAX_LINES, Subject, session};
 
 /// How things are now.
 pub(super) enum Present {
@@ -20,6 +21,7 @@ pub(super) enum Present {
     Tenure(TenureId, Option<Member>),
     Key(Option<Claim>),
     Lease(Option<Lease>),
+    Session(Option<Box<Session>>),
 }
 
 impl Present {
@@ -29,6 +31,7 @@ impl Present {
             Subject::Tenure(tenure) => Self::Tenure(tenure.clone(), store.member(group, tenure.member()).await?),
             Subject::Key(registry, key) => Self::Key(store.claim_of(group, registry, key).await?),
             Subject::Lease(lease) => Self::Lease(store.lease_of(group, lease).await?),
+            Subject::Session(session) => Self::Session(store.session(group, session).await?.map(Box::new)),
         })
     }
 
@@ -51,6 +54,7 @@ impl Present {
             }
             Self::Lease(None) => "held by nobody".to_owned(),
             Self::Lease(Some(lease)) => of_lease(lease),
+            Self::Session(found) => session::now(found.as_deref()),
         };
         vec![Line {
             at: None,
@@ -73,15 +77,17 @@ fn of_lease(lease: &Lease) -> String {
 }
 
 /// A number of things, in words.
-fn number(count: u64, one: &str) -> String {
+pub(super) fn number(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 fn of_member(member: &Member) -> String {
-    let mut held = number(member.holdings.claims, "claim");
-    if member.holdings.leases > 0 {
-        held = format!("{held} and {}", number(member.holdings.leases, "lease"));
-    }
+    let held = &member.holdings;
+    let others = [(held.leases, "lease"), (held.connections, "connection")];
+    let others = others.into_iter().filter(|(count, _)| *count > 0);
+    let held = others.fold(number(held.claims, "claim"), |held, (count, one)| {
+        format!("{held} and {}", number(count, one))
+    });
     if member.alive {
         let left = show_duration(member.expires_in);
         format!(
@@ -119,6 +125,8 @@ impl<'a> Story<'a> {
             Present::Member(member) => member.as_ref().map(|member| member.tenure.clone()),
             Present::Tenure(tenure, _) => Some(tenure.clone()),
             Present::Lease(lease) => lease.as_ref().map(|lease| lease.tenure.clone()),
+            // A session may be served by many.
+            Present::Session(_) => None,
         };
         Self {
             group,
@@ -179,6 +187,10 @@ impl<'a> Story<'a> {
         if group_wide {
             return true;
         }
+        // A front-end has thousands of sessions; their stories are told with each of them.
+        if event.session.is_some() && !matches!(self.subject, Subject::Session(_)) {
+            return false;
+        }
         let about = |tenure: &Option<TenureId>, asked: &dyn Fn(&TenureId) -> bool| tenure.as_ref().is_some_and(asked);
         match self.subject {
             Subject::Member(member) => {
@@ -194,6 +206,9 @@ impl<'a> Story<'a> {
                     || event.keys.iter().any(|removed| removed == &format!("{registry}/{key}"))
             }
             Subject::Lease(lease) => event.lease.as_ref() == Some(lease) || self.is_life_of_present(event),
+            Subject::Session(session) => {
+                event.session.as_ref() == Some(session) || event.kind == Kind::SessionsRepaired
+            }
         }
     }
 
@@ -232,6 +247,7 @@ impl<'a> Story<'a> {
                 format!("the store did not serve ({reason}{silent}): everyone got one full ttl")
             }
             EventKind::GroupSettled => "the grace after that was over".to_owned(),
+            _ if session::is_about(event.kind) => session::tell(event, &who, reason),
             other => format!("{who} {}", other.as_str()),
         }
     }
@@ -247,10 +263,14 @@ impl<'a> Story<'a> {
             .iter()
             .map(|(registry, count)| format!("{registry} {count}"))
             .collect();
-        format!(
-            "{total} entries of {who} were removed ({}) because it had ended ({reason}); pass {pass}",
-            by.join(", ")
-        )
+        let entries = format!("{total} entries of {who} were removed ({})", by.join(", "));
+        let connections = number(event.connections, "connection");
+        let what = match (total, event.connections) {
+            (_, 0) => entries,
+            (0, _) => format!("{connections} of {who} removed from sessions"),
+            _ => format!("{entries} and {connections} removed from sessions"),
+        };
+        format!("{what} because it had ended ({reason}); pass {pass}")
     }
 }
 

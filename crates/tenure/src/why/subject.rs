@@ -3,12 +3,14 @@
 use std::fmt;
 
 use tenure_core::error::{Error, Result};
-use tenure_core::id::{Key, LeaseName, MemberId, RegistryName, TenureId};
+use tenure_core::id::{Key, LeaseName, MemberId, RegistryName, SessionId, TenureId};
 
 /// What the name of a lease is asked about with, as in `--leader lease:NAME`.
 const LEASE: &str = "lease:";
+/// What the id of a session is asked about with.
+const SESSION: &str = "session:";
 
-/// A member, a tenure, a key or a lease.
+/// A member, a tenure, a key, a lease or a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// All tenures of a member.
@@ -19,14 +21,16 @@ pub enum Subject {
     Key(RegistryName, Key),
     /// A lease, and the target of the same name.
     Lease(LeaseName),
+    /// A session, in all stretches of its life.
+    Session(SessionId),
 }
 
 impl Subject {
-    /// Reads `member`, `member@term`, `registry/key` or `lease:name`. A member whose name begins with `lease:` can only be
-    /// asked about by its tenures.
+    /// Reads `member`, `member@term`, `registry/key`, `lease:name` or `session:id`. A member whose name begins with `lease:`
+    /// or `session:` can only be asked about by its tenures.
     ///
     /// # Errors
-    /// `Invalid`, naming the four forms.
+    /// `Invalid`, naming the five forms.
     pub fn parse(text: &str) -> Result<Self> {
         let parsed = if let Some((registry, key)) = text.split_once('/') {
             RegistryName::new(registry).and_then(|registry| Ok(Self::Key(registry, Key::new(key)?)))
@@ -34,11 +38,14 @@ impl Subject {
             text.parse().map(Self::Tenure)
         } else if let Some(lease) = text.strip_prefix(LEASE) {
             LeaseName::new(lease).map(Self::Lease)
+        } else if let Some(session) = text.strip_prefix(SESSION) {
+            SessionId::new(session).map(Self::Session)
         } else {
             MemberId::new(text).map(Self::Member)
         };
         parsed.map_err(|error| {
-            let forms = "ask about a member (NAME), a tenure (NAME@TERM), a key (REGISTRY/KEY) or a lease (lease:NAME)";
+            let forms = "ask about a member (NAME), a tenure (NAME@TERM), a key (REGISTRY/KEY), a lease (lease:NAME) or a \
+                         session (session:ID)";
             Error::invalid(format!("{error}; {forms}"))
         })
     }
@@ -51,6 +58,7 @@ impl fmt::Display for Subject {
             Self::Tenure(tenure) => write!(f, "tenure {tenure}"),
             Self::Key(registry, key) => write!(f, "key {registry}/{key}"),
             Self::Lease(lease) => write!(f, "lease {lease}"),
+            Self::Session(session) => write!(f, "session {session}"),
         }
     }
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tenure_core::clock::ManualClock;
 use tenure_core::error::ErrorKind;
-use tenure_core::id::{Key, LeaseName, MemberId, RegistryName, TenureId};
+use tenure_core::id::{Alias, ConnectionId, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId};
 use tenure_core::lease::{LeaseStore, Token};
 use tenure_core::membership::{Beat, EndBy, Join, Labels, MembershipStore};
 use tenure_core::memory::MemoryStore;
 use tenure_core::registry::{ClaimMode, RegistryStore};
+use tenure_core::session::{Attach, Detach, SessionStore};
 use tenure_core::store::{Call, StoreOptions};
 use tenure_core::sweep::{Sweep, SweepRequest};
 use tenure_core::target::{TargetSpec, TargetStore};
@@ -263,6 +264,84 @@ async fn it_tells_of_outages_that_explain_why_nobody_lapsed() {
 }
 
 #[tokio::test]
+async fn it_tells_the_life_of_a_session_and_leaves_it_out_of_its_front_ends_story() {
+    let world = world(StoreOptions::default());
+    let (front, other) = (world.join("front").await, world.join("other").await);
+    let attach = |connection: &str| Attach {
+        alias: Some(Alias::new("alice").unwrap()),
+        grace: Some(secs(5)),
+        ..Attach::new(SessionId::new("s").unwrap(), ConnectionId::new(connection).unwrap())
+    };
+    let store = &world.store;
+    store
+        .attach(&world.group, &front, &[attach("c1")], Call::default())
+        .await
+        .unwrap();
+    for _ in 0..6 {
+        world.beat(&other).await;
+        world.sweep_for(2).await;
+    }
+    store
+        .attach(&world.group, &other, &[attach("c2")], Call::default())
+        .await
+        .unwrap();
+    let told = world.why("session:s").await;
+    assert_eq!(told.subject, "session s in group g");
+    assert!(
+        told.now[0].text.starts_with("active, with 1 connection (epoch "),
+        "{told}"
+    );
+    let detach = Detach {
+        session: SessionId::new("s").unwrap(),
+        connection: ConnectionId::new("c2").unwrap(),
+        epoch: None,
+    };
+    store
+        .detach(&world.group, &other, &[detach], Call::default())
+        .await
+        .unwrap();
+    let told = world.why("session:s").await;
+    assert!(
+        told.now[0]
+            .text
+            .starts_with("disconnected, and can be resumed for another 5s"),
+        "{told}"
+    );
+    for _ in 0..3 {
+        world.beat(&other).await;
+        world.sweep_for(2).await;
+    }
+    let told = world.why("session:s").await;
+    let [made, away, resumed, detached, reaped] = texts(&told.history)[..] else {
+        panic!("{told}")
+    };
+    assert!(
+        made.starts_with(&format!("{front} made it with the connection c1")),
+        "{made}"
+    );
+    assert!(
+        away.contains("c1") && away.contains("that tenure had ended (lapsed"),
+        "{away}"
+    );
+    assert!(
+        resumed.starts_with(&format!("{other} resumed it with the connection c2")),
+        "{resumed}"
+    );
+    assert!(detached.contains("it was detached"), "{detached}");
+    assert!(reaped.contains("alias alice") && reaped.contains("; pass "), "{reaped}");
+    assert_eq!(texts(&told.now), ["there is no such session"]);
+    let told = world.why("front").await;
+    let [joined, lapsed, evicted] = texts(&told.history)[..] else {
+        panic!("{told}")
+    };
+    assert!(joined.ends_with("joined") && lapsed.contains("lapsed"), "{told}");
+    assert!(
+        evicted.starts_with(&format!("1 connection of {front} removed from sessions")),
+        "{evicted}"
+    );
+}
+
+#[tokio::test]
 async fn it_says_when_older_events_are_gone_and_when_nothing_is_known() {
     let world = world(StoreOptions {
         events_max: 50,
@@ -294,10 +373,25 @@ async fn a_long_story_keeps_its_newest_lines() {
 
 #[test]
 fn what_is_none_of_the_forms_is_refused_with_them() {
-    for bad in ["", "a b", "a@b", "r/", "/k", "r/k/x", "a@1@2", "lease:", "lease:a b"] {
+    for bad in [
+        "",
+        "a b",
+        "a@b",
+        "r/",
+        "/k",
+        "r/k/x",
+        "a@1@2",
+        "lease:",
+        "lease:a b",
+        "session:",
+        "session:a b",
+    ] {
         let error = Subject::parse(bad).unwrap_err();
         assert!(
-            error.kind() == ErrorKind::Invalid && error.to_string().contains("REGISTRY/KEY) or a lease (lease:NAME)"),
+            error.kind() == ErrorKind::Invalid
+                && error
+                    .to_string()
+                    .contains("a lease (lease:NAME) or a session (session:ID)"),
             "{bad}: {error}"
         );
     }
@@ -306,6 +400,7 @@ fn what_is_none_of_the_forms_is_refused_with_them() {
         ("a@7", "tenure a@7"),
         ("r/k", "key r/k"),
         ("lease:t1", "lease t1"),
+        ("session:s1", "session s1"),
         ("lease:a@7", "tenure lease:a@7"),
     ] {
         assert_eq!(Subject::parse(good).unwrap().to_string(), shown);

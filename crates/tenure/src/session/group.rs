@@ -1,0 +1,139 @@
+//! The sessions of a group as anybody sees them.
+
+use std::time::Duration;
+
+use tenure_core::clock::within;
+use tenure_core::error::Result;
+use tenure_core::event::EventId;
+use tenure_core::id::{Alias, Group, SessionId};
+use tenure_core::session::{Data, DeleteOutcome, Orphans, PatchOutcome, Session, SessionState, SessionStats};
+use tenure_core::store::{Call, Page, PageRequest};
+
+use super::reaped::ReapedFeed;
+use crate::client::Context;
+use crate::membership::in_time;
+use crate::registry::PATIENCE;
+
+/// The sessions of a group. No membership is needed. Cheap to clone.
+#[derive(Clone)]
+pub struct GroupSessions {
+    context: Context,
+    group: Group,
+}
+
+impl std::fmt::Debug for GroupSessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GroupSessions({})", self.group)
+    }
+}
+
+impl GroupSessions {
+    pub(crate) fn new(context: Context, group: Group) -> Self {
+        Self { context, group }
+    }
+
+    async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        in_time(within(&*self.context.clock, PATIENCE, call).await, PATIENCE)
+    }
+
+    /// Looks a session up. Its state is as of now and never waits for a sweep: connections of the dead do not make it
+    /// active.
+    ///
+    /// # Errors
+    /// `Invalid`, `Unavailable`.
+    pub async fn look_up(&self, session: &str) -> Result<Option<Session>> {
+        let session = SessionId::new(session)?;
+        self.bounded(self.context.store.session(&self.group, &session)).await
+    }
+
+    /// Looks a session up by its alias.
+    ///
+    /// # Errors
+    /// `Invalid`, `Unavailable`.
+    pub async fn look_up_alias(&self, alias: &str) -> Result<Option<Session>> {
+        let alias = Alias::new(alias)?;
+        self.bounded(self.context.store.session_by_alias(&self.group, &alias))
+            .await
+    }
+
+    /// Lists the sessions of a state, or all, page by page.
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
+    pub async fn list(&self, state: Option<SessionState>, page: &PageRequest) -> Result<Page<Session>> {
+        self.bounded(self.context.store.sessions(&self.group, state, page))
+            .await
+    }
+
+    /// Lists up to `limit` sessions whose grace has been over for at least `overdue`. More than a few for more than a moment
+    /// mean that no reaper runs.
+    ///
+    /// # Errors
+    /// `Invalid` for a limit outside 1..=1000, `Unavailable`.
+    pub async fn orphans(&self, overdue: Duration, limit: u32) -> Result<Orphans> {
+        self.bounded(self.context.store.orphans(&self.group, overdue, limit))
+            .await
+    }
+
+    /// Counts the sessions.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub async fn stats(&self) -> Result<SessionStats> {
+        self.bounded(self.context.store.session_stats(&self.group)).await
+    }
+
+    /// Changes the data of a session: each field given replaces the old one, and `null` removes it. A front-end that serves
+    /// the session uses [`super::Connection::patch`], which is refused once its tenure is over.
+    ///
+    /// # Errors
+    /// `Invalid` for what breaks a limit, `Unavailable`; doing it again is safe.
+    pub async fn patch(&self, session: &str, data: &Data) -> Result<PatchOutcome> {
+        let (store, session) = (&self.context.store, SessionId::new(session)?);
+        let call = store.patch_session(&self.group, &session, None, data, Call::default());
+        self.bounded(call).await
+    }
+
+    /// Deletes a session that has no connections, without waiting for its grace. It is not told by [`Self::reaped`].
+    ///
+    /// # Errors
+    /// `Invalid`, `Unavailable`; doing it again is safe.
+    pub async fn delete(&self, session: &str) -> Result<DeleteOutcome> {
+        let (store, session) = (&self.context.store, SessionId::new(session)?);
+        let call = store.delete_session(&self.group, &session, Call::default());
+        self.bounded(call).await
+    }
+
+    /// The sessions that were reaped, from a point on, for side effects of the user's own (leaving a room, closing an order).
+    /// Each is told at least once to whoever keeps the position of the last one that was handled, and goes on from there.
+    /// `None` begins with the oldest event that is kept; begin with `last_event` of the group's status to hear of new ones
+    /// only.
+    ///
+    /// ```
+    /// # use tenure::{EventId, GroupHandle, Result};
+    /// use tenure::session::ReapedNews;
+    ///
+    /// async fn clean_up(group: &GroupHandle, mut position: Option<EventId>) -> Result<()> {
+    ///     let mut feed = group.sessions().reaped(position);
+    ///     loop {
+    ///         match feed.next().await? {
+    ///             // The same session and epoch may come again after a crash: make it harmless, for instance by keeping
+    ///             // the epoch with what is removed.
+    ///             ReapedNews::Reaped(gone) => remove_from_rooms(gone.session.as_str(), gone.epoch.get()),
+    ///             // Some were missed. Whatever is kept for a session that is not there any more belongs to one of them.
+    ///             ReapedNews::Gap => compare_everything_with_the_list_of_sessions(),
+    ///         }
+    ///         // Only now: what was not handled is told again.
+    ///         position = feed.position();
+    ///         keep(position);
+    ///     }
+    /// }
+    /// # fn remove_from_rooms(_: &str, _: u64) {}
+    /// # fn compare_everything_with_the_list_of_sessions() {}
+    /// # fn keep(_: Option<EventId>) {}
+    /// ```
+    #[must_use]
+    pub fn reaped(&self, after: Option<EventId>) -> ReapedFeed {
+        ReapedFeed::new(self.context.clone(), self.group.clone(), after)
+    }
+}

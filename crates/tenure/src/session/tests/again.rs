@@ -1,0 +1,212 @@
+//! Attaching again, after a new join and after a lost tail.
+
+use tenure_core::clock::Clock;
+use tenure_core::error::ErrorKind;
+use tenure_core::memory::MemoryStore;
+use tenure_core::store::StoreOptions;
+
+use super::*;
+use crate::testing::{Fault, Verb, ms};
+
+#[tokio::test]
+async fn after_a_lapse_connections_are_attached_again_and_their_sessions_live_on() {
+    let world = world().await;
+    let membership = world.join().await;
+    let mut kept = world.attached(&membership, "kept", "c").await;
+    kept.patch(&room("garden")).await.unwrap();
+    let dropped = world.attached(&membership, "dropped", "c").await;
+    let (tenure, epoch) = (membership.tenure(), kept.epoch());
+    world.store.cut(true);
+    world.pass(TTL * 2).await;
+    assert_eq!(
+        world.state("kept").await,
+        Some((SessionState::Disconnected, 0)),
+        "others see what is true"
+    );
+    drop(dropped);
+    world.store.cut(false);
+    world.until("it joined again", || membership.tenure() != tenure).await;
+    world.pass(ms(100)).await;
+    assert_eq!(world.state("kept").await, Some((SessionState::Active, 1)));
+    assert_eq!(world.state("dropped").await, Some((SessionState::Disconnected, 0)));
+    assert!(kept.epoch() > epoch && !kept.lost().is_cancelled());
+    assert_eq!(world.seen("kept").await.unwrap().data["room"], "garden");
+    assert!(futures_util::poll!(std::pin::pin!(kept.renewed())).is_pending());
+    world.run(kept.detach()).await.unwrap();
+    assert_eq!(world.state("kept").await, Some((SessionState::Disconnected, 0)));
+    assert_eq!(membership.sessions().held(), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_was_reaped_meanwhile_is_made_anew_and_told_unless_it_was_only_to_be_resumed() {
+    let world = world().await;
+    let membership = world.join().await;
+    let sessions = membership.sessions();
+    let asked = sessions
+        .attach("s", "c1")
+        .alias("alice")
+        .grace(secs(1))
+        .data(room("lobby"));
+    let mut anew = asked.await.unwrap().attached().unwrap();
+    let asked = sessions
+        .attach("t", "c2")
+        .grace(secs(1))
+        .await
+        .unwrap()
+        .attached()
+        .unwrap();
+    drop(asked);
+    world.pass(ms(10)).await;
+    let resumed = sessions
+        .attach("t", "c3")
+        .resume_only()
+        .await
+        .unwrap()
+        .attached()
+        .unwrap();
+    let asked = sessions.attach("u", "c4").alias("bob").grace(secs(1));
+    let robbed = asked.await.unwrap().attached().unwrap();
+    world.store.cut(true);
+    world.pass(TTL * 2).await;
+    for session in ["s", "t", "u"] {
+        assert_eq!(world.seen(session).await, None);
+    }
+    let rival = world.rival().await;
+    let robber = rival.sessions().attach("v", "c5").alias("bob").await.unwrap();
+    world.store.cut(false);
+    world.until("it is told", || anew.watch().borrow().renewals == 1).await;
+    world.pass(ms(100)).await;
+    let seen = world.seen("s").await.unwrap();
+    assert_eq!(
+        (seen.state, seen.data.len(), seen.grace),
+        (SessionState::Active, 0, Some(secs(1)))
+    );
+    assert_eq!(seen.alias.as_ref().map(tenure_core::id::Alias::as_str), Some("alice"));
+    assert_eq!(world.run(anew.renewed()).await, seen.epoch);
+    assert_eq!(why(&resumed), Some(ConnectionLost::Gone));
+    let by = SessionId::new("v").unwrap();
+    assert_eq!(why(&robbed), Some(ConnectionLost::AliasTaken { by }));
+    assert_eq!((world.seen("t").await, world.seen("u").await), (None, None));
+    assert_eq!(sessions.held(), 1);
+    drop(robber);
+}
+
+#[tokio::test]
+async fn a_session_that_others_made_anew_meanwhile_is_told_as_well() {
+    let world = world().await;
+    let membership = world.join().await;
+    let mut ours = membership
+        .sessions()
+        .attach("s", "c1")
+        .grace(secs(1))
+        .await
+        .unwrap()
+        .attached()
+        .unwrap();
+    world.store.cut(true);
+    world.pass(TTL * 2).await;
+    let rival = world.rival().await;
+    let theirs = rival
+        .sessions()
+        .attach("s", "c2")
+        .data(room("new"))
+        .await
+        .unwrap()
+        .attached()
+        .unwrap();
+    assert_eq!(theirs.how(), How::Created);
+    world.store.cut(false);
+    let epoch = world.run(ours.renewed()).await;
+    assert!(epoch > theirs.epoch());
+    assert_eq!(world.state("s").await, Some((SessionState::Active, 2)));
+    assert_eq!(
+        world.seen("s").await.unwrap().data["room"],
+        "new",
+        "nothing of theirs is changed"
+    );
+}
+
+#[tokio::test]
+async fn when_the_data_is_gone_all_are_attached_again_in_parts() {
+    let world = world().await;
+    let membership = world.join().await;
+    let all: Vec<Wanted> = (0..2_500).map(|n| wanted(&format!("s{n}"), "c")).collect();
+    let connections = world.run(membership.sessions().attach_many(&all)).await.unwrap();
+    let before = world.store.calls(Verb::Attach);
+    let empty = MemoryStore::new(StoreOptions::default(), world.clock.clone());
+    world.store.swap(empty.clone());
+    let renewed = |answer: &Attach| match answer {
+        Attach::Attached(connection) => connection.watch().borrow().renewals == 1,
+        other => panic!("{other:?}"),
+    };
+    world.until("all are told", || connections.iter().all(renewed)).await;
+    assert_eq!(
+        world.store.calls(Verb::Attach) - before,
+        6,
+        "each part is looked for, then made"
+    );
+    assert_eq!(world.group.sessions().stats().await.unwrap().active, 2_500);
+}
+
+#[tokio::test]
+async fn after_a_lost_tail_what_the_store_forgot_is_attached_again_under_the_same_tenure() {
+    let world = world().await;
+    let membership = world.join().await;
+    let replica = MemoryStore::new(StoreOptions::default(), world.clock.clone());
+    world.store.replicate(Some(replica.clone()));
+    let empty: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), world.clock.clone());
+    world.store.swap(empty);
+    // A store and a copy of it, from the same beginning.
+    let tenure = membership.tenure();
+    world.until("it joined again", || membership.tenure() != tenure).await;
+    let tenure = membership.tenure();
+    let first = world.attached(&membership, "first", "c").await;
+    world.pass(TTL).await;
+    world.store.replicate(None);
+    let mut second = world.attached(&membership, "second", "c").await;
+    world.store.swap(replica.clone());
+    let seen = world.run(second.renewed()).await;
+    assert_eq!(membership.tenure(), tenure);
+    assert!(seen >= second.epoch());
+    let active = world.group.sessions().stats().await.unwrap().active;
+    assert_eq!((active, why(&first), why(&second)), (2, None, None));
+}
+
+#[tokio::test]
+async fn attaching_again_survives_a_store_that_fails_meanwhile() {
+    for seed in 0..8 {
+        let world = world().await;
+        world.pass(ms(seed * 37)).await;
+        let membership = world.join().await;
+        let all: Vec<Wanted> = (0..1_200).map(|n| wanted(&format!("s{n}"), "c")).collect();
+        let connections = world.run(membership.sessions().attach_many(&all)).await.unwrap();
+        world.store.cut(true);
+        world.pass(TTL * 2).await;
+        for fault in [
+            Fault::LoseReply,
+            Fault::Fail(ErrorKind::Unavailable),
+            Fault::Hang { applied: true },
+            Fault::Panic,
+            Fault::LoseRequest,
+            Fault::Fail(ErrorKind::TooLate),
+        ] {
+            world.store.next(Verb::Attach, fault);
+        }
+        world.store.late(Verb::Attach, ms(500 * seed));
+        world.store.cut(false);
+        let before = world.store.calls(Verb::Attach);
+        world
+            .until("all is attached again", || {
+                world.store.calls(Verb::Attach) >= before + 7 + 2
+            })
+            .await;
+        world.pass(secs(5)).await;
+        assert_eq!(world.group.sessions().stats().await.unwrap().active, 1_200);
+        // Whatever was heard of their epochs: each is detached.
+        drop(connections);
+        world.pass(secs(5)).await;
+        let stats = world.group.sessions().stats().await.unwrap();
+        assert_eq!((stats.active, stats.disconnected), (0, 1_200), "seed {seed}");
+        assert!(world.clock.mono().since_origin() < secs(120));
+    }
+}

@@ -1,0 +1,71 @@
+//! The feed of reaped sessions.
+
+use tenure_core::error::ErrorKind;
+use tenure_core::event::EventId;
+
+use super::super::{Reaped, ReapedFeed, ReapedNews};
+use super::*;
+use crate::testing::{Fault, Verb, ms};
+
+impl World {
+    async fn reap(&self, membership: &Membership, session: &str) {
+        let asked = membership.sessions().attach(session, "c").alias(session).grace(secs(1));
+        drop(asked.await.unwrap());
+        self.pass(secs(2)).await;
+        assert_eq!(self.seen(session).await, None);
+    }
+
+    async fn next(&self, feed: &mut ReapedFeed) -> Reaped {
+        match self.run(feed.next()).await.unwrap() {
+            ReapedNews::Reaped(reaped) => reaped,
+            ReapedNews::Gap => panic!("a gap"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_tells_each_reaped_session_and_goes_on_from_a_kept_position() {
+    let world = world().await;
+    let membership = world.rival().await;
+    let mut feed = world.group.sessions().reaped(None);
+    assert!(futures_util::poll!(std::pin::pin!(feed.next())).is_pending());
+    world.reap(&membership, "one").await;
+    let one = world.next(&mut feed).await;
+    assert_eq!(
+        (one.session.as_str(), one.alias.as_ref().map(|alias| alias.as_str())),
+        ("one", Some("one"))
+    );
+    assert_eq!(feed.position(), Some(one.event));
+    world.reap(&membership, "one").await;
+    world.reap(&membership, "two").await;
+    let again = world.next(&mut feed).await;
+    assert_eq!(again.session.as_str(), "one");
+    assert!(again.epoch > one.epoch, "another stretch of life has another key");
+    // Whoever did not keep a position is told once more, whoever did goes on.
+    let mut resumed = world.group.sessions().reaped(Some(one.event));
+    assert_eq!(world.next(&mut resumed).await, again);
+    assert_eq!(world.next(&mut resumed).await.session.as_str(), "two");
+}
+
+#[tokio::test]
+async fn an_outage_delays_it_and_a_missing_stretch_is_announced() {
+    let world = world().await;
+    let membership = world.rival().await;
+    world.reap(&membership, "one").await;
+    let mut feed = world.group.sessions().reaped(Some(EventId(1)));
+    world.store.always(Verb::Events, Some(Fault::Hang { applied: false }));
+    {
+        let mut asked = std::pin::pin!(feed.next());
+        assert!(futures_util::poll!(&mut asked).is_pending());
+        world.pass(secs(20)).await;
+        assert!(futures_util::poll!(&mut asked).is_pending());
+    }
+    world.store.always(Verb::Events, None);
+    assert_eq!(world.run(feed.next()).await.unwrap(), ReapedNews::Gap);
+    assert_eq!(world.next(&mut feed).await.session.as_str(), "one");
+    world.store.next(Verb::Events, Fault::Fail(ErrorKind::Denied));
+    assert_eq!(world.run(feed.next()).await.unwrap_err().kind(), ErrorKind::Denied);
+    world.reap(&membership, "two").await;
+    assert_eq!(world.next(&mut feed).await.session.as_str(), "two");
+    world.pass(ms(1)).await;
+}

@@ -1,0 +1,254 @@
+//! The reaper and the reconcile.
+
+use tenure_core::id::{ConnectionId, SessionId};
+use tenure_core::session::{Attach, Detach, SessionSettings};
+use tenure_core::sweep::drift;
+
+use super::*;
+
+impl World {
+    /// Sessions with a grace, all disconnected.
+    async fn orphan(&self, in_group: &Group, tenure: &TenureId, sessions: usize, grace: Duration) {
+        let attaches: Vec<Attach> = (0..sessions)
+            .map(|n| Attach {
+                grace: Some(grace),
+                ..Attach::new(
+                    SessionId::new(format!("s{n}")).unwrap(),
+                    ConnectionId::new("c").unwrap(),
+                )
+            })
+            .collect();
+        let attached = self.memory.attach(in_group, tenure, &attaches, Call::default());
+        attached.await.unwrap();
+        let detaches: Vec<Detach> = attaches
+            .into_iter()
+            .map(|attach| Detach {
+                session: attach.session,
+                connection: attach.connection,
+                epoch: None,
+            })
+            .collect();
+        let detached = self.memory.detach(in_group, tenure, &detaches, Call::default());
+        detached.await.unwrap();
+    }
+
+    /// How many the store deleted, by its own account.
+    async fn reaped(&self, in_group: &Group) -> usize {
+        let mut query = EventQuery {
+            after: None,
+            limit: 1_000,
+            kinds: vec![EventKind::SessionReaped],
+        };
+        let mut reaped = 0;
+        loop {
+            let page = self.memory.events(in_group, &query).await.unwrap();
+            reaped += page.events.len();
+            if query.after.replace(page.last) == Some(page.last) {
+                return reaped;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_orphan_goes_when_its_grace_is_over_and_not_with_the_interval() {
+    let world = world(1);
+    let _listening = world.ears.listen();
+    let g = group("g");
+    let front = world.join(&g, "front").await;
+    world.sweepers[0].0.touch(&g);
+    world.keep_alive(&g, &front, secs(1)).await;
+    world.orphan(&g, &front, 450, secs(7)).await;
+    world.keep_alive(&g, &front, secs(7) - ms(1)).await;
+    assert_eq!(world.reaped(&g).await, 0);
+    assert!((world.ears.gauge("tenure_sessions_disconnected{group=\"g\"}") - 450.0).abs() < 0.1);
+    world.keep_alive(&g, &front, ms(100)).await;
+    assert_eq!(world.reaped(&g).await, 450);
+    assert_eq!(
+        world.ears.count("tenure_orphan_sessions_deleted_total{group=\"g\"}"),
+        450
+    );
+    assert_eq!(
+        (
+            world.ears.lines("INFO reaped"),
+            world.ears.count("tenure_orphan_cleanup_duration_seconds")
+        ),
+        (450, 3)
+    );
+    world.keep_alive(&g, &front, secs(3)).await;
+    assert!(world.ears.gauge("tenure_sessions_disconnected{group=\"g\"}") < 0.1);
+    let names: Vec<String> = world.sweepers[0]
+        .1
+        .snapshot()
+        .into_iter()
+        .map(|status| status.name)
+        .collect();
+    assert_eq!(names, [JANITOR, REAPER, RECONCILE]);
+}
+
+#[tokio::test]
+async fn a_front_end_that_dies_starts_each_grace_once_and_its_sessions_are_reaped_once() {
+    let world = world(3);
+    let _listening = world.ears.listen();
+    let g = group("g");
+    let alive = world.join(&g, "alive").await;
+    let dead = world.join(&g, "dead").await;
+    let attaches: Vec<Attach> = (0..300)
+        .map(|n| Attach {
+            grace: Some(secs(3)),
+            ..Attach::new(
+                SessionId::new(format!("s{n}")).unwrap(),
+                ConnectionId::new("c").unwrap(),
+            )
+        })
+        .collect();
+    world
+        .memory
+        .attach(&g, &dead, &attaches, Call::default())
+        .await
+        .unwrap();
+    // One third has a second connection elsewhere.
+    let elsewhere: Vec<Attach> = attaches[..100]
+        .iter()
+        .map(|attach| Attach {
+            connection: ConnectionId::new("other").unwrap(),
+            ..attach.clone()
+        })
+        .collect();
+    world
+        .memory
+        .attach(&g, &alive, &elsewhere, Call::default())
+        .await
+        .unwrap();
+    world.keep_alive(&g, &alive, TTL + secs(2)).await;
+    assert_eq!(world.events(&g, &[EventKind::SessionDisconnected]).await.len(), 200);
+    assert_eq!(world.reaped(&g).await, 0);
+    world.keep_alive(&g, &alive, secs(2)).await;
+    assert_eq!(world.reaped(&g).await, 200);
+    assert_eq!(world.ears.lines("INFO reaped"), 200);
+    assert_eq!(world.ears.count("tenure_orphan_sessions_deleted_total"), 200);
+    assert_eq!(world.memory.session_stats(&g).await.unwrap().active, 100);
+}
+
+#[tokio::test]
+async fn a_reap_is_told_and_counted_once_whatever_becomes_of_its_reply() {
+    for fault in [
+        Fault::LoseReply,
+        Fault::LoseRequest,
+        Fault::Hang { applied: true },
+        Fault::Hang { applied: false },
+    ] {
+        let world = world(1);
+        let _listening = world.ears.listen();
+        let g = group("g");
+        let front = world.join(&g, "front").await;
+        world.sweepers[0].0.touch(&g);
+        world.keep_alive(&g, &front, secs(1)).await;
+        world.orphan(&g, &front, 450, secs(2)).await;
+        world.store.next(Verb::Reap, fault.clone());
+        world.store.next(Verb::Reap, fault.clone());
+        // The first attempt to read the events back fails as well.
+        world.store.next(Verb::Events, Fault::LoseReply);
+        world.keep_alive(&g, &front, secs(15)).await;
+        assert_eq!(world.reaped(&g).await, 450, "{fault:?}");
+        assert_eq!(
+            world.ears.count("tenure_orphan_sessions_deleted_total"),
+            450,
+            "{fault:?}"
+        );
+        assert_eq!(world.ears.lines("INFO reaped"), 450, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn errors_and_panics_of_the_reaper_only_delay_it() {
+    let world = world(1);
+    let g = group("g");
+    let front = world.join(&g, "front").await;
+    world.orphan(&g, &front, 5, secs(2)).await;
+    for kind in [ErrorKind::Unavailable, ErrorKind::TooLate, ErrorKind::Internal] {
+        world.store.next(Verb::Reap, Fault::Fail(kind));
+    }
+    world.store.next(Verb::Reap, Fault::Panic);
+    world.keep_alive(&g, &front, secs(10)).await;
+    assert_eq!(world.reaped(&g).await, 5);
+    let statuses = world.sweepers[0].1.snapshot();
+    let reaper = statuses.iter().find(|status| status.name == REAPER).unwrap();
+    assert_eq!((reaper.panics, reaper.bad_in_a_row), (1, 0), "{reaper:?}");
+    assert!(reaper.last_success_age.is_some());
+}
+
+#[tokio::test]
+async fn without_a_janitor_that_hears_of_it_the_reaper_comes_at_its_interval() {
+    let world = world(1);
+    let g = group("g");
+    let front = world.join(&g, "front").await;
+    world.sweepers[0].0.touch(&g);
+    world.keep_alive(&g, &front, secs(1)).await;
+    world.orphan(&g, &front, 5, secs(2)).await;
+    world
+        .store
+        .always(Verb::Tick, Some(Fault::Fail(ErrorKind::Unavailable)));
+    world.keep_alive(&g, &front, secs(31)).await;
+    assert_eq!(world.reaped(&g).await, 5);
+}
+
+#[tokio::test]
+async fn the_reconcile_runs_once_a_day_in_slices_and_tells_what_it_found() {
+    let clock = Arc::new(ManualClock::new(START, 11));
+    let options = StoreOptions {
+        sessions: SessionSettings {
+            max_age: Some(secs(60)),
+            ..SessionSettings::default()
+        },
+        ..StoreOptions::default()
+    };
+    let memory: Arc<dyn Store> = MemoryStore::new(options, clock.clone());
+    let store = Faulty::new(Arc::clone(&memory), clock.clone());
+    let mut world = World {
+        clock,
+        memory,
+        store,
+        sweepers: Vec::new(),
+        ears: Ears::default(),
+    };
+    let _listening = world.ears.listen();
+    let clock: Arc<dyn Clock> = world.clock.clone();
+    let loops = Loops::new(Arc::clone(&clock), Handle::current());
+    let settings = SweeperSettings {
+        reconcile_interval: secs(200),
+        ..SweeperSettings::default()
+    };
+    let sweeper = Sweeper::start(world.store.clone(), clock, settings, &loops).unwrap();
+    world.sweepers.push((sweeper, loops));
+    let g = group("g");
+    let front = world.join(&g, "front").await;
+    let attaches: Vec<Attach> = (0..450)
+        .map(|n| Attach {
+            grace: Some(secs(3_600)),
+            ..Attach::new(
+                SessionId::new(format!("s{n}")).unwrap(),
+                ConnectionId::new("c").unwrap(),
+            )
+        })
+        .collect();
+    world
+        .memory
+        .attach(&g, &front, &attaches, Call::default())
+        .await
+        .unwrap();
+    world.keep_alive(&g, &front, secs(500)).await;
+    let repaired = world.events(&g, &[EventKind::SessionsRepaired]).await;
+    let aged: u64 = repaired
+        .iter()
+        .filter_map(|event| event.counts.get(drift::AGED_CONNECTION))
+        .sum();
+    assert_eq!(
+        (repaired.len(), aged),
+        (3, 450),
+        "one event for each part that repaired anything"
+    );
+    assert_eq!(world.ears.lines("WARN reconciled"), 1);
+    assert!(world.ears.lines("DEBUG reconciled") >= 1);
+    assert_eq!(world.ears.count("tenure_sessions_drift"), 0, "too old is not adrift");
+}
