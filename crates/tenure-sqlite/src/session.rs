@@ -3,9 +3,11 @@
 //! A session is one row with its data, its alias and its place in the index of the disconnected ones, and each of its
 //! connections is a row that names its tenure. So what other stores keep in several places cannot drift apart here, and
 //! a connection is among what its tenure holds by an index of the same rows. `record` is a session as its row tells,
-//! `step` holds the steps, `listing` the reads, `reaper` what becomes of connections of the ended and of orphans, and
+//! `attach`, `detach` and `step` hold the steps, `listing` the reads, `reaper` what becomes of connections of the ended and of orphans, and
 //! `reconcile` looks for what only a foreign hand can have done to the file.
 
+mod attach;
+mod detach;
 mod listing;
 mod reaper;
 mod reconcile;
@@ -111,3 +113,6 @@ impl SessionStore for SqliteStore {
         self.count_sessions(group).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,8 +12,8 @@ use crate::event::Draft;
 use crate::sql::{instant, read_epoch, read_instant, read_name, read_name_or_none, read_span, statements};
 use crate::step::{Answer, Step};
 
+use super::detach::Left;
 use super::record::Away;
-use super::step::Left;
 
 statements! { "session.sql":
     DUE = "due",

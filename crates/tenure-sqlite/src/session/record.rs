@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rusqlite::{Connection, Row, params};
+use serde_json::Value;
 use tenure_core::id::{Alias, ConnectionId, SessionId};
 use tenure_core::session::{Data, Epoch, Session, SessionState};
 use tenure_core::settling::end_of;
@@ -149,4 +150,14 @@ pub(super) fn record_by(sql: &Connection, select: &str, id: i64, by: &str) -> Re
     drop(rows);
     record.fill_in(sql, id)?;
     Ok(Some(record))
+}
+
+/// Applies a change to the data of a session: `null` removes a field.
+pub(super) fn merge(data: &mut Data, change: &Data) {
+    for (field, value) in change {
+        match value {
+            Value::Null => drop(data.remove(field)),
+            value => drop(data.insert(field.clone(), value.clone())),
+        }
+    }
 }
