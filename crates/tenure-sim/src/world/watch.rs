@@ -54,21 +54,27 @@ impl World {
     }
 
     /// The store has given a lease out: nobody else trusts it at this moment, on whatever machine, running or not.
-    pub(super) fn watch_grant(&self, step: &Step, event: &Event) -> Result<(), Violation> {
+    pub(super) fn watch_grant(&mut self, step: &Step, event: &Event) -> Result<(), Violation> {
         let (EventKind::LeaseGranted | EventKind::LeaseTakenOver, Some(lease), Some(token)) =
             (event.kind, &event.lease, event.token)
         else {
             return Ok(());
         };
-        let mut both = None;
+        let (mut both, mut excused) = (None, Vec::new());
         for (index, node) in self.nodes.iter().enumerate() {
             let Some(view) = node.view() else { continue };
             view.for_each_guard(|guard| {
                 let trusted = guard.lease() == lease && guard.token() != token && guard.verdict() == Verdict::Held;
-                let excused = self.checker.excuse(guard.tenure(), step)
+                if !trusted
                     || self.excused.contains(guard.tenure())
-                    || self.checker.may_be_granted_again(guard.tenure(), lease, guard.token());
-                if trusted && !excused {
+                    || self.checker.may_be_granted_again(guard.tenure(), lease, guard.token())
+                {
+                    return;
+                }
+                if self.checker.excuse(guard.tenure(), step) {
+                    // The fence is about to refuse it, too: however its tenure ended, it was earlier than it can know.
+                    excused.push(guard.tenure().clone());
+                } else {
                     both = Some(format!(
                         "{lease} was granted to {:?} with {token}; n{index} trusts {} with {}",
                         event.tenure,
@@ -78,6 +84,7 @@ impl World {
                 }
             });
         }
+        self.excused.extend(excused);
         must(both.is_none(), "never two holders who trust one lease", || {
             both.unwrap_or_default()
         })
