@@ -33,12 +33,12 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().expect("a directory");
         let (path, clock) = (dir.path().join("tenure.db"), manual());
         let store = open(&path, &clock);
         let (front, dead) = (join(&store, "front", s(10)).await, join(&store, "dead", s(10)).await);
         let live = Attach {
-            alias: Some(Alias::new("ann").unwrap()),
+            alias: Some(Alias::new("ann").expect("a name")),
             data: [("room".to_owned(), json!(1))].into(),
             ..plain("live", "c1")
         };
@@ -65,9 +65,9 @@ impl World {
 
     /// Edits the file while nobody serves it, and serves it again.
     fn edit(&mut self, edit: &str) {
-        let sql = rusqlite::Connection::open(&self.path).unwrap();
+        let sql = rusqlite::Connection::open(&self.path).expect("a file that can be edited");
         sql.execute_batch(edit).expect(edit);
-        sql.close().unwrap();
+        sql.close().expect("a file that can be edited");
         self.store = open(&self.path, &self.clock);
     }
 
@@ -81,8 +81,8 @@ impl World {
 
     /// What the group knows about itself is what the file holds.
     async fn check_counts(&self, what: &str) {
-        let status = self.store.tick(&group()).await.unwrap();
-        let sql = rusqlite::Connection::open(&self.path).unwrap();
+        let status = self.store.tick(&group()).await.expect("a tick");
+        let sql = rusqlite::Connection::open(&self.path).expect("a file that can be edited");
         let counted = sql.query_row("SELECT count(*), count(due_us), min(due_us) FROM sessions", [], |row| {
             Ok((
                 row.get::<_, i64>(0)?,
@@ -91,11 +91,11 @@ impl World {
             ))
         });
         let known = (
-            i64::try_from(status.sessions).unwrap(),
-            i64::try_from(status.disconnected).unwrap(),
-            status.next_reap.map(|at| i64::try_from(at.micros()).unwrap()),
+            i64::try_from(status.sessions).expect("a small number"),
+            i64::try_from(status.disconnected).expect("a small number"),
+            status.next_reap.map(|at| i64::try_from(at.micros()).expect("a time")),
         );
-        assert_eq!(known, counted.unwrap(), "{what}");
+        assert_eq!(known, counted.expect("a count"), "{what}");
     }
 }
 

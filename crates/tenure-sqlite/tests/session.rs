@@ -24,7 +24,7 @@ use tenure_core::sweep::{SweepRequest, SweepSteps};
 use tenure_sqlite::SqliteStore;
 
 fn alias(name: &str) -> Alias {
-    Alias::new(name).unwrap()
+    Alias::new(name).expect("a name")
 }
 
 #[tokio::test]
@@ -61,6 +61,11 @@ async fn a_restart_keeps_sessions_with_all_they_have() {
     );
     let (how, _) = attached(&store, &front, &plain("left", "c9")).await;
     assert_eq!(how, How::Resumed);
+    let resumed = store.tick(&group()).await.unwrap();
+    assert_eq!(
+        (resumed.sessions, resumed.disconnected, resumed.next_reap),
+        (2, 0, None)
+    );
     store.close().await;
 }
 
@@ -143,6 +148,23 @@ async fn the_janitor_goes_on_with_connections_after_a_restart() {
         (2, 0, 0)
     );
     assert_eq!(store.tick(&group()).await.unwrap().releasing, 0);
+    store.close().await;
+}
+
+/// The janitor has nothing to do for a tenure whose connections have all moved elsewhere.
+#[tokio::test]
+async fn a_connection_that_moves_takes_its_old_holder_off_the_work_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, clock) = (dir.path().join("tenure.db"), manual());
+    let store = open(&path, &clock);
+    let (dead, alive) = (join(&store, "dead", s(10)).await, join(&store, "alive", s(10)).await);
+    attached(&store, &dead, &plain("chat", "c1")).await;
+    end(&store, &dead, EndBy::Expel).await;
+    let before = store.tick(&group()).await.unwrap();
+    assert!(before.releasing == 1 && before.next_release.is_some());
+    attached(&store, &alive, &plain("chat", "c1")).await;
+    let after = store.tick(&group()).await.unwrap();
+    assert_eq!((after.releasing, after.next_release), (0, None));
     store.close().await;
 }
 
