@@ -16,7 +16,6 @@ use tenure_core::session::{
     SessionStats, SessionStore, check_attaches, check_count, check_data,
 };
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
-use tenure_core::sweep::BATCH;
 use tenure_core::time::{StoreTime, micros};
 
 use crate::registry::{read_outcomes, read_refusal};
@@ -57,7 +56,7 @@ impl SessionStore for ValkeyStore {
         call: Call,
     ) -> Result<Vec<DetachOutcome>> {
         check_count(detaches.len(), "detaches")?;
-        let mut parts = detaches.chunks(BATCH as usize);
+        let mut parts = detaches.chunks(step::DETACHES);
         let first = parts.next().unwrap_or_default();
         let mut outcomes = self.detach_part(group, tenure, first, call).await?;
         for part in parts {

@@ -211,8 +211,9 @@ end
 -- connections: leases may have to wait.
 local waiting = math.min(math.max(#visits, 1), 4)
 local turn, budget, evictions = math.max(1, math.floor(limit / waiting)), limit, {}
--- Every lease and most connections are an event of their own, so that one costs as much as two claims.
-local dear = math.min(limit, 100)
+-- Every lease is an event of its own, so that one costs as much as two claims; a connection, which is most often the last
+-- of its session, as much as four.
+local dear, dearer = math.min(limit, 100), math.min(limit, 50)
 for _, visit in ipairs(visits) do
   if budget == 0 then
     break
@@ -221,8 +222,8 @@ for _, visit in ipairs(visits) do
   local holdings, more = some_of(held_key(tenure), math.min(turn, budget))
   budget = budget - #holdings
   local room = turn - #holdings
-  local counts, looked, gone, left = evict_some(tenure, holdings, more, math.min(room, budget, dear))
-  budget, room, dear = budget - looked, room - looked, dear - looked
+  local counts, looked, gone, left = evict_some(tenure, holdings, more, math.min(room, budget, dearer))
+  budget, room, dearer = budget - looked, room - looked, dearer - looked
   local freed, come_again = 0, nil
   if not left then
     looked, freed, come_again = free_some(tenure, math.min(room, budget, dear))

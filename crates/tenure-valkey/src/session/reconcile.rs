@@ -17,8 +17,8 @@ use crate::reply::{Malformed, Read, Reader};
 use crate::store::ValkeyStore;
 use crate::sweep::read_brake;
 
-/// How many sessions one script reaps or repairs at most: about a millisecond of the server's time.
-const STEP: u32 = 200;
+/// How many sessions one script reaps or looks at at most: each is read and written in half a dozen keys.
+const STEP: u32 = 100;
 /// The most tenures that a place carries, so that a made-up one cannot cost much.
 const CARRIED: usize = 10_000;
 /// The phases, in order, and whether they go through tenures.

@@ -15,7 +15,9 @@ use crate::reply::{Malformed, Read, Reader, parse};
 use crate::script::Invocation;
 
 /// How many attaches one script takes at most: each writes to half a dozen keys.
-const ATTACHES: usize = 100;
+const ATTACHES: usize = 50;
+/// How many detaches one script takes at most.
+pub(super) const DETACHES: usize = 100;
 /// After how many bytes of data a part is long enough.
 const LONG: usize = 1 << 20;
 

@@ -108,6 +108,9 @@ async fn a_foreign_type_under_any_key_refuses_a_step_whole(flavour: Flavour) {
         "reservations",
         "targets",
         "unreleased:a",
+        "sessions",
+        "disconnected",
+        "aliases",
     ]
     .iter()
     .map(|suffix| format!("{{tenure:ingest}}:{suffix}"))

@@ -21,8 +21,11 @@ on_both! {
     what_the_janitor_still_has_to_do_is_no_drift,
 }
 
+/// Kinds of drift, and how often.
+type Told = &'static [(&'static str, u64)];
+
 /// What to do by hand, and what is told then. `%` stands for the tenure.
-const CORRUPTIONS: &[(&[&str], &[(&str, u64)])] = &[
+const CORRUPTIONS: &[(&[&str], Told)] = &[
     (&["ZREM", "disconnected", "away"], &[(drift::SESSION_WITHOUT_INDEX, 1)]),
     (
         &["ZADD", "disconnected", "9007199254740991", "away"],
