@@ -12,6 +12,7 @@ use crate::membership::EndBy;
 use crate::session::{Attach, AttachOutcome, Detach, Epoch, How};
 use crate::store::{Call, Store};
 use crate::sweep::{BATCH, Reaped, ReleaseRequest, SweepReport, SweepRequest};
+use crate::time::StoreTime;
 
 const GRACE: Duration = s(1);
 const FRONTS: [&str; 2] = ["front-a", "front-b"];
@@ -118,20 +119,23 @@ fn detach(name: &str) -> Detach {
 enum Life {
     None,
     Active,
-    Away(Event),
+    /// Since when, and after which attach.
+    Away(StoreTime, Option<Epoch>),
 }
 
 impl Life {
     fn step(self, event: &Event) -> std::result::Result<Self, String> {
-        let over = |left: &Event| event.at >= left.at + GRACE;
+        let over = |since: StoreTime| event.at >= since + GRACE;
         match (self, event.kind) {
             (Self::None, EventKind::SessionCreated) => Ok(Self::Active),
-            (Self::Active, EventKind::SessionDisconnected) => Ok(Self::Away(event.clone())),
-            (Self::Away(left), EventKind::SessionResumed) if !over(&left) && event.epoch > left.epoch => {
+            (Self::Active, EventKind::SessionDisconnected) => Ok(Self::Away(event.at, event.epoch)),
+            (Self::Away(since, epoch), EventKind::SessionResumed) if !over(since) && event.epoch > epoch => {
                 Ok(Self::Active)
             }
-            (Self::Away(left), EventKind::SessionReaped) if over(&left) && event.epoch == left.epoch => Ok(Self::None),
-            (Self::Away(left), EventKind::SessionDeleted) if event.epoch == left.epoch => Ok(Self::None),
+            (Self::Away(since, epoch), EventKind::SessionReaped) if over(since) && event.epoch == epoch => {
+                Ok(Self::None)
+            }
+            (Self::Away(_, epoch), EventKind::SessionDeleted) if event.epoch == epoch => Ok(Self::None),
             (before, _) => Err(format!("after {before:?} came {event:?}")),
         }
     }
