@@ -175,17 +175,18 @@ fn orphans_are_reaped_once_and_a_restart_of_the_store_holds_that_back() {
         server.cli(&["INCR", "session:counted:refs"]).unwrap();
         session(&server, "active", "0");
         session(&server, "new", &ago(0));
-        let args = [
+        let common = [
             "--reap",
-            "--max-age",
-            "5s",
             "--refs",
             "session:{id}:refs",
             "--alias",
             "alias:{field:broadcaster_id}",
         ];
+        let args = [&common[..], &["--max-age", "5s"]].concat();
+        // This age is certainly not over since the restart.
+        let patient = [&common[..], &["--max-age", "30m"]].concat();
         server.restart_with_data();
-        let (code, stdout, stderr) = run(&server, &args);
+        let (code, stdout, stderr) = run(&server, &patient);
         assert!(
             code == 1 && stderr.contains("held back for another"),
             "{stdout}{stderr}"
@@ -195,7 +196,7 @@ fn orphans_are_reaped_once_and_a_restart_of_the_store_holds_that_back() {
             "{stderr}"
         );
         let before = all(&server);
-        let (code, told) = json(&server, &[&args[..], &["--dry-run"]].concat());
+        let (code, told) = json(&server, &[&patient[..], &["--dry-run"]].concat());
         assert_eq!(
             (code, &told["quarantined"]["reason"]),
             (0, &"restarted".into()),

@@ -194,3 +194,23 @@ async fn several_templates_and_hash_tags_are_meant_literally() {
     let left = world.run(&["KEYS", "{app}:*"]).texts();
     assert_eq!(left, ["{app}:none:"], "a template without its field names nothing");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reaper_never_scans() {
+    for flavour in Flavour::ALL {
+        let Some(world) = World::start(flavour) else { return };
+        world.session("orphan", &hour_ago());
+        world.session("active", "0");
+        indexed(&world, settings()).await;
+        world.has_run_for_a_while().await;
+        world.run(&["CONFIG", "RESETSTAT"]);
+        let mut reaper = reaper(&world.server.url(), settings()).await;
+        for reaped in [1, 0, 0] {
+            assert_eq!(reaper.pass().await.unwrap().reaped, reaped);
+        }
+        let stats = world.run(&["INFO", "commandstats"]).text();
+        for never in ["cmdstat_scan", "cmdstat_keys", "cmdstat_zscan", "cmdstat_hscan"] {
+            assert!(!stats.contains(&format!("{never}:")), "{stats}");
+        }
+    }
+}

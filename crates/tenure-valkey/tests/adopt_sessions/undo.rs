@@ -49,7 +49,7 @@ async fn what_others_have_changed_since_stays() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         let (old, newer) = (hour_ago(), ago(60, Unit::Seconds));
-        for id in ["ours", "moved", "removed", "followed"] {
+        for id in ["ours", "moved", "removed", "followed", "moved-last"] {
             world.session(id, &old);
         }
         world.session("theirs", &old);
@@ -63,13 +63,16 @@ async fn what_others_have_changed_since_stays() {
         world.session("followed", &newer);
         sessions.index(&|_| {}).await.unwrap();
         world.run(&["ZADD", "disconnected", "7", "later"]);
+        // After the last pass, so that only the undo can tell.
+        world.run(&["ZADD", "disconnected", &newer, "moved-last"]);
         let undone = sessions.undo().await.unwrap();
         assert_eq!(
-            undone.removed, 3,
+            (undone.removed, undone.not_ours),
+            (3, 1),
             "ours, followed, and removed, which the second pass added: {undone:?}"
         );
         let left = world.entries(b"disconnected");
-        assert_eq!(left.keys().collect::<Vec<_>>(), ["later", "moved", "theirs"]);
+        assert_eq!(left.keys().collect::<Vec<_>>(), ["later", "moved", "moved-last", "theirs"]);
         assert!(world.run(&["KEYS", "tenure:*"]).items().is_empty());
     }
 }

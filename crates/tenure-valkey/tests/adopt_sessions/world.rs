@@ -116,7 +116,12 @@ pub(crate) fn reaping() -> ReapSettings {
 }
 
 pub(crate) async fn connected(url: &str) -> Connection {
-    let connection = Connection::open(url, ConnectionOptions::default(), Vec::new(), SystemClock::shared()).unwrap();
+    // A busy machine is not what these tests are about.
+    let options = ConnectionOptions {
+        request_timeout: Duration::from_millis(1_500),
+        ..ConnectionOptions::default()
+    };
+    let connection = Connection::open(url, options, Vec::new(), SystemClock::shared()).unwrap();
     connection.first_try().await;
     connection
 }
