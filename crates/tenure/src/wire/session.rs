@@ -342,3 +342,6 @@ fn epoch_if_given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<E
     let given = Option::<u64>::deserialize(deserializer)?;
     given.map(Epoch::new).transpose().map_err(de::Error::custom)
 }
+
+#[cfg(test)]
+mod tests;
