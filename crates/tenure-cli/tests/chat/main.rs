@@ -1,0 +1,151 @@
+//! A chat over websockets, end to end: two real front-end processes of the example `chat` serve real sockets, over a daemon
+//! on its file and over a real Valkey, and one of them is killed with a thousand clients.
+//!
+//! The witnesses are the events of the group (each change is written in the same step as its event), and the application's
+//! own list of who is where, which both front-ends keep by the feed of reaped sessions.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it is about other processes, which know nothing of a test clock"
+)]
+#![allow(clippy::print_stderr, reason = "what was measured is to be seen")]
+#![allow(clippy::unwrap_used, reason = "what a helper cannot do fails the test that asked")]
+
+mod front;
+#[path = "../cli/support.rs"]
+#[allow(dead_code, reason = "shared with the tests of the commands, which use all of it")]
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tenure::EventKind;
+use tenure_testkit::valkey::{Flavour, Server};
+use tenure_testkit::wait;
+
+use front::{Client, Front, Group};
+use support::Daemon;
+
+/// The sessions of the front-end that is killed, and how many of them come back in time.
+const KILLED: usize = 1_000;
+const BACK: usize = 300;
+/// The sessions of the other one.
+const OTHERS: usize = 100;
+/// Long enough that a busy machine costs nobody a tenure.
+const TTL: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(30);
+/// How long anything may take that depends on ttl and grace.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[test]
+fn a_killed_front_end_costs_its_connections_only_over_a_daemon() {
+    let daemon = Daemon::start(&[]);
+    a_killed_front_end_costs_its_connections_only(&daemon.url());
+}
+
+#[test]
+fn a_killed_front_end_costs_its_connections_only_over_valkey() {
+    if let Some(server) = Server::start(Flavour::Valkey) {
+        a_killed_front_end_costs_its_connections_only(&server.url());
+    }
+}
+
+fn a_killed_front_end_costs_its_connections_only(store: &str) {
+    let presence = tempfile::tempdir().unwrap();
+    let (first, second) = (
+        Front::start("front-1", store, presence.path()),
+        Front::start("front-2", store, presence.path()),
+    );
+    let group = Group::open(store);
+    let killed: Vec<String> = (0..KILLED).map(|n| format!("killed-{n}")).collect();
+    let others: Vec<String> = (0..OTHERS).map(|n| format!("other-{n}")).collect();
+    let connect = |front: &Front, session: &str, room: Option<&str>| Client::connect(front, session, room);
+    let mut clients: Vec<Client> = killed
+        .iter()
+        .map(|session| connect(&first, session, Some("lobby")))
+        .collect();
+    let stay: Vec<Client> = others.iter().map(|session| connect(&second, session, None)).collect();
+    assert!(
+        clients
+            .iter()
+            .chain(&stay)
+            .all(|client| client.how == "created" && client.room == "lobby")
+    );
+    let epochs: Vec<u64> = clients.iter().map(|client| client.epoch).collect();
+    for client in &mut clients[..BACK] {
+        client.move_to("garden");
+    }
+    group.until("all are there", KILLED + OTHERS, 0);
+
+    first.process.signal(Signal::KILL).unwrap();
+    let killed_at = Instant::now();
+    group.until("its sessions are disconnected", OTHERS, KILLED);
+    eprintln!(
+        "MEASURED {store}: {KILLED} sessions disconnected {:?} after the kill (ttl {TTL:?})",
+        killed_at.elapsed()
+    );
+    drop(clients);
+
+    // Some of them come back in time, to the other one, and are where they were.
+    let back: Vec<Client> = killed[..BACK]
+        .iter()
+        .map(|session| connect(&second, session, None))
+        .collect();
+    for (client, epoch) in back.iter().zip(&epochs) {
+        assert_eq!((client.how.as_str(), client.room.as_str()), ("resumed", "garden"));
+        assert!(client.epoch > *epoch);
+    }
+    group.until("the others are reaped", OTHERS + BACK, 0);
+    eprintln!(
+        "MEASURED {store}: the last of {} reaped {:?} after the kill",
+        KILLED - BACK,
+        killed_at.elapsed()
+    );
+
+    let disconnected = group.told(EventKind::SessionDisconnected);
+    let of_them: BTreeSet<&str> = disconnected
+        .iter()
+        .map(|event| event.session.as_ref().unwrap().as_str())
+        .collect();
+    let expected: BTreeSet<&str> = killed.iter().map(String::as_str).collect();
+    assert_eq!(
+        (disconnected.len(), of_them),
+        (KILLED, expected),
+        "each grace has begun once, and no other"
+    );
+    assert!(
+        disconnected
+            .iter()
+            .all(|event| event.reason.as_deref() == Some("lapsed"))
+    );
+    let evicted: u64 = group
+        .told(EventKind::Evicted)
+        .iter()
+        .map(|event| event.connections)
+        .sum();
+    assert_eq!(evicted, KILLED as u64);
+    assert_eq!(group.told(EventKind::SessionResumed).len(), BACK);
+    let reaped = group.told(EventKind::SessionReaped);
+    let keys: BTreeSet<(&str, u64)> = reaped
+        .iter()
+        .map(|event| (event.session.as_ref().unwrap().as_str(), event.epoch.unwrap().get()))
+        .collect();
+    let gone = killed.iter().map(String::as_str).zip(epochs.iter().copied()).skip(BACK);
+    assert_eq!(
+        (reaped.len(), keys),
+        (KILLED - BACK, gone.collect()),
+        "each is reaped once, and none that came back"
+    );
+
+    // Whoever was reaped has left, by the feed, and nobody else.
+    let here: BTreeSet<&str> = others.iter().chain(&killed[..BACK]).map(String::as_str).collect();
+    wait::until("who was reaped has left the rooms", PATIENCE, || {
+        let listed = front::listed(presence.path());
+        listed.len() == here.len() && listed.iter().all(|session| here.contains(session.as_str()))
+    });
+    for mut client in stay.into_iter().chain(back) {
+        client.is_heard();
+    }
+    let ended = second.process.terminate(support::SOON).unwrap();
+    assert!(ended.success(), "{ended:?}: {}", second.process.log_tail());
+}
