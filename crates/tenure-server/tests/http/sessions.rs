@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure::http::{HttpSettings, HttpStore};
 use tenure_core::clock::{ManualClock, SystemClock};
 use tenure_core::error::ErrorKind;
 use tenure_core::id::Group;
 use tenure_core::memory::MemoryStore;
-use tenure_core::store::{Store, StoreOptions};
+use tenure_core::session::{Attach, AttachOutcome, How, SessionStore};
+use tenure_core::store::{Call, Store, StoreOptions};
 use tenure_server::Settings;
+use tokio::runtime::Handle;
 
 use crate::common::faulty::{Faulty, Mood};
 use crate::common::{Answer, Daemon};
@@ -51,7 +54,9 @@ fn refused(answer: &Answer, status: u16, code: &str) -> Value {
 
 fn names(page: &Value) -> Vec<&str> {
     let sessions = page["sessions"].as_array().expect("sessions").iter();
-    sessions.map(|session| session["session"].as_str().unwrap()).collect()
+    sessions
+        .map(|session| session["session"].as_str().expect("an id"))
+        .collect()
 }
 
 /// A daemon whose store's time stands still until it is told otherwise.
@@ -64,11 +69,11 @@ async fn stopped() -> (Daemon, Arc<ManualClock>) {
 
 /// Lets the store's time pass, without a gap and without anybody's death.
 async fn pass(daemon: &Daemon, clock: &ManualClock, time: Duration, living: &[&str]) {
-    let (group, step) = (Group::new("g").unwrap(), Duration::from_millis(500));
+    let (group, step) = (Group::new("g").expect("a good name"), Duration::from_millis(500));
     for _ in 0..time.as_millis() / step.as_millis() {
         clock.advance(step);
         let steps = daemon.store.steps().expect("a store that is swept here");
-        steps.tick(&group).await.unwrap();
+        steps.tick(&group).await.expect("the store ticks");
         for tenure in living {
             let path = format!("/v1/groups/g/tenures/{tenure}/beat");
             assert_eq!(daemon.send("PUT", &path, json!({})).await.status, 200);
@@ -459,6 +464,35 @@ async fn sessions_are_listed_page_by_page_and_a_long_page_ends_early() {
     assert_eq!(lengths, [600, 100], "a page ends with the tranche that makes it long");
     let page = daemon.get(&format!("{SESSIONS}?limit=150")).await.json();
     assert_eq!((names(&page).len(), &page["next"]), (150, &json!("s149")));
+}
+
+#[tokio::test]
+async fn a_client_attaches_more_than_a_daemon_reads_at_once() {
+    let daemon = Daemon::start().await;
+    let (a, group) = (daemon.join("g", "a").await, Group::new("g").unwrap());
+    let settings = HttpSettings {
+        request_timeout: Duration::from_secs(20),
+        ..HttpSettings::default()
+    };
+    let client = HttpStore::new(&daemon.base, SystemClock::shared(), Handle::current(), settings).unwrap();
+    let asked: Vec<_> = (0..700)
+        .map(|n| {
+            let (session, connection) = (format!("s{n}").parse().unwrap(), "c".parse().unwrap());
+            let mut attach = Attach::new(session, connection);
+            for field in ["x", "y"] {
+                attach.data.insert(field.to_owned(), json!("x".repeat(4_000)));
+            }
+            attach
+        })
+        .collect();
+    let tenure = a.parse().unwrap();
+    let attached = client.attach(&group, &tenure, &asked, Call::default()).await.unwrap();
+    let created = |outcome: &AttachOutcome| matches!(outcome, AttachOutcome::Attached { how: How::Created, .. });
+    assert!(attached.outcomes.len() == 700 && attached.outcomes.iter().all(created));
+    let stats = client.session_stats(&group).await.unwrap();
+    assert_eq!((stats.active, attached.before.is_none()), (700, true));
+    let again = client.attach(&group, &tenure, &[], Call::default()).await.unwrap();
+    assert_eq!(again.before, attached.revision, "the last part's");
 }
 
 #[tokio::test]
