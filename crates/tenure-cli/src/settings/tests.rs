@@ -257,8 +257,7 @@ fn a_ttl_limit_below_the_default_ttl_is_pointed_out() {
 #[test]
 fn the_operations_page_lists_every_setting_as_it_is() {
     let page = include_str!("../../../../OPERATIONS.md");
-    let tables = [Settings::ROWS, adopt::Registry::ROWS, adopt::Leases::ROWS];
-    for setting in tables.into_iter().flatten() {
+    for setting in all() {
         let default = match setting.default {
             "" => String::new(),
             default => format!("`{default}`"),
