@@ -1,0 +1,553 @@
+//! The steps as calls of functions in the database.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::de::DeserializeOwned;
+use tenure_core::clock::{Clock, within};
+use tenure_core::error::Outcome;
+use tenure_core::ledger::provider::check_batch;
+use tenure_core::ledger::{
+    Candidate, Candidates, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Expiry, Follow, LogEntry,
+    Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, Reserve,
+    ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
+};
+use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
+use tenure_core::time::micros;
+use tenure_core::{EngagementId, Error, ErrorKind, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
+
+use crate::call::{Caller, Param, Terms, flag, number, numbers, small, text, texts};
+use crate::options::PostgresOptions;
+use crate::rows::{
+    CandidateRow, Count, DirtyRow, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, Items, LogRow, Now,
+    ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
+};
+use crate::{examine, migrate, pool};
+
+/// The ledger of rosters on Postgres.
+pub struct PostgresLedger {
+    options: PostgresOptions,
+    caller: Arc<Caller>,
+    /// Held while the schema is looked at and updated.
+    preparing: Arc<tokio::sync::Mutex<()>>,
+    is_ready: Arc<AtomicBool>,
+    health: Mutex<Health>,
+}
+
+impl std::fmt::Debug for PostgresLedger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresLedger")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresLedger {
+    /// A ledger that has not connected yet. The first call, or [`PostgresLedger::prepare`], looks at the schema.
+    ///
+    /// To be made and used inside a tokio runtime.
+    #[must_use]
+    pub fn new(options: PostgresOptions, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let pool = pool::pool(&options, &clock);
+        Arc::new(Self {
+            caller: Caller::new(pool, clock, options.waiting, options.connect_timeout),
+            options,
+            preparing: Arc::default(),
+            is_ready: Arc::default(),
+            health: Mutex::new(Health::Up),
+        })
+    }
+
+    /// Connects, and makes or updates the schema; after that it is ready for calls. May take a while when another program
+    /// is doing the same, which is waited for; the calls meanwhile fail in their own time.
+    ///
+    /// # Errors
+    /// `Misconfigured` for a schema that is newer than this program or was made by another build; `Denied`,
+    /// `Unavailable`. Nothing changed, or all of it.
+    pub async fn prepare(&self) -> Result<()> {
+        if self.is_ready.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let (caller, options) = (Arc::clone(&self.caller), self.options.clone());
+        let (preparing, is_ready) = (Arc::clone(&self.preparing), Arc::clone(&self.is_ready));
+        // On its own, so that a caller who gives up does not break off an update.
+        let preparing = tokio::spawn(async move {
+            let _one_at_a_time = preparing.lock().await;
+            if is_ready.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let clock = caller.clock.as_ref();
+            let connection = pool::get(&caller.pool, clock, options.connect_timeout).await?;
+            let work = migrate::migrate(&connection.client, options.migrate);
+            match within(clock, Duration::from_secs(90), work).await {
+                Some(Ok(())) => is_ready.store(true, Ordering::Release),
+                Some(Err(error)) => {
+                    // Whatever is left of a transaction goes with it.
+                    pool::discard(connection);
+                    return Err(error);
+                }
+                None => {
+                    pool::discard(connection);
+                    let message = "the ledger's schema could not be looked at in time";
+                    return Err(Error::unavailable(message, Outcome::Unchanged));
+                }
+            }
+            Ok(())
+        });
+        let done = preparing.await.unwrap_or_else(|broken| {
+            Err(Error::new(ErrorKind::Internal, "preparing the ledger was broken off").because(broken))
+        });
+        self.note(&done);
+        done
+    }
+
+    /// Connections that exist now, busy ones included, and calls that wait for one.
+    #[must_use]
+    pub fn connections(&self) -> (usize, usize) {
+        let status = self.caller.pool.status();
+        (status.size, status.waiting)
+    }
+
+    fn note<T>(&self, result: &Result<T>) {
+        let health = match result {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Unavailable | ErrorKind::Denied | ErrorKind::Misconfigured
+                ) =>
+            {
+                Health::Down { reason: error.chain() }
+            }
+            _ => Health::Up,
+        };
+        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, step: &'static str, params: Vec<Param>, terms: Terms) -> Result<T> {
+        let result = async {
+            if !self.is_ready.load(Ordering::Acquire) {
+                let ready = within(self.caller.clock.as_ref(), terms.within, self.prepare()).await;
+                ready.unwrap_or_else(|| {
+                    let message = "the ledger's schema is not ready yet";
+                    Err(Error::unavailable(message, Outcome::Unchanged))
+                })?;
+                // Told once, so that the first statement can carry a time.
+                let _: Now = self.caller.call("read_now", Vec::new(), self.reading()).await?;
+            }
+            self.caller.call(step, params, terms).await
+        }
+        .await;
+        self.note(&result);
+        result
+    }
+
+    fn reading(&self) -> Terms {
+        Terms {
+            within: self.options.call_timeout,
+            write: None,
+        }
+    }
+
+    fn reading_many(&self) -> Terms {
+        Terms {
+            within: self.options.batch_timeout,
+            write: None,
+        }
+    }
+
+    fn writing(&self, call: Call) -> Terms {
+        Terms {
+            within: self.options.call_timeout,
+            write: Some(call),
+        }
+    }
+
+    fn writing_many(&self, call: Call) -> Terms {
+        Terms {
+            within: self.options.batch_timeout,
+            write: Some(call),
+        }
+    }
+}
+
+fn name(name: impl Into<String>) -> Param {
+    text(name.into())
+}
+
+fn instant(at: Option<StoreTime>) -> Param {
+    number(at.map(signed))
+}
+
+/// Instants stay far below 2^53 µs, which is the year 2255.
+fn signed(at: StoreTime) -> i64 {
+    i64::try_from(at.micros().min((1 << 53) - 1)).unwrap_or(i64::MAX)
+}
+
+fn span(span: Option<Duration>) -> Option<i64> {
+    span.map(|span| i64::try_from(micros(span)).unwrap_or(i64::MAX))
+}
+
+fn millis(span: Option<Duration>) -> Param {
+    number(span.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX)))
+}
+
+fn version_number(version: Version) -> i64 {
+    i64::try_from(version.0).unwrap_or(i64::MAX)
+}
+
+#[async_trait]
+impl Ledger for PostgresLedger {
+    fn place(&self) -> String {
+        self.options.place()
+    }
+
+    fn health(&self) -> Health {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn now(&self) -> Result<StoreTime> {
+        let told: Now = self.ask("read_now", Vec::new(), self.reading()).await?;
+        Ok(StoreTime::from_micros(told.now))
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        let broken = |error: Error| vec![Finding::new("ledger", Severity::Error, error.chain())];
+        if let Err(error) = self.prepare().await {
+            return broken(error);
+        }
+        let clock = self.caller.clock.as_ref();
+        match pool::get(&self.caller.pool, clock, self.options.connect_timeout).await {
+            Err(error) => broken(error),
+            Ok(connection) => {
+                let look = examine::examine(&connection.client);
+                match within(clock, self.options.batch_timeout, look).await {
+                    Some(findings) => findings,
+                    None => {
+                        pool::discard(connection);
+                        broken(Error::unavailable("it does not answer", Outcome::Unchanged))
+                    }
+                }
+            }
+        }
+    }
+
+    async fn close(&self) {
+        self.caller.pool.close();
+    }
+
+    async fn rosters(&self) -> Result<Vec<RosterName>> {
+        let all: Items<RosterName> = self.ask("read_rosters", Vec::new(), self.reading_many()).await?;
+        Ok(all.items)
+    }
+
+    async fn settings(&self, roster: &RosterName) -> Result<RosterSettings> {
+        let read: SettingsRead = self
+            .ask("read_settings", vec![name(roster.clone())], self.reading())
+            .await?;
+        Ok(read.into())
+    }
+
+    async fn set_settings(&self, roster: &RosterName, patch: &SettingsPatch, call: Call) -> Result<RosterSettings> {
+        patch.check()?;
+        let params = vec![
+            name(roster.clone()),
+            small(patch.default_capacity),
+            millis(patch.stale_after),
+            flag(patch.require_heartbeat),
+            millis(patch.snapshot),
+        ];
+        let read: SettingsRead = self.ask("set_settings", params, self.writing(call)).await?;
+        Ok(read.into())
+    }
+
+    async fn put_provider(
+        &self,
+        roster: &RosterName,
+        provider: &ProviderId,
+        spec: &ProviderSpec,
+        call: Call,
+    ) -> Result<ProviderChange> {
+        spec.check()?;
+        let params = vec![
+            name(roster.clone()),
+            name(provider.clone()),
+            text(spec.display_name.clone()),
+            small(spec.capacity),
+        ];
+        let answer: ProviderAnswer = self.ask("put_provider", params, self.writing(call)).await?;
+        answer.change()
+    }
+
+    async fn remove_provider(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<RemoveOutcome> {
+        let params = vec![name(roster.clone()), name(provider.clone())];
+        let answer: ProviderAnswer = self.ask("remove_provider", params, self.writing(call)).await?;
+        answer.removal()
+    }
+
+    async fn provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<Option<Provider>> {
+        let params = vec![name(roster.clone()), name(provider.clone())];
+        let read: Items<ProviderRow> = self.ask("read_provider", params, self.reading()).await?;
+        Ok(providers(read.items).pop())
+    }
+
+    async fn providers(
+        &self,
+        roster: &RosterName,
+        state: Option<ProviderState>,
+        page: &PageRequest,
+    ) -> Result<Page<Provider>> {
+        let limit = check_limit(page.limit)?;
+        let after = match &page.after {
+            Some(cursor) => ProviderId::new(cursor).map_err(|_| bad_cursor(cursor))?.to_string(),
+            None => String::new(),
+        };
+        let params = vec![
+            name(roster.clone()),
+            text(state.map(|state| state.as_str().to_owned())),
+            name(after),
+            small(Some(limit + 1)),
+        ];
+        let read: Items<ProviderRow> = self.ask("read_providers", params, self.reading_many()).await?;
+        Ok(page_of(providers(read.items), limit, |row| row.provider.to_string()))
+    }
+
+    async fn activate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange> {
+        let params = vec![name(roster.clone()), name(provider.clone()), flag(Some(true))];
+        let answer: ProviderAnswer = self.ask("set_active", params, self.writing(call)).await?;
+        answer.change()
+    }
+
+    async fn deactivate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange> {
+        let params = vec![name(roster.clone()), name(provider.clone()), flag(Some(false))];
+        let answer: ProviderAnswer = self.ask("set_active", params, self.writing(call)).await?;
+        answer.change()
+    }
+
+    async fn go_online(
+        &self,
+        roster: &RosterName,
+        provider: &ProviderId,
+        tenure: Option<&TenureId>,
+        call: Call,
+    ) -> Result<OnlineOutcome> {
+        check_tenure(provider, tenure)?;
+        let params = vec![
+            name(roster.clone()),
+            name(provider.clone()),
+            text(tenure.map(ToString::to_string)),
+        ];
+        let answer: ProviderAnswer = self.ask("go_online", params, self.writing(call)).await?;
+        answer.online()
+    }
+
+    async fn go_offline(
+        &self,
+        roster: &RosterName,
+        provider: &ProviderId,
+        tenure: Option<&TenureId>,
+        call: Call,
+    ) -> Result<ProviderChange> {
+        let params = vec![
+            name(roster.clone()),
+            name(provider.clone()),
+            text(tenure.map(ToString::to_string)),
+        ];
+        let answer: ProviderAnswer = self.ask("go_offline", params, self.writing(call)).await?;
+        answer.change()
+    }
+
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure], call: Call) -> Result<Vec<Provider>> {
+        check_batch(ended.len())?;
+        let params = vec![
+            name(roster.clone()),
+            texts(Some(
+                ended.iter().map(|ended| ended.tenure.member().to_string()).collect(),
+            )),
+            texts(Some(ended.iter().map(|ended| ended.tenure.to_string()).collect())),
+            numbers(ended.iter().map(|ended| signed(ended.at)).collect()),
+            texts(Some(
+                ended.iter().map(|ended| ended.reason.as_str().to_owned()).collect(),
+            )),
+        ];
+        let changed: Items<ProviderRow> = self.ask("offline_ended", params, self.writing_many(call)).await?;
+        Ok(providers(changed.items))
+    }
+
+    async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow], call: Call) -> Result<Vec<Provider>> {
+        check_follows(follows)?;
+        let params = vec![
+            name(roster.clone()),
+            texts(Some(
+                follows.iter().map(|follow| follow.from.member().to_string()).collect(),
+            )),
+            texts(Some(follows.iter().map(|follow| follow.from.to_string()).collect())),
+            texts(Some(follows.iter().map(|follow| follow.to.to_string()).collect())),
+        ];
+        let changed: Items<ProviderRow> = self.ask("follow_tenures", params, self.writing_many(call)).await?;
+        Ok(providers(changed.items))
+    }
+
+    async fn record_heartbeats(
+        &self,
+        roster: &RosterName,
+        heartbeats: &[(ProviderId, StoreTime)],
+        call: Call,
+    ) -> Result<u64> {
+        check_batch(heartbeats.len())?;
+        let params = vec![
+            name(roster.clone()),
+            texts(Some(
+                heartbeats.iter().map(|(provider, _)| provider.to_string()).collect(),
+            )),
+            numbers(heartbeats.iter().map(|(_, at)| signed(*at)).collect()),
+        ];
+        let news: Count = self.ask("record_heartbeats", params, self.writing_many(call)).await?;
+        Ok(news.count)
+    }
+
+    async fn available(
+        &self,
+        roster: &RosterName,
+        limit: u32,
+        fresh_since: Option<StoreTime>,
+    ) -> Result<Vec<Candidate>> {
+        let limit = check_limit(limit)?;
+        let params = vec![name(roster.clone()), small(Some(limit)), instant(fresh_since)];
+        let able: Items<CandidateRow> = self.ask("read_available", params, self.reading()).await?;
+        Ok(able.items.into_iter().map(Candidate::from).collect())
+    }
+
+    async fn stats(&self, roster: &RosterName, fresh_since: Option<StoreTime>) -> Result<RosterStats> {
+        let params = vec![name(roster.clone()), instant(fresh_since)];
+        let stats: StatsRow = self.ask("read_stats", params, self.reading_many()).await?;
+        Ok(stats.into())
+    }
+
+    async fn log(
+        &self,
+        roster: &RosterName,
+        provider: Option<&ProviderId>,
+        page: &PageRequest,
+    ) -> Result<Page<LogEntry>> {
+        let limit = check_limit(page.limit)?;
+        let after: i64 = match &page.after {
+            Some(cursor) => cursor.parse().map_err(|_| bad_cursor(cursor))?,
+            None => 0,
+        };
+        let params = vec![
+            name(roster.clone()),
+            text(provider.map(ToString::to_string)),
+            number(after),
+            small(Some(limit + 1)),
+        ];
+        let read: Items<LogRow> = self.ask("read_log", params, self.reading_many()).await?;
+        let entries: Result<Vec<LogEntry>> = read.items.into_iter().map(LogEntry::try_from).collect();
+        Ok(page_of(entries?, limit, |entry| entry.id.to_string()))
+    }
+
+    async fn create_engagement(
+        &self,
+        roster: &RosterName,
+        engagement: &NewEngagement,
+        call: Call,
+    ) -> Result<EngagementOutcome> {
+        engagement.check()?;
+        let params = vec![
+            name(roster.clone()),
+            name(engagement.engagement.clone()),
+            text(engagement.provider.clone().map(String::from)),
+            name(engagement.status.as_str()),
+            number(span(engagement.expires_in)),
+        ];
+        let answer: EngagementAnswer = self.ask("create_engagement", params, self.writing(call)).await?;
+        answer.outcome()
+    }
+
+    async fn move_engagement(
+        &self,
+        roster: &RosterName,
+        engagement: &EngagementId,
+        to: &Move,
+        call: Call,
+    ) -> Result<EngagementOutcome> {
+        to.check()?;
+        let params = vec![
+            name(roster.clone()),
+            name(engagement.clone()),
+            text(to.status.map(|status| status.as_str().to_owned())),
+            text(to.provider.clone().map(String::from)),
+            number(match to.expiry {
+                Expiry::Keep => None,
+                Expiry::Never => Some(0),
+                Expiry::In(after) => span(Some(after)),
+            }),
+        ];
+        let answer: EngagementAnswer = self.ask("move_engagement", params, self.writing(call)).await?;
+        answer.outcome()
+    }
+
+    async fn reserve(&self, roster: &RosterName, request: &Reserve, call: Call) -> Result<ReserveOutcome> {
+        request.check()?;
+        let (ranked, fresh_since) = match &request.candidates {
+            Candidates::Ranked(ranked) => (Some(ranked.iter().map(ToString::to_string).collect()), None),
+            Candidates::Any { fresh_since } => (None, *fresh_since),
+        };
+        let params = vec![
+            name(roster.clone()),
+            name(request.engagement.clone()),
+            texts(ranked),
+            instant(fresh_since),
+            name(request.status.as_str()),
+            number(span(request.expires_in)),
+        ];
+        let answer: EngagementAnswer = self.ask("reserve", params, self.writing(call)).await?;
+        answer.reserved()
+    }
+
+    async fn engagement(&self, roster: &RosterName, engagement: &EngagementId) -> Result<Option<Engagement>> {
+        let params = vec![name(roster.clone()), name(engagement.clone())];
+        let read: EngagementRead = self.ask("read_engagement", params, self.reading()).await?;
+        read.engagement.map(Engagement::try_from).transpose()
+    }
+
+    async fn expire_due(&self, roster: &RosterName, limit: u32, call: Call) -> Result<ExpiredBatch> {
+        let limit = check_limit(limit)?;
+        let params = vec![name(roster.clone()), small(Some(limit))];
+        let answer: ExpiredAnswer = self.ask("expire_due", params, self.writing_many(call)).await?;
+        answer.try_into()
+    }
+
+    async fn dirty(&self, roster: &RosterName, limit: u32) -> Result<Vec<Dirty>> {
+        let limit = check_limit(limit)?;
+        let params = vec![name(roster.clone()), small(Some(limit))];
+        let read: Items<DirtyRow> = self.ask("read_dirty", params, self.reading_many()).await?;
+        Ok(read.items.into_iter().map(Dirty::from).collect())
+    }
+
+    async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> Result<u64> {
+        check_batch(rows.len())?;
+        let params = vec![
+            name(roster.clone()),
+            texts(Some(rows.iter().map(|(provider, _)| provider.to_string()).collect())),
+            numbers(rows.iter().map(|(_, version)| version_number(*version)).collect()),
+        ];
+        let cleaned: Count = self.ask("clean", params, self.writing_many(call)).await?;
+        Ok(cleaned.count)
+    }
+
+    async fn next_version(&self) -> Result<Version> {
+        let drawn: Drawn = self.ask("next_version", Vec::new(), self.reading()).await?;
+        Ok(Version(drawn.version))
+    }
+}
+
+/// A page of what was read with one item more than asked for.
+fn page_of<T>(mut items: Vec<T>, limit: u32, cursor: impl Fn(&T) -> String) -> Page<T> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(cursor);
+    Page { items, next }
+}

@@ -1,0 +1,133 @@
+//! The schema: made and updated by whoever comes first, and refused when it is newer than this program.
+
+use tenure_core::error::Outcome;
+use tenure_core::{Error, ErrorKind, Result};
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use crate::error::{Stage, classify};
+
+/// What was ever done to the schema, in order. What was once released is never changed: append.
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("tables", include_str!("sql/migrations/0001_tables.sql")),
+    ("triggers", include_str!("sql/migrations/0002_triggers.sql")),
+    ("reading", include_str!("sql/migrations/0003_reading.sql")),
+    ("steps", include_str!("sql/migrations/0004_steps.sql")),
+    ("engagements", include_str!("sql/migrations/0005_engagements.sql")),
+];
+const PREPARE: &str = include_str!("sql/prepare.sql");
+const PRESENT: &str = include_str!("sql/present.sql");
+const APPLIED: &str = include_str!("sql/applied.sql");
+const LOCK: &str = include_str!("sql/lock.sql");
+
+/// The version of the schema that this program works with.
+pub(crate) fn version() -> usize {
+    MIGRATIONS.len()
+}
+
+/// Brings the schema to this program's version, or says why not.
+///
+/// All of it is one transaction under an advisory lock that ends with it, so that two programs that start at once do it
+/// once, and a pooler between is no harm.
+pub(crate) async fn migrate(client: &Client, may_change: bool) -> Result<()> {
+    if read_applied(client).await?.len() == MIGRATIONS.len() {
+        return Ok(());
+    }
+    if !may_change {
+        return Err(Error::new(
+            ErrorKind::Misconfigured,
+            "the ledger's schema is missing or older than this program, which may not change it; let one that may start \
+             first",
+        ));
+    }
+    run(client, LOCK).await?;
+    let done = update(client).await;
+    let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    let ended = run(client, end).await;
+    done.and(ended)
+}
+
+async fn update(client: &Client) -> Result<()> {
+    // Somebody else may have been quicker.
+    let applied = read_applied(client).await?;
+    if applied.is_empty() {
+        run(client, PREPARE).await?;
+    }
+    for (n, (name, text)) in MIGRATIONS.iter().enumerate().skip(applied.len()) {
+        run(client, text).await?;
+        let number = n + 1;
+        let checksum = checksum(text);
+        run(
+            client,
+            &format!(
+                "INSERT INTO tenure.migrations (number, name, checksum) VALUES ({number}, '{name}', '{checksum}')"
+            ),
+        )
+        .await?;
+        tracing::info!(number, name, "the ledger's schema was updated");
+    }
+    Ok(())
+}
+
+/// The checksums of what was applied, after making sure that it is the beginning of what we know.
+async fn read_applied(client: &Client) -> Result<Vec<String>> {
+    let messages = client
+        .simple_query(PRESENT)
+        .await
+        .map_err(|error| classify(error, Stage::Reading))?;
+    if cells(&messages) != ["t"] {
+        return Ok(Vec::new());
+    }
+    let messages = client
+        .simple_query(APPLIED)
+        .await
+        .map_err(|error| classify(error, Stage::Reading))?;
+    let applied = cells(&messages);
+    if applied.len() > MIGRATIONS.len() {
+        return Err(Error::new(
+            ErrorKind::Misconfigured,
+            format!(
+                "the ledger's schema has version {}, and this program knows those up to {}; update the program",
+                applied.len(),
+                MIGRATIONS.len()
+            ),
+        ));
+    }
+    for ((name, text), theirs) in MIGRATIONS.iter().zip(&applied) {
+        if checksum(text) != *theirs {
+            return Err(Error::new(
+                ErrorKind::Misconfigured,
+                format!(
+                    "the step {name:?} of the ledger's schema was made by another build of this program; use the one \
+                     that made it, or an empty database"
+                ),
+            ));
+        }
+    }
+    Ok(applied)
+}
+
+fn cells(messages: &[SimpleQueryMessage]) -> Vec<String> {
+    let row = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
+        _ => None,
+    };
+    messages.iter().filter_map(row).collect()
+}
+
+async fn run(client: &Client, statements: &str) -> Result<()> {
+    client.batch_execute(statements).await.map_err(|error| {
+        let kind = error.code().map(|code| code.code().to_owned());
+        match kind.as_deref() {
+            Some("55P03") => {
+                Error::unavailable("another program is updating the ledger's schema", Outcome::Unchanged).because(error)
+            }
+            _ => classify(error, Stage::Writing),
+        }
+    })
+}
+
+/// FNV-1a, 64 bits (Fowler, Noll and Vo): it guards against a changed file, not against an adversary.
+fn checksum(text: &str) -> String {
+    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, fold))
+}

@@ -1,0 +1,124 @@
+//! Where the database is, and how long it may take.
+
+use std::time::Duration;
+
+use tenure_core::{Error, ErrorKind, Result};
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+/// How a ledger on Postgres is reached.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    /// The database.
+    pub(crate) config: Config,
+    /// The most connections this process has to it.
+    pub pool_size: usize,
+    /// How many calls may wait for a connection; more are refused at once.
+    pub waiting: usize,
+    /// How long a call may take, from the wait for a connection to the answer.
+    pub call_timeout: Duration,
+    /// How long a call about many rows may take: those of the sweeps.
+    pub batch_timeout: Duration,
+    /// How long connecting may take. It goes on for the next caller when the first has given up.
+    pub connect_timeout: Duration,
+    /// After which age a connection is replaced, so that a new primary or a new address is found.
+    pub max_lifetime: Duration,
+    /// Whether to make and update the schema. Without, an older schema is refused.
+    pub migrate: bool,
+}
+
+impl std::fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("place", &self.place())
+            .field("pool_size", &self.pool_size)
+            .field("call_timeout", &self.call_timeout)
+            .field("batch_timeout", &self.batch_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresOptions {
+    /// From `postgres://[user[:password]@]host[:port][,host2…]/database` (or `postgresql://…`), with 16 connections,
+    /// 500 ms for a call and 5 s for a batch. Of several hosts the primary is found.
+    ///
+    /// # Errors
+    /// `Misconfigured` for what is not such a URL, and for `sslmode=require`: this build has no TLS. No error repeats the
+    /// URL, since it may hold a password.
+    pub fn new(url: &str) -> Result<Self> {
+        let refused = |why: String| Error::new(ErrorKind::Misconfigured, why);
+        let mut config: Config = url.parse().map_err(|_| {
+            refused("the ledger's URL is refused: write postgres://[user[:password]@]host[:port]/database".to_owned())
+        })?;
+        if config.get_hosts().is_empty() {
+            return Err(refused("the ledger's URL names no host".to_owned()));
+        }
+        if config.get_ssl_mode() == SslMode::Require {
+            return Err(refused(
+                "the ledger's URL asks for TLS (sslmode=require), which this build does not speak; use a private \
+                 network, or a tunnel that does"
+                    .to_owned(),
+            ));
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("tenure");
+        }
+        // A standby answers from the past.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        Ok(Self {
+            config,
+            pool_size: 16,
+            waiting: 1_024,
+            call_timeout: Duration::from_millis(500),
+            batch_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(2),
+            max_lifetime: Duration::from_secs(30 * 60),
+            migrate: true,
+        })
+    }
+
+    /// Where it is, without secrets.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let ports = self.config.get_ports();
+        let port = |n: usize| ports.get(n).or(ports.first()).copied().unwrap_or(5432);
+        let hosts: Vec<String> = self
+            .config
+            .get_hosts()
+            .iter()
+            .enumerate()
+            .map(|(n, host)| match host {
+                Host::Tcp(name) => format!("{name}:{}", port(n)),
+                Host::Unix(path) => path.display().to_string(),
+            })
+            .collect();
+        let database = self.config.get_dbname().unwrap_or_default();
+        format!("postgres://{}/{database}", hosts.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_tells_no_secret() {
+        let options = PostgresOptions::new("postgres://me:s3cret@db1:5433,db2/app?connect_timeout=3").unwrap();
+        assert_eq!(options.place(), "postgres://db1:5433,db2:5432/app");
+        assert!(!format!("{options:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_without_repeating_a_password() {
+        for url in [
+            "s3cret",
+            "mysql://a:s3cret@b/c",
+            "postgres://a:s3cret@b/c?sslmode=require",
+            "postgres:///app",
+        ] {
+            let error = PostgresOptions::new(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Misconfigured);
+            assert!(!error.chain().contains("s3cret"), "{error:?}");
+        }
+    }
+}

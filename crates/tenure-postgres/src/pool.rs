@@ -1,0 +1,115 @@
+//! The pool: connections that are made one at a time after a failure, and thrown away when they are old.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult};
+use tenure_core::Error;
+use tenure_core::clock::{Clock, Mono, within};
+use tenure_core::error::Outcome;
+use tokio_postgres::{Client, NoTls};
+
+use crate::door::Door;
+use crate::error::{Stage, classify};
+use crate::options::PostgresOptions;
+
+pub(crate) type Pool = managed::Pool<Manager>;
+pub(crate) type Connection = Object<Manager>;
+
+/// A connection and until when it is to be used.
+pub(crate) struct Held {
+    pub(crate) client: Client,
+    until: Mono,
+}
+
+pub(crate) struct Manager {
+    options: PostgresOptions,
+    clock: Arc<dyn Clock>,
+    door: Door,
+}
+
+impl Manager {
+    pub(crate) fn new(options: PostgresOptions, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            door: Door::new(Arc::clone(&clock)),
+            options,
+            clock,
+        }
+    }
+
+    async fn connect(&self) -> Result<Held, Error> {
+        let connecting = self.options.config.connect(NoTls);
+        let Some(connected) = within(self.clock.as_ref(), self.options.connect_timeout, connecting).await else {
+            let message = format!(
+                "the ledger's database did not answer within {:?}",
+                self.options.connect_timeout
+            );
+            return Err(Error::unavailable(message, Outcome::Unchanged));
+        };
+        let (client, connection) = connected.map_err(|error| classify(error, Stage::Connecting))?;
+        // It ends when the client is dropped, or the connection is.
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the ledger ended");
+            }
+        });
+        let spread = tenure_core::clock::jitter(self.clock.as_ref(), self.options.max_lifetime, 10);
+        Ok(Held {
+            client,
+            until: self.clock.mono() + spread,
+        })
+    }
+}
+
+impl managed::Manager for Manager {
+    type Type = Held;
+    type Error = Error;
+
+    async fn create(&self) -> Result<Held, Error> {
+        let attempt = self.door.enter()?;
+        let made = self.connect().await;
+        match &made {
+            Ok(_) => attempt.succeeded(),
+            Err(error) => attempt.failed(error),
+        }
+        made
+    }
+
+    async fn recycle(&self, held: &mut Held, _: &Metrics) -> RecycleResult<Error> {
+        if held.client.is_closed() {
+            return Err(RecycleError::message("it was closed"));
+        }
+        if self.clock.mono() > held.until {
+            return Err(RecycleError::message("it is old"));
+        }
+        Ok(())
+    }
+}
+
+/// A pool that has no connection yet.
+pub(crate) fn pool(options: &PostgresOptions, clock: &Arc<dyn Clock>) -> Pool {
+    let manager = Manager::new(options.clone(), Arc::clone(clock));
+    Pool::builder(manager)
+        .max_size(options.pool_size.max(1))
+        .build()
+        .unwrap_or_else(|never| unreachable!("a pool without timeouts needs no runtime: {never}"))
+}
+
+/// A connection, or why there is none. Waits at most `bound` for one of the others to come back.
+pub(crate) async fn get(pool: &Pool, clock: &dyn Clock, bound: Duration) -> Result<Connection, Error> {
+    let Some(got) = within(clock, bound, pool.get()).await else {
+        return Err(Error::unavailable(
+            "all connections to the ledger are busy",
+            Outcome::Unchanged,
+        ));
+    };
+    got.map_err(|error| match error {
+        managed::PoolError::Backend(error) => error,
+        other => Error::unavailable("the ledger was closed", Outcome::Unchanged).because(other.to_string()),
+    })
+}
+
+/// Throws a connection away and makes room for another.
+pub(crate) fn discard(connection: Connection) {
+    drop(Object::take(connection));
+}

@@ -1,0 +1,328 @@
+//! The ledger's answers as they come, and the types they become.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tenure_core::ledger::{
+    Candidate, Change, Dirty, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, LogEntry, OnlineOutcome,
+    Provider, ProviderChange, Reason, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, Status, Version,
+};
+use tenure_core::{EngagementId, Error, ErrorKind, ProviderId, Result, StoreTime, TenureId};
+
+/// Something that this version never writes; somebody else did, or a newer version.
+fn strange(what: impl std::fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        "the ledger holds something that Tenure did not write",
+    )
+    .because(what.to_string())
+}
+
+fn instant(micros: Option<i64>) -> Option<StoreTime> {
+    micros.map(|micros| StoreTime::from_micros(u64::try_from(micros).unwrap_or(0)))
+}
+
+/// An answer of many.
+#[derive(Deserialize)]
+pub(crate) struct Items<T> {
+    pub(crate) items: Vec<T>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Count {
+    pub(crate) count: u64,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Now {
+    pub(crate) now: u64,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Drawn {
+    pub(crate) version: u64,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct ProviderRow {
+    provider: ProviderId,
+    display_name: Option<String>,
+    active: bool,
+    online: Option<TenureId>,
+    capacity: u32,
+    occupancy: u32,
+    last_online_at: Option<i64>,
+    last_offline_at: Option<i64>,
+    last_heartbeat_at: Option<i64>,
+    revoked_before: Option<i64>,
+    version: u64,
+}
+
+impl From<ProviderRow> for Provider {
+    fn from(row: ProviderRow) -> Self {
+        Self {
+            provider: row.provider,
+            display_name: row.display_name,
+            active: row.active,
+            online: row.online,
+            capacity: row.capacity,
+            occupancy: row.occupancy,
+            last_online_at: instant(row.last_online_at),
+            last_offline_at: instant(row.last_offline_at),
+            last_heartbeat_at: instant(row.last_heartbeat_at),
+            revoked_before: instant(row.revoked_before),
+            version: Version(row.version),
+        }
+    }
+}
+
+/// Rows of providers.
+pub(crate) fn providers(rows: Vec<ProviderRow>) -> Vec<Provider> {
+    rows.into_iter().map(Provider::from).collect()
+}
+
+#[derive(Deserialize)]
+pub(crate) struct EngagementRow {
+    engagement: EngagementId,
+    provider: Option<ProviderId>,
+    status: String,
+    created_at: i64,
+    changed_at: i64,
+    expires_at: Option<i64>,
+    version: u64,
+}
+
+impl TryFrom<EngagementRow> for Engagement {
+    type Error = Error;
+    fn try_from(row: EngagementRow) -> Result<Self> {
+        Ok(Self {
+            engagement: row.engagement,
+            provider: row.provider,
+            status: Status::parse(&row.status).ok_or_else(|| strange(&row.status))?,
+            created_at: instant(Some(row.created_at)).unwrap_or_default(),
+            changed_at: instant(Some(row.changed_at)).unwrap_or_default(),
+            expires_at: instant(row.expires_at),
+            version: Version(row.version),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct EngagementRead {
+    pub(crate) engagement: Option<EngagementRow>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct SettingsRead {
+    settings: Option<SettingsRow>,
+}
+
+#[derive(Deserialize)]
+struct SettingsRow {
+    default_capacity: u32,
+    stale_after_ms: u64,
+    require_heartbeat: bool,
+    snapshot_ms: u64,
+    version: u64,
+}
+
+impl From<SettingsRead> for RosterSettings {
+    fn from(read: SettingsRead) -> Self {
+        read.settings.map_or_else(Self::default, |row| Self {
+            default_capacity: row.default_capacity,
+            stale_after: Duration::from_millis(row.stale_after_ms),
+            require_heartbeat: row.require_heartbeat,
+            snapshot: Duration::from_millis(row.snapshot_ms),
+            version: Version(row.version),
+        })
+    }
+}
+
+/// What became of a provider, or of its removal.
+#[derive(Deserialize)]
+pub(crate) struct ProviderAnswer {
+    outcome: String,
+    row: Option<ProviderRow>,
+    was_online: Option<TenureId>,
+    #[serde(default)]
+    changed: bool,
+    version: Option<u64>,
+}
+
+impl ProviderAnswer {
+    fn row(row: Option<ProviderRow>) -> Result<Provider> {
+        row.map(Provider::from)
+            .ok_or_else(|| strange("an answer without a row"))
+    }
+
+    pub(crate) fn change(self) -> Result<ProviderChange> {
+        Ok(ProviderChange {
+            provider: Self::row(self.row)?,
+            changed: self.changed,
+            was_online: self.was_online,
+        })
+    }
+
+    pub(crate) fn online(self) -> Result<OnlineOutcome> {
+        match self.outcome.as_str() {
+            "done" => self.change().map(OnlineOutcome::Online),
+            "deactivated" => Self::row(self.row).map(OnlineOutcome::Deactivated),
+            "stale" => Self::row(self.row).map(OnlineOutcome::Stale),
+            other => Err(strange(other)),
+        }
+    }
+
+    pub(crate) fn removal(self) -> Result<RemoveOutcome> {
+        match (self.outcome.as_str(), self.version) {
+            ("removed", Some(version)) => Ok(RemoveOutcome::Removed(Version(version))),
+            ("absent", _) => Ok(RemoveOutcome::Absent),
+            ("busy", _) => Self::row(self.row).map(RemoveOutcome::Busy),
+            (other, _) => Err(strange(other)),
+        }
+    }
+}
+
+/// What became of an engagement, or of a reserve.
+#[derive(Deserialize)]
+pub(crate) struct EngagementAnswer {
+    outcome: String,
+    engagement: Option<EngagementRow>,
+    #[serde(default)]
+    providers: Vec<ProviderRow>,
+    #[serde(default)]
+    changed: bool,
+}
+
+impl EngagementAnswer {
+    fn row(row: Option<EngagementRow>) -> Result<Engagement> {
+        row.ok_or_else(|| strange("an answer without a row"))?.try_into()
+    }
+
+    fn change(self) -> Result<EngagementChange> {
+        Ok(EngagementChange {
+            engagement: Self::row(self.engagement)?,
+            providers: providers(self.providers),
+            changed: self.changed,
+        })
+    }
+
+    pub(crate) fn outcome(self) -> Result<EngagementOutcome> {
+        match self.outcome.as_str() {
+            "done" => self.change().map(EngagementOutcome::Done),
+            "conflict" => Self::row(self.engagement).map(EngagementOutcome::Conflict),
+            other => Err(strange(other)),
+        }
+    }
+
+    pub(crate) fn reserved(self) -> Result<ReserveOutcome> {
+        match self.outcome.as_str() {
+            "done" => self.change().map(ReserveOutcome::Reserved),
+            "none_available" => Ok(ReserveOutcome::NoneAvailable),
+            "conflict" => Self::row(self.engagement).map(ReserveOutcome::Conflict),
+            other => Err(strange(other)),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct ExpiredAnswer {
+    expired: Vec<EngagementRow>,
+    providers: Vec<ProviderRow>,
+    next: Option<i64>,
+}
+
+impl TryFrom<ExpiredAnswer> for ExpiredBatch {
+    type Error = Error;
+    fn try_from(answer: ExpiredAnswer) -> Result<Self> {
+        let expired: Result<Vec<Engagement>> = answer.expired.into_iter().map(Engagement::try_from).collect();
+        Ok(Self {
+            expired: expired?,
+            providers: providers(answer.providers),
+            next: instant(answer.next),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct CandidateRow {
+    provider: ProviderId,
+    occupancy: u32,
+    capacity: u32,
+}
+
+impl From<CandidateRow> for Candidate {
+    fn from(row: CandidateRow) -> Self {
+        Self {
+            provider: row.provider,
+            occupancy: row.occupancy,
+            capacity: row.capacity,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct StatsRow {
+    online: u64,
+    available: u64,
+    busy: u64,
+    offline: u64,
+    deactivated: u64,
+    dirty: u64,
+}
+
+impl From<StatsRow> for RosterStats {
+    fn from(row: StatsRow) -> Self {
+        Self {
+            online: row.online,
+            available: row.available,
+            busy: row.busy,
+            offline: row.offline,
+            deactivated: row.deactivated,
+            dirty: row.dirty,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct LogRow {
+    id: u64,
+    provider: ProviderId,
+    change: String,
+    reason: String,
+    at: i64,
+    version: u64,
+}
+
+impl TryFrom<LogRow> for LogEntry {
+    type Error = Error;
+    fn try_from(row: LogRow) -> Result<Self> {
+        Ok(Self {
+            id: row.id,
+            provider: row.provider,
+            change: Change::parse(&row.change).ok_or_else(|| strange(&row.change))?,
+            // Others may give reasons of their own.
+            reason: Reason::parse(&row.reason).unwrap_or(Reason::Edited),
+            at: instant(Some(row.at)).unwrap_or_default(),
+            version: Version(row.version),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct DirtyRow {
+    provider: ProviderId,
+    version: u64,
+    since: i64,
+    row: Option<ProviderRow>,
+}
+
+impl From<DirtyRow> for Dirty {
+    fn from(dirty: DirtyRow) -> Self {
+        Self {
+            provider: dirty.provider,
+            version: Version(dirty.version),
+            since: instant(Some(dirty.since)).unwrap_or_default(),
+            row: dirty.row.map(Provider::from),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+-- The tables of the roster ledger, and the clock and the sequence that they live by.
+--
+-- Everything is named with its schema: behind a pooler there is no session to keep a search path in.
+
+-- The ledger's clock. Every step reads the time through this function and nothing else.
+CREATE FUNCTION tenure.ledger_now() RETURNS timestamptz LANGUAGE sql VOLATILE
+AS $$ SELECT clock_timestamp() $$;
+
+CREATE FUNCTION tenure.micros(moment timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE
+AS $$ SELECT (extract(epoch FROM moment) * 1000000)::bigint $$;
+
+CREATE FUNCTION tenure.instant(micros bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE
+AS $$ SELECT timestamptz 'epoch' + micros * interval '1 microsecond' $$;
+
+-- Versions stay below 2^53: they travel through JSON and Lua.
+CREATE SEQUENCE tenure.versions AS bigint MAXVALUE 9007199254740991 NO CYCLE;
+
+CREATE TABLE tenure.rosters (
+    roster text COLLATE "C" PRIMARY KEY CHECK (roster ~ '^[A-Za-z0-9._:-]{1,200}$'),
+    default_capacity integer NOT NULL DEFAULT 1 CHECK (default_capacity BETWEEN 0 AND 100000),
+    stale_after_ms bigint NOT NULL DEFAULT 60000 CHECK (stale_after_ms BETWEEN 1000 AND 86400000),
+    require_heartbeat boolean NOT NULL DEFAULT true,
+    snapshot_ms bigint NOT NULL DEFAULT 10000 CHECK (snapshot_ms BETWEEN 0 AND 10000),
+    version bigint NOT NULL DEFAULT 0
+);
+
+-- `active` is what the operator wants, `online` what was observed. `occupancy` is derived from the engagements whenever the
+-- row changes; writing it does nothing.
+CREATE TABLE tenure.providers (
+    roster text COLLATE "C" NOT NULL CHECK (roster ~ '^[A-Za-z0-9._:-]{1,200}$'),
+    provider text COLLATE "C" NOT NULL CHECK (provider ~ '^[A-Za-z0-9._:-]{1,200}$'),
+    display_name text,
+    active boolean NOT NULL DEFAULT true,
+    online boolean NOT NULL DEFAULT false,
+    online_tenure text COLLATE "C",
+    capacity integer NOT NULL CHECK (capacity BETWEEN 0 AND 100000),
+    occupancy integer NOT NULL DEFAULT 0,
+    last_online_at timestamptz,
+    last_offline_at timestamptz,
+    revoked_before timestamptz,
+    version bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (roster, provider),
+    CHECK (online = (online_tenure IS NOT NULL)),
+    CHECK (active OR NOT online)
+) WITH (fillfactor = 80);
+
+-- "Who is available, least occupied first" reads as many entries of this as it answers.
+CREATE INDEX providers_free ON tenure.providers (roster, occupancy, provider)
+    WHERE online AND active AND occupancy < capacity;
+CREATE INDEX providers_online ON tenure.providers (roster, provider) WHERE online;
+
+-- Apart, narrow and without an index on the time, so that writing it down touches no index and fits beside the old one.
+CREATE TABLE tenure.heartbeats (
+    roster text COLLATE "C" NOT NULL,
+    provider text COLLATE "C" NOT NULL,
+    heard_at timestamptz NOT NULL,
+    PRIMARY KEY (roster, provider),
+    FOREIGN KEY (roster, provider) REFERENCES tenure.providers ON DELETE CASCADE
+) WITH (fillfactor = 50);
+
+CREATE TABLE tenure.engagements (
+    roster text COLLATE "C" NOT NULL CHECK (roster ~ '^[A-Za-z0-9._:-]{1,200}$'),
+    engagement text COLLATE "C" NOT NULL CHECK (engagement ~ '^[A-Za-z0-9._:-]{1,200}$'),
+    provider text COLLATE "C",
+    status text NOT NULL CHECK (status IN ('pending', 'active', 'ended', 'expired', 'cancelled')),
+    created_at timestamptz NOT NULL DEFAULT tenure.ledger_now(),
+    changed_at timestamptz NOT NULL DEFAULT tenure.ledger_now(),
+    expires_at timestamptz,
+    version bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (roster, engagement)
+);
+
+CREATE INDEX engagements_open ON tenure.engagements (roster, provider) WHERE status IN ('pending', 'active');
+CREATE INDEX engagements_due ON tenure.engagements (roster, expires_at)
+    WHERE status IN ('pending', 'active') AND expires_at IS NOT NULL;
+
+CREATE TABLE tenure.provider_log (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    roster text COLLATE "C" NOT NULL,
+    provider text COLLATE "C" NOT NULL,
+    change text NOT NULL CHECK (change IN ('activated', 'deactivated', 'online', 'offline')),
+    reason text NOT NULL,
+    logged_at timestamptz NOT NULL,
+    version bigint NOT NULL
+);
+
+CREATE INDEX provider_log_roster ON tenure.provider_log (roster, id);
+CREATE INDEX provider_log_provider ON tenure.provider_log (roster, provider, id);
+
+-- Rows that may not have reached the mirror. One whose provider is gone stands for its tombstone.
+CREATE TABLE tenure.outbox (
+    roster text COLLATE "C" NOT NULL,
+    provider text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    since timestamptz NOT NULL,
+    PRIMARY KEY (roster, provider)
+) WITH (fillfactor = 50);
+
+CREATE INDEX outbox_oldest ON tenure.outbox (roster, version);

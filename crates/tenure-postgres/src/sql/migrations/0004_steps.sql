@@ -1,0 +1,279 @@
+-- The steps that change something. Each is one call, and one transaction by itself.
+
+-- Refuses a step that comes after its time, and bounds how long it may wait for a lock.
+CREATE FUNCTION tenure.begin_step(not_after bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    at_now bigint := tenure.micros(tenure.ledger_now());
+BEGIN
+    IF at_now > not_after THEN
+        RAISE EXCEPTION 'too late' USING ERRCODE = 'TN001', DETAIL = at_now::text;
+    END IF;
+    IF not_after IS NOT NULL THEN
+        PERFORM set_config('lock_timeout', least(greatest((not_after - at_now) / 1000, 1), 60000)::text, true);
+    END IF;
+END $$;
+
+-- The answer of a step, unless its time has passed while it waited: then nothing of it stays.
+CREATE FUNCTION tenure.end_step(not_after bigint, body jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    at_now bigint := tenure.micros(tenure.ledger_now());
+BEGIN
+    IF at_now > not_after THEN
+        RAISE EXCEPTION 'too late' USING ERRCODE = 'TN001', DETAIL = at_now::text;
+    END IF;
+    RETURN tenure.answer(body);
+END $$;
+
+-- Why what follows is done, for the log.
+CREATE FUNCTION tenure.because(why text) RETURNS void LANGUAGE sql
+AS $$ SELECT set_config('tenure.reason', why, true) $$;
+
+CREATE FUNCTION tenure.ensure_roster(in_roster text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM tenure.rosters r WHERE r.roster = in_roster) THEN
+        INSERT INTO tenure.rosters (roster) VALUES (in_roster) ON CONFLICT DO NOTHING;
+    END IF;
+END $$;
+
+CREATE FUNCTION tenure.lock_provider(in_roster text, name text) RETURNS tenure.providers LANGUAGE plpgsql AS $$
+DECLARE
+    p tenure.providers;
+BEGIN
+    SELECT * INTO p FROM tenure.providers x WHERE x.roster = in_roster AND x.provider = name FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the roster has no provider %', name USING ERRCODE = 'TN404';
+    END IF;
+    RETURN p;
+END $$;
+
+-- What became of one provider that was `before`.
+CREATE FUNCTION tenure.provider_change(before tenure.providers, in_roster text, name text) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    after_it jsonb := tenure.rows_json(in_roster, ARRAY[name]) -> 0;
+BEGIN
+    RETURN jsonb_build_object(
+        'outcome', 'done', 'row', after_it, 'was_online', before.online_tenure,
+        'changed', (after_it ->> 'version')::bigint IS DISTINCT FROM before.version);
+END $$;
+
+CREATE FUNCTION tenure.set_settings(
+    in_roster text, capacity integer, stale_ms bigint, heartbeat boolean, snap_ms bigint, not_after bigint
+) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    was_there boolean;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    was_there := EXISTS (SELECT FROM tenure.rosters r WHERE r.roster = in_roster);
+    PERFORM tenure.ensure_roster(in_roster);
+    PERFORM FROM tenure.rosters r WHERE r.roster = in_roster FOR NO KEY UPDATE;
+    UPDATE tenure.rosters r SET
+        default_capacity = coalesce(capacity, r.default_capacity),
+        stale_after_ms = coalesce(stale_ms, r.stale_after_ms),
+        require_heartbeat = coalesce(heartbeat, r.require_heartbeat),
+        snapshot_ms = coalesce(snap_ms, r.snapshot_ms)
+    WHERE r.roster = in_roster;
+    -- What changes nothing leaves no roster behind.
+    IF NOT was_there THEN
+        DELETE FROM tenure.rosters r WHERE r.roster = in_roster AND r.version = 0;
+    END IF;
+    RETURN tenure.end_step(not_after, jsonb_build_object('settings', tenure.settings_json(in_roster)));
+END $$;
+
+CREATE FUNCTION tenure.put_provider(in_roster text, name text, shown text, room integer, not_after bigint) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    before tenure.providers;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    PERFORM tenure.ensure_roster(in_roster);
+    PERFORM tenure.because('operator');
+    LOOP
+        SELECT * INTO before FROM tenure.providers p WHERE p.roster = in_roster AND p.provider = name FOR NO KEY UPDATE;
+        IF FOUND THEN
+            UPDATE tenure.providers p
+            SET display_name = coalesce(shown, p.display_name), capacity = coalesce(room, p.capacity)
+            WHERE p.roster = in_roster AND p.provider = name;
+            EXIT;
+        END IF;
+        BEGIN
+            INSERT INTO tenure.providers (roster, provider, display_name, capacity) VALUES (in_roster, name, shown, room);
+            EXIT;
+        EXCEPTION WHEN unique_violation THEN
+            -- Somebody else was quicker: it is there now.
+        END;
+    END LOOP;
+    RETURN tenure.end_step(not_after, tenure.provider_change(before, in_roster, name));
+END $$;
+
+CREATE FUNCTION tenure.remove_provider(in_roster text, name text, not_after bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    p tenure.providers;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    SELECT * INTO p FROM tenure.providers x WHERE x.roster = in_roster AND x.provider = name FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN tenure.end_step(not_after, '{"outcome": "absent"}');
+    END IF;
+    IF p.online OR p.occupancy > 0 THEN
+        RETURN tenure.end_step(not_after,
+            jsonb_build_object('outcome', 'busy', 'row', tenure.rows_json(in_roster, ARRAY[name]) -> 0));
+    END IF;
+    DELETE FROM tenure.providers x WHERE x.roster = in_roster AND x.provider = name;
+    RETURN tenure.end_step(not_after, jsonb_build_object('outcome', 'removed', 'version', (
+        SELECT o.version FROM tenure.outbox o WHERE o.roster = in_roster AND o.provider = name)));
+END $$;
+
+CREATE FUNCTION tenure.set_active(in_roster text, name text, wanted boolean, not_after bigint) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    before tenure.providers;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    before := tenure.lock_provider(in_roster, name);
+    PERFORM tenure.because('operator');
+    UPDATE tenure.providers p SET active = wanted WHERE p.roster = in_roster AND p.provider = name;
+    RETURN tenure.end_step(not_after, tenure.provider_change(before, in_roster, name));
+END $$;
+
+CREATE FUNCTION tenure.go_online(in_roster text, name text, tenure_id text, not_after bigint) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    before tenure.providers;
+    outcome text := 'done';
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    before := tenure.lock_provider(in_roster, name);
+    PERFORM tenure.because('asked');
+    IF NOT before.active THEN
+        outcome := 'deactivated';
+    ELSIF NOT before.online THEN
+        UPDATE tenure.providers p SET online = true, online_tenure = tenure_id
+        WHERE p.roster = in_roster AND p.provider = name;
+    ELSIF tenure_id <> before.online_tenure THEN
+        IF split_part(tenure_id, '@', 2)::bigint > split_part(before.online_tenure, '@', 2)::bigint THEN
+            UPDATE tenure.providers p SET online_tenure = tenure_id WHERE p.roster = in_roster AND p.provider = name;
+        ELSE
+            outcome := 'stale';
+        END IF;
+    END IF;
+    RETURN tenure.end_step(not_after,
+        tenure.provider_change(before, in_roster, name) || jsonb_build_object('outcome', outcome));
+END $$;
+
+CREATE FUNCTION tenure.go_offline(in_roster text, name text, tenure_id text, not_after bigint) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    before tenure.providers;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    before := tenure.lock_provider(in_roster, name);
+    PERFORM tenure.because('asked');
+    IF before.online AND (tenure_id IS NULL OR tenure_id = before.online_tenure) THEN
+        UPDATE tenure.providers p SET online = false WHERE p.roster = in_roster AND p.provider = name;
+    END IF;
+    RETURN tenure.end_step(not_after, tenure.provider_change(before, in_roster, name));
+END $$;
+
+-- Follows the hot store. All rows are locked in order of their names first: sorting the list of an UPDATE is no promise of
+-- the order in which it locks. Then one statement per reason, of which there are few.
+CREATE FUNCTION tenure.offline_ended(
+    in_roster text, names text[], tenures text[], ends bigint[], reasons text[], not_after bigint
+) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    why text;
+    changed text[] := '{}';
+    batch_names text[];
+    moment timestamptz;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    PERFORM FROM tenure.providers p
+    WHERE p.roster = in_roster
+      AND (p.provider, p.online_tenure) IN (SELECT * FROM unnest(names, tenures))
+    ORDER BY p.provider FOR NO KEY UPDATE;
+    moment := tenure.ledger_now();
+    FOR why IN SELECT DISTINCT u.why FROM unnest(reasons) u (why) ORDER BY 1 LOOP
+        PERFORM tenure.because('ended:' || why);
+        WITH batch AS (
+            SELECT DISTINCT ON (u.name) u.name, u.tenure_id, u.ended
+            FROM unnest(names, tenures, ends, reasons) u (name, tenure_id, ended, reason)
+            JOIN tenure.providers x ON x.roster = in_roster AND x.provider = u.name AND x.online_tenure = u.tenure_id
+            WHERE u.reason = why
+        ), updated AS (
+            UPDATE tenure.providers p SET online = false, last_offline_at = least(tenure.instant(b.ended), moment)
+            FROM batch b
+            WHERE p.roster = in_roster AND p.provider = b.name AND p.online_tenure = b.tenure_id
+            RETURNING p.provider
+        )
+        SELECT array_agg(u.provider) INTO batch_names FROM updated u;
+        changed := changed || coalesce(batch_names, '{}');
+    END LOOP;
+    RETURN tenure.end_step(not_after, jsonb_build_object('items', tenure.rows_json(in_roster, changed)));
+END $$;
+
+CREATE FUNCTION tenure.follow_tenures(in_roster text, names text[], olds text[], news text[], not_after bigint)
+RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    changed text[];
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    PERFORM tenure.because('asked');
+    PERFORM FROM tenure.providers p
+    WHERE p.roster = in_roster
+      AND (p.provider, p.online_tenure) IN (SELECT * FROM unnest(names, olds))
+    ORDER BY p.provider FOR NO KEY UPDATE;
+    WITH updated AS (
+        UPDATE tenure.providers p SET online_tenure = u.new_id
+        FROM unnest(names, olds, news) u (name, old_id, new_id)
+        WHERE p.roster = in_roster AND p.provider = u.name AND p.online_tenure = u.old_id AND u.new_id <> u.old_id
+        RETURNING p.provider
+    )
+    SELECT array_agg(u.provider) INTO changed FROM updated u;
+    RETURN tenure.end_step(not_after, jsonb_build_object('items', tenure.rows_json(in_roster, coalesce(changed, '{}'))));
+END $$;
+
+-- One statement: what is no news is not even locked, the rest in order of names.
+CREATE FUNCTION tenure.record_heartbeats(in_roster text, names text[], times bigint[], not_after bigint) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    news bigint;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    WITH recorded AS (
+        INSERT INTO tenure.heartbeats AS h (roster, provider, heard_at)
+        SELECT in_roster, b.name, tenure.instant(b.heard)
+        FROM (SELECT u.name, max(u.heard) AS heard FROM unnest(names, times) u (name, heard) GROUP BY u.name) b
+        JOIN tenure.providers p ON p.roster = in_roster AND p.provider = b.name
+        LEFT JOIN tenure.heartbeats k ON k.roster = in_roster AND k.provider = b.name
+        WHERE k.heard_at IS NULL OR k.heard_at < tenure.instant(b.heard)
+        ORDER BY b.name
+        ON CONFLICT (roster, provider) DO UPDATE SET heard_at = EXCLUDED.heard_at WHERE h.heard_at < EXCLUDED.heard_at
+        RETURNING 1
+    )
+    SELECT count(*) INTO news FROM recorded;
+    RETURN tenure.end_step(not_after, jsonb_build_object('count', news));
+END $$;
+
+-- A row that somebody is writing anew is passed over: it is about to be newer than what is said here. So this waits for
+-- nobody.
+CREATE FUNCTION tenure.clean(in_roster text, names text[], versions bigint[], not_after bigint) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    cleaned bigint;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    WITH said AS (
+        SELECT u.name, max(u.version) AS version FROM unnest(names, versions) u (name, version) GROUP BY u.name
+    ), mine AS (
+        SELECT o.roster, o.provider FROM tenure.outbox o JOIN said s ON s.name = o.provider
+        WHERE o.roster = in_roster AND o.version <= s.version
+        FOR UPDATE OF o SKIP LOCKED
+    ), gone AS (
+        DELETE FROM tenure.outbox o USING mine m WHERE o.roster = m.roster AND o.provider = m.provider RETURNING 1
+    )
+    SELECT count(*) INTO cleaned FROM gone;
+    RETURN tenure.end_step(not_after, jsonb_build_object('count', cleaned));
+END $$;
+
+CREATE FUNCTION tenure.next_version() RETURNS jsonb LANGUAGE sql VOLATILE
+AS $$ SELECT tenure.answer(jsonb_build_object('version', nextval('tenure.versions'))) $$;
