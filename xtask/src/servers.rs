@@ -34,6 +34,7 @@ const SERVERS: &[Server] = &[
     Server { program: "postgres",        package: "postgresql",    origin: Origin::Own,                needs: TEST },
     // Checks the alert rules; the server itself is never started.
     Server { program: "promtool",        package: "prometheus",    origin: Origin::Own,                needs: TEST },
+    Server { program: "pgbouncer",       package: "pgbouncer",     origin: Origin::Own,                needs: TEST },
     Server { program: "redis-benchmark", package: "redis-tools",   origin: Origin::Own,                needs: BENCH },
     Server { program: "etcd",            package: "etcd-server",   origin: Origin::Own,                needs: BENCH },
     // No Debian since has it.
@@ -110,7 +111,7 @@ mod tests {
         };
         assert_eq!(
             programs(Need::Test).collect::<Vec<_>>(),
-            ["valkey-server", "redis-server", "postgres", "promtool"]
+            ["valkey-server", "redis-server", "postgres", "promtool", "pgbouncer"]
         );
         assert!(programs(Need::Bench).any(|program| program == "consul"));
     }
