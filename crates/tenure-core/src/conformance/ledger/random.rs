@@ -81,13 +81,13 @@ struct Pair {
     seen: Vec<(ProviderId, Version, Version)>,
 }
 
-/// Runs random histories: 48, or as many as `TENURE_RANDOM_CASES` says, from the seed in `TENURE_RANDOM_SEED`.
+/// Runs random histories: 24, or as many as `TENURE_RANDOM_CASES` says, from the seed in `TENURE_RANDOM_SEED`.
 ///
 /// # Panics
 /// With the shortest history that was found, the step and both answers, when they differ.
 pub async fn the_ledger_agrees_with_the_model(make: Make<'_>) {
     let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
-    let (cases, seed) = (number("TENURE_RANDOM_CASES", 48), number("TENURE_RANDOM_SEED", 1));
+    let (cases, seed) = (number("TENURE_RANDOM_CASES", 24), number("TENURE_RANDOM_SEED", 1));
     let mut bytes = [0u8; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
