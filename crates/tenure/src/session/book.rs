@@ -363,12 +363,12 @@ impl Book {
         let place = seat.place();
         let mut state = self.state();
         let held = state.entries.get(&place).and_then(|entry| entry.seat.as_ref());
-        if held.is_some_and(|held| Arc::ptr_eq(held, seat)) {
-            state
-                .remove(&place)
-                .map(|leaving| leaving.tell(Ok(DetachOutcome::NotAttached)));
-        }
+        let ours = held.is_some_and(|held| Arc::ptr_eq(held, seat));
+        let leaving = ours.then(|| state.remove(&place)).flatten();
         drop(state);
+        if let Some(leaving) = leaving {
+            leaving.tell(Ok(DetachOutcome::NotAttached));
+        }
         seat.lose(why);
     }
 

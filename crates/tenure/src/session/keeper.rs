@@ -300,7 +300,9 @@ impl Book {
                 // Trying again is useless; the tenure's end will detach them.
                 let leaving = state.take_leaving(detach);
                 drop(state);
-                leaving.map(|leaving| leaving.tell(Err(copy_of(error))));
+                if let Some(leaving) = leaving {
+                    leaving.tell(Err(copy_of(error)));
+                }
                 continue;
             }
             if let Some(leaving) = state.leaving_of(detach) {
