@@ -13,7 +13,6 @@ pub mod lease_end;
 pub mod ledger;
 pub mod membership;
 pub mod random;
-pub use self::random as random_sessions;
 pub mod reaper;
 pub mod registry;
 pub mod session;
@@ -22,29 +21,6 @@ pub mod target;
 mod world;
 
 pub use world::{Harness, Make, Making, World};
-
-/// The cases about sessions, as [`conformance_tests!`](crate::conformance_tests) makes the others.
-#[macro_export]
-macro_rules! session_conformance_tests {
-    ($make:ident) => {
-        $crate::conformance_tests! { @cases $make;
-            session: a_session_is_made_left_resumed_and_left_again, a_second_connection_keeps_the_session,
-                detaching_what_is_not_attached_changes_nothing, a_late_detach_is_ignored_by_its_epoch,
-                nothing_is_attached_or_detached_under_an_ended_tenure, a_session_of_a_dead_instance_does_not_read_as_active,
-                an_alias_leads_to_one_session, data_is_merged_field_by_field, what_breaks_a_limit_changes_nothing,
-                many_sessions_in_one_call, sessions_are_listed_by_state_page_by_page,
-                only_a_session_without_connections_is_deleted, an_attach_gives_a_new_revision,
-                a_grace_is_fixed_when_the_last_connection_goes;
-            reaper: an_orphan_is_reaped_with_all_it_had, connections_of_the_dead_are_released_once,
-                a_huge_front_end_blocks_nobody, an_orphan_is_not_resumed, an_orphan_does_not_keep_its_alias,
-                after_a_gap_everyone_has_the_whole_grace_anew, orphans_are_listed_by_how_long_they_are_overdue,
-                reapers_share_the_work, the_brake_holds_the_reaper, reconcile_finds_nothing_where_nothing_drifted,
-                a_connection_that_is_too_old_is_dropped_by_reconcile;
-            boundary: nothing_is_both_resumed_and_reaped;
-            random_sessions: sessions_agree_with_the_model;
-        }
-    };
-}
 
 /// Makes one test per case. The argument is an `async fn(StoreOptions) -> Box<dyn Harness>` that gives a fresh store.
 #[macro_export]
@@ -69,6 +45,19 @@ macro_rules! conformance_tests {
                 leases_that_have_to_wait_hold_no_claim_back, the_janitor_takes_turns_with_leases_too,
                 a_burst_of_refused_acquires_engages_the_brake;
             target: targets_are_added_changed_and_removed, a_bad_target_changes_nothing, targets_are_listed_page_by_page;
+            session: a_session_is_made_left_resumed_and_left_again, a_second_connection_keeps_the_session,
+                detaching_what_is_not_attached_changes_nothing, a_late_detach_is_ignored_by_its_epoch,
+                nothing_is_attached_or_detached_under_an_ended_tenure, a_session_of_a_dead_instance_does_not_read_as_active,
+                an_alias_leads_to_one_session, data_is_merged_field_by_field, what_breaks_a_limit_changes_nothing,
+                many_sessions_in_one_call, sessions_are_listed_by_state_page_by_page,
+                only_a_session_without_connections_is_deleted, an_attach_gives_a_new_revision,
+                a_grace_is_fixed_when_the_last_connection_goes;
+            reaper: an_orphan_is_reaped_with_all_it_had, connections_of_the_dead_are_released_once,
+                a_huge_front_end_blocks_nobody, an_orphan_is_not_resumed, an_orphan_does_not_keep_its_alias,
+                after_a_gap_everyone_has_the_whole_grace_anew, orphans_are_listed_by_how_long_they_are_overdue,
+                reapers_share_the_work, the_brake_holds_the_reaper, reconcile_finds_nothing_where_nothing_drifted,
+                a_connection_that_is_too_old_is_dropped_by_reconcile;
+            boundary: nothing_is_both_resumed_and_reaped;
             sweep: what_the_dead_held_is_evicted_once, a_key_that_moved_survives_the_janitor, two_sweepers_share_the_work,
                 a_huge_tenure_blocks_nobody, a_dry_run_changes_nothing, nothing_is_released_before_the_burst_is_seen,
                 a_mass_death_is_braked_and_released_in_time, the_brake_lifts_when_members_are_back, an_operator_lifts_the_brake,
@@ -77,7 +66,7 @@ macro_rules! conformance_tests {
                 a_settled_group_says_so, force_never_overrides_a_grace;
             event: events_tell_what_happened_in_order, events_are_filtered_and_paged, trimmed_events_are_announced,
                 waiting_ends_with_news;
-            random: the_store_agrees_with_the_model;
+            random: the_store_agrees_with_the_model, sessions_agree_with_the_model;
         }
     };
     (@cases $make:ident; $($noun:ident: $($case:ident),* $(,)?;)*) => {

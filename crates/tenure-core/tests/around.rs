@@ -49,4 +49,3 @@ async fn wrapped(options: StoreOptions) -> Box<dyn Harness> {
 }
 
 tenure_core::conformance_tests!(wrapped);
-tenure_core::session_conformance_tests!(wrapped);

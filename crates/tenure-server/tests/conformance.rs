@@ -66,4 +66,3 @@ impl Harness for OverHttp {
 }
 
 tenure_core::conformance_tests!(over_http);
-tenure_core::session_conformance_tests!(over_http);

@@ -39,4 +39,3 @@ async fn make(options: StoreOptions) -> Box<dyn Harness> {
 }
 
 tenure_core::conformance_tests!(make);
-tenure_core::session_conformance_tests!(make);

@@ -13,6 +13,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("consul", "consul"),
     ("etcd", "etcd-server"),
     ("postgres", "postgresql"),
+    ("pgbouncer", "pgbouncer"),
     ("promtool", "prometheus"),
 ];
 

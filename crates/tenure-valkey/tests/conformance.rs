@@ -87,7 +87,6 @@ mod valkey_sessions {
         harness(Flavour::Valkey, options).await
     }
 
-    tenure_core::session_conformance_tests!(make);
 }
 
 mod redis_sessions {
@@ -97,5 +96,4 @@ mod redis_sessions {
         harness(Flavour::Redis, options).await
     }
 
-    tenure_core::session_conformance_tests!(make);
 }
