@@ -86,7 +86,6 @@ mod valkey_sessions {
     async fn make(options: StoreOptions) -> Box<dyn Harness> {
         harness(Flavour::Valkey, options).await
     }
-
 }
 
 mod redis_sessions {
@@ -95,5 +94,4 @@ mod redis_sessions {
     async fn make(options: StoreOptions) -> Box<dyn Harness> {
         harness(Flavour::Redis, options).await
     }
-
 }

@@ -72,7 +72,10 @@ async fn what_others_have_changed_since_stays() {
             "ours, followed, and removed, which the second pass added: {undone:?}"
         );
         let left = world.entries(b"disconnected");
-        assert_eq!(left.keys().collect::<Vec<_>>(), ["later", "moved", "moved-last", "theirs"]);
+        assert_eq!(
+            left.keys().collect::<Vec<_>>(),
+            ["later", "moved", "moved-last", "theirs"]
+        );
         assert!(world.run(&["KEYS", "tenure:*"]).items().is_empty());
     }
 }
