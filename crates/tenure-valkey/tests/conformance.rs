@@ -79,19 +79,3 @@ mod redis {
 
     tenure_core::conformance_tests!(make);
 }
-
-mod valkey_sessions {
-    use super::{Flavour, Harness, StoreOptions, harness};
-
-    async fn make(options: StoreOptions) -> Box<dyn Harness> {
-        harness(Flavour::Valkey, options).await
-    }
-}
-
-mod redis_sessions {
-    use super::{Flavour, Harness, StoreOptions, harness};
-
-    async fn make(options: StoreOptions) -> Box<dyn Harness> {
-        harness(Flavour::Redis, options).await
-    }
-}
