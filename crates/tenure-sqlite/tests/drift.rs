@@ -104,12 +104,15 @@ fn by_force(edit: &str) -> String {
     format!("PRAGMA ignore_check_constraints = ON; {edit}")
 }
 
-/// Every edit with what it is told as.
-fn edits() -> Vec<(String, Vec<(&'static str, u64)>)> {
-    let connect = |of: &str, name: &str, tenure: &str| {
-        format!("INSERT INTO connections VALUES (1, '{of}', '{name}', '{tenure}', 1763676800000099);")
-    };
-    let mut edits: Vec<(String, Vec<(&'static str, u64)>)> = vec![
+/// An edit, and what it is told as.
+type Edit = (String, Vec<(&'static str, u64)>);
+
+fn edits() -> Vec<Edit> {
+    [of_sessions(), of_connections(), of_what_cannot_be_read()].concat()
+}
+
+fn of_sessions() -> Vec<Edit> {
+    vec![
         // The index.
         (
             "UPDATE sessions SET reap_us = NULL, granted_us = NULL, due_us = NULL WHERE session = 'away'".to_owned(),
@@ -134,7 +137,24 @@ fn edits() -> Vec<(String, Vec<(&'static str, u64)>)> {
             vec![(drift::CONNECTION_WITHOUT_SESSION, 3)],
         ),
         ("DELETE FROM sessions WHERE session = 'away'".to_owned(), vec![]),
-        // Rows of connections, which are also what a tenure holds.
+        // Aliases: another one is just another one.
+        (
+            "UPDATE sessions SET alias = 'bob' WHERE session = 'live'".to_owned(),
+            vec![],
+        ),
+        (
+            "UPDATE sessions SET alias = NULL WHERE session = 'live'".to_owned(),
+            vec![],
+        ),
+    ]
+}
+
+/// Rows of connections, which are also what a tenure holds.
+fn of_connections() -> Vec<Edit> {
+    let connect = |of: &str, name: &str, tenure: &str| {
+        format!("INSERT INTO connections VALUES (1, '{of}', '{name}', '{tenure}', 1763676800000099);")
+    };
+    vec![
         (
             "DELETE FROM connections WHERE session IN ('live', 'waits')".to_owned(),
             vec![(drift::SESSION_WITHOUT_INDEX, 2)],
@@ -169,35 +189,15 @@ fn edits() -> Vec<(String, Vec<(&'static str, u64)>)> {
             vec![(drift::GHOST_CONNECTION, 1)],
         ),
         ("DELETE FROM ended".to_owned(), vec![(drift::GHOST_CONNECTION, 1)]),
-        // Aliases: another one is just another one.
-        (
-            "UPDATE sessions SET alias = 'bob' WHERE session = 'live'".to_owned(),
-            vec![],
-        ),
-        (
-            "UPDATE sessions SET alias = NULL WHERE session = 'live'".to_owned(),
-            vec![],
-        ),
-        // What cannot be read.
+    ]
+}
+
+fn of_what_cannot_be_read() -> Vec<Edit> {
+    let mut edits: Vec<Edit> = vec![
         (
             "UPDATE sessions SET data = '{\"room\":' WHERE session IN ('live', 'away')".to_owned(),
             vec![(drift::BROKEN_SESSION, 2), (drift::SESSION_WITHOUT_INDEX, 1)],
         ),
-    ];
-    let broken = [
-        "epoch = 0",
-        "epoch = -1",
-        "alias = 'no name'",
-        "grace_us = -5",
-        "created_us = -1",
-        "updated_us = -1",
-        "data = '[]'",
-    ];
-    for field in broken {
-        let edit = by_force(&format!("UPDATE sessions SET {field} WHERE session = 'live'"));
-        edits.push((edit, vec![(drift::BROKEN_SESSION, 1)]));
-    }
-    edits.extend([
         (
             by_force("UPDATE sessions SET reap_us = NULL WHERE session = 'away'"),
             vec![(drift::BROKEN_SESSION, 1), (drift::SESSION_WITHOUT_INDEX, 1)],
@@ -214,7 +214,20 @@ fn edits() -> Vec<(String, Vec<(&'static str, u64)>)> {
             by_force("UPDATE connections SET epoch = 0 WHERE session = 'live' AND connection = 'c1'"),
             vec![(drift::BROKEN_SESSION, 1)],
         ),
-    ]);
+    ];
+    let broken = [
+        "epoch = 0",
+        "epoch = -1",
+        "alias = 'no name'",
+        "grace_us = -5",
+        "created_us = -1",
+        "updated_us = -1",
+        "data = '[]'",
+    ];
+    for field in broken {
+        let edit = by_force(&format!("UPDATE sessions SET {field} WHERE session = 'live'"));
+        edits.push((edit, vec![(drift::BROKEN_SESSION, 1)]));
+    }
     edits
 }
 
