@@ -1,6 +1,6 @@
 //! The reference ledger: everything in memory, every step in plain sight.
 //!
-//! [`RosterModel`](model::RosterModel) is pure: each step takes the moment and the source of versions, and answers at
+//! `RosterModel` is pure: each step takes the moment and the source of versions, and answers at
 //! once. [`MemoryLedger`] puts a lock and a clock around it. It keeps nothing across restarts, so it is for tests,
 //! simulation and trying things out.
 
