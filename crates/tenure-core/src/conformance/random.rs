@@ -18,7 +18,7 @@ use crate::lease::Token;
 use crate::membership::{Beat, EndBy, Join, Labels, Revision};
 use crate::memory::MemoryStore;
 use crate::registry::ClaimMode;
-use crate::session::{Epoch, SessionSettings};
+use crate::session::{Detach, Epoch, SessionSettings};
 use crate::store::{Call, PageRequest, StoreOptions};
 use crate::sweep::{ReleaseRequest, SweepSteps};
 use crate::target::TargetSpec;
@@ -101,6 +101,7 @@ struct Pair {
     granted: Vec<(TenureId, LeaseName, Token)>,
     revisions: Vec<Revision>,
     epochs: Vec<Epoch>,
+    attached: Vec<(TenureId, Detach)>,
     passes: u32,
 }
 
@@ -175,6 +176,7 @@ async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
         granted: Vec::new(),
         revisions: Vec::new(),
         epochs: Vec::new(),
+        attached: Vec::new(),
         passes: 0,
     };
     for (n, op) in history.iter().enumerate() {
