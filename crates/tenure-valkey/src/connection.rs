@@ -131,7 +131,7 @@ impl Connection {
     #[must_use]
     pub fn health(&self) -> Health {
         match &*self.shared.read_state() {
-            State::Up(_) => Health::Up,
+            State::Up(life) => life.why_ended().map_or(Health::Up, |reason| Health::Down { reason }),
             State::Down { reason, .. } => Health::Down { reason: reason.clone() },
         }
     }
@@ -266,6 +266,9 @@ impl Connection {
     }
 }
 
+/// How soon to ask again when the connection has just gone and the supervisor is about to make another.
+const RETRY_AT_ONCE: Duration = Duration::from_millis(100);
+
 /// The key that holds a test's time.
 pub(crate) const TEST_NOW: &str = "tenure:test:now";
 
@@ -346,7 +349,14 @@ impl Shared {
     /// The connection, when there is one.
     fn life(&self) -> Result<Arc<Life>> {
         match &*self.read_state() {
-            State::Up(life) => Ok(Arc::clone(life)),
+            // What is not sent over a connection that is gone certainly changes nothing.
+            State::Up(life) => match life.why_ended() {
+                None => Ok(Arc::clone(life)),
+                Some(why) => {
+                    let message = format!("the store at {} is out of reach: {why}", self.address.place());
+                    Err(Error::unavailable(message, Outcome::Unchanged).with_retry_after(RETRY_AT_ONCE))
+                }
+            },
             State::Down {
                 kind,
                 reason,

@@ -171,6 +171,11 @@ impl Life {
         }
     }
 
+    /// Why it has ended, if it has; the supervisor may not have noticed yet.
+    pub(super) fn why_ended(&self) -> Option<String> {
+        self.ended.borrow().clone()
+    }
+
     /// Waits for the end and tells why.
     pub(super) async fn until_ended(&self) -> String {
         let mut ended = self.ended.subscribe();
