@@ -11,6 +11,8 @@ use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::{Availability, have};
 use tokio::process::Command;
 
+use crate::cores;
+
 /// The server.
 pub struct Hot {
     server: Server,
@@ -33,6 +35,7 @@ impl Hot {
     pub fn start() -> Result<Self> {
         let settings = ["--slowlog-log-slower-than", "1000", "--slowlog-max-len", "10000"];
         let server = Server::with(Flavour::Valkey, &settings).context("valkey-server is not installed")?;
+        cores::for_server(server.pid());
         Ok(Self { server })
     }
 

@@ -8,6 +8,7 @@
 #![allow(unreachable_pub, reason = "a program; nobody imports it")]
 
 mod bench;
+mod cores;
 mod daemon;
 mod hot;
 mod load;
