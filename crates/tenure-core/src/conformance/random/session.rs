@@ -135,7 +135,7 @@ impl Pair {
                     let known = Detach {
                         session: attach.session.clone(),
                         connection: attach.connection.clone(),
-                        epoch: (session.epoch.get() % 2 == 0).then_some(session.epoch),
+                        epoch: session.epoch.get().is_multiple_of(2).then_some(session.epoch),
                     };
                     self.attached.push((tenure.clone(), known));
                 }
@@ -159,7 +159,7 @@ impl Pair {
         };
         let mut asked: Vec<_> = asked.iter().map(detach).collect();
         let back = usize::from(t / 4) % 6;
-        let tenure = match self.attached.iter().rev().nth(back).filter(|_| t % 4 != 0) {
+        let tenure = match self.attached.iter().rev().nth(back).filter(|_| !t.is_multiple_of(4)) {
             Some((tenure, known)) => {
                 asked.insert(0, known.clone());
                 tenure.clone()
