@@ -11,8 +11,6 @@ use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::{Availability, have};
 use tokio::process::Command;
 
-use crate::cores;
-
 /// The server.
 pub struct Hot {
     server: Server,
@@ -35,7 +33,6 @@ impl Hot {
     pub fn start() -> Result<Self> {
         let settings = ["--slowlog-log-slower-than", "1000", "--slowlog-max-len", "10000"];
         let server = Server::with(Flavour::Valkey, &settings).context("valkey-server is not installed")?;
-        cores::for_server(server.pid());
         Ok(Self { server })
     }
 

@@ -8,7 +8,6 @@
 #![allow(unreachable_pub, reason = "a program; nobody imports it")]
 
 mod bench;
-mod cores;
 mod daemon;
 mod hot;
 mod load;

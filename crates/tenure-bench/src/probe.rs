@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use tenure_testkit::resp::Client;
 
-use crate::cores;
 use crate::stats::{Samples, ms};
 
 const EVERY: Duration = Duration::from_millis(1);
@@ -30,7 +29,6 @@ impl Probe {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
-            cores::for_probe();
             let mut latency = Samples::default();
             while !stopped.load(Ordering::Relaxed) {
                 let sent = Instant::now();
