@@ -199,7 +199,9 @@ impl Inner {
         let entry = groups.entry(group.clone()).or_insert_with(|| Entry {
             named_at: now,
             janitor: Slot::due_at(now),
-            reaper: Slot::due_at(now),
+            // The janitor, which looks first, tells of an earlier time and wakes it: so a group that is found while the
+            // reaper sleeps is not one that is due without its knowing.
+            reaper: Slot::due_at(now + self.settings.reap_interval),
             // Processes that were started together must not compare everything together, and none at its start.
             reconcile: Slot::due_at(now + jitter(&*self.clock, self.settings.reconcile_interval / 2, 100)),
         });

@@ -184,11 +184,10 @@ impl Inner {
         meters::sessions(group, status);
         let Some(at) = status.next_reap else { return };
         let due_at = arrived + at.since(status.as_of);
-        // A group that has just been found is due already, and the reaper may sleep for long without knowing of it.
-        let now = self.clock.mono();
-        let sooner = self.groups().get_mut(group).is_some_and(|entry| {
-            !entry.reaper.failing() && (entry.reaper.at_latest(due_at) || entry.reaper.due_in(now).is_zero())
-        });
+        let sooner = self
+            .groups()
+            .get_mut(group)
+            .is_some_and(|entry| !entry.reaper.failing() && entry.reaper.at_latest(due_at));
         if sooner && let Some(reaper) = self.reaper.get() {
             reaper.wake();
         }

@@ -175,22 +175,31 @@ BEGIN
     RETURN tenure.end_step(not_after, tenure.provider_change(before, in_roster, name));
 END $$;
 
--- Follows the hot store. All rows are locked in order of their names first: sorting the list of an UPDATE is no promise of
--- the order in which it locks. Then one statement per reason, of which there are few.
+-- Those of a batch who are online under the tenure that it names, locked in order of their names: sorting the list of an
+-- UPDATE is no promise of the order in which it locks. Nobody else may be changed afterwards, not even one that has come
+-- to match since: a later statement would lock it out of order, and two batches could wait for each other.
+CREATE FUNCTION tenure.lock_online(in_roster text, names text[], tenures text[]) RETURNS text[]
+LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(array_agg(l.provider), '{}') FROM (
+        SELECT p.provider FROM tenure.providers p
+        WHERE p.roster = in_roster
+          AND (p.provider, p.online_tenure) IN (SELECT * FROM unnest(names, tenures))
+        ORDER BY p.provider FOR NO KEY UPDATE) l
+$$;
+
+-- Follows the hot store, with one statement per reason, of which there are few.
 CREATE FUNCTION tenure.offline_ended(
     in_roster text, names text[], tenures text[], ends bigint[], reasons text[], not_after bigint
 ) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     why text;
+    locked text[];
     changed text[] := '{}';
     batch_names text[];
     moment timestamptz;
 BEGIN
     PERFORM tenure.begin_step(not_after);
-    PERFORM FROM tenure.providers p
-    WHERE p.roster = in_roster
-      AND (p.provider, p.online_tenure) IN (SELECT * FROM unnest(names, tenures))
-    ORDER BY p.provider FOR NO KEY UPDATE;
+    locked := tenure.lock_online(in_roster, names, tenures);
     moment := tenure.ledger_now();
     FOR why IN SELECT DISTINCT u.why FROM unnest(reasons) u (why) ORDER BY 1 LOOP
         PERFORM tenure.because('ended:' || why);
@@ -198,7 +207,7 @@ BEGIN
             SELECT DISTINCT ON (u.name) u.name, u.tenure_id, u.ended
             FROM unnest(names, tenures, ends, reasons) u (name, tenure_id, ended, reason)
             JOIN tenure.providers x ON x.roster = in_roster AND x.provider = u.name AND x.online_tenure = u.tenure_id
-            WHERE u.reason = why
+            WHERE u.reason = why AND u.name = ANY (locked)
         ), updated AS (
             UPDATE tenure.providers p SET online = false, last_offline_at = least(tenure.instant(b.ended), moment)
             FROM batch b
@@ -214,18 +223,17 @@ END $$;
 CREATE FUNCTION tenure.follow_tenures(in_roster text, names text[], olds text[], news text[], not_after bigint)
 RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
+    locked text[];
     changed text[];
 BEGIN
     PERFORM tenure.begin_step(not_after);
     PERFORM tenure.because('asked');
-    PERFORM FROM tenure.providers p
-    WHERE p.roster = in_roster
-      AND (p.provider, p.online_tenure) IN (SELECT * FROM unnest(names, olds))
-    ORDER BY p.provider FOR NO KEY UPDATE;
+    locked := tenure.lock_online(in_roster, names, olds);
     WITH updated AS (
         UPDATE tenure.providers p SET online_tenure = u.new_id
         FROM unnest(names, olds, news) u (name, old_id, new_id)
-        WHERE p.roster = in_roster AND p.provider = u.name AND p.online_tenure = u.old_id AND u.new_id <> u.old_id
+        WHERE p.roster = in_roster AND p.provider = u.name AND u.name = ANY (locked)
+          AND p.online_tenure = u.old_id AND u.new_id <> u.old_id
         RETURNING p.provider
     )
     SELECT array_agg(u.provider) INTO changed FROM updated u;

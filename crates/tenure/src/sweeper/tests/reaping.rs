@@ -86,6 +86,20 @@ async fn an_orphan_goes_when_its_grace_is_over_and_not_with_the_interval() {
     assert_eq!(names, [JANITOR, REAPER, RECONCILE]);
 }
 
+/// The reaper slept already when the group was found, with nothing that could have told it when to wake.
+#[tokio::test]
+async fn an_orphan_of_a_group_that_was_found_late_goes_in_time_too() {
+    let world = world(1);
+    let _listening = world.ears.listen();
+    world.pass(secs(5)).await;
+    let g = group("g");
+    let front = world.join(&g, "front").await;
+    world.sweepers[0].0.touch(&g);
+    world.orphan(&g, &front, 3, secs(2)).await;
+    world.keep_alive(&g, &front, secs(2) + ms(100)).await;
+    assert_eq!(world.reaped(&g).await, 3);
+}
+
 #[tokio::test]
 async fn a_front_end_that_dies_starts_each_grace_once_and_its_sessions_are_reaped_once() {
     let world = world(3);
