@@ -26,6 +26,7 @@ pub mod registry;
 pub mod session;
 pub mod settling;
 pub mod store;
+pub mod supervise;
 pub mod sweep;
 pub mod target;
 pub mod time;

@@ -1,0 +1,1 @@
+//! Leadership: is this node the primary? A source is a stream of [`tenure_core::supervise::Evidence`].
