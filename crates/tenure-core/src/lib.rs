@@ -23,6 +23,7 @@ pub mod membership;
 pub mod memory;
 pub mod placement;
 pub mod registry;
+pub mod roster;
 pub mod session;
 pub mod settling;
 pub mod store;

@@ -14,6 +14,7 @@ use crate::id::Group;
 use crate::lease::LeaseStore;
 use crate::membership::MembershipStore;
 use crate::registry::RegistryStore;
+use crate::roster::RosterMirror;
 use crate::session::{SessionSettings, SessionStore};
 use crate::sweep::Sweep;
 use crate::target::TargetStore;
@@ -191,6 +192,12 @@ pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + Se
 
     /// Whether it answered lately. No I/O.
     fn health(&self) -> Health;
+
+    /// The mirror of rosters; `None` for a store that is a daemon elsewhere, which has rosters of its own, and a ledger
+    /// with them.
+    fn mirror(&self) -> Option<&dyn RosterMirror> {
+        None
+    }
 
     /// The store's clock now, by asking it. The cheapest round trip there is.
     ///

@@ -74,6 +74,10 @@ pub struct GroupStatus {
     /// The earliest time at which a session may have become an orphan (what the brake holds back does not count). The true
     /// time may be later.
     pub next_reap: Option<StoreTime>,
+    /// Providers whose tenure has ended and whom the ledger has not followed yet.
+    pub pending_offline: u64,
+    /// The earliest time at which the ledger may follow one of them (what the brake holds back does not count).
+    pub next_offline: Option<StoreTime>,
     /// The newest event.
     pub last_event: EventId,
 }
@@ -207,6 +211,16 @@ pub mod drift {
     pub const BROKEN_SESSION: &str = "broken_session";
     /// No drift: a connection that was attached too long ago (`max_age`).
     pub const AGED_CONNECTION: &str = "aged_connection";
+    /// A provider's row that could not be read; it is gone until the ledger tells it again.
+    pub const BROKEN_PROVIDER: &str = "broken_provider";
+    /// A provider that was not where its row and its tenure belong among the available, the busy or the deactivated.
+    pub const PROVIDER_MISPLACED: &str = "provider_misplaced";
+    /// Something led to a provider that has no row.
+    pub const INDEX_WITHOUT_PROVIDER: &str = "index_without_provider";
+    /// A row named an ended tenure, and nobody knew that the ledger has to follow.
+    pub const OFFLINE_NOT_PENDING: &str = "offline_not_pending";
+    /// A tenure was pending that no row names: the ledger has followed, or has another one.
+    pub const PENDING_WITHOUT_PROVIDER: &str = "pending_without_provider";
 }
 
 /// What a pass would do, or has to do.

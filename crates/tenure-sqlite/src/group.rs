@@ -238,6 +238,8 @@ impl Meta {
             sessions: self.sessions,
             disconnected: self.disconnected,
             next_reap: self.next_away.map(|at| brake.map_or(at, |brake| brake.until.max(at))),
+            pending_offline: 0,
+            next_offline: None,
             last_event: EventId(self.last_event),
         }
     }

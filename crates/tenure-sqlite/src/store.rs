@@ -174,6 +174,8 @@ impl SqliteStore {
             sessions: 0,
             disconnected: 0,
             next_reap: None,
+            pending_offline: 0,
+            next_offline: None,
             last_event: EventId(0),
         }
     }

@@ -268,6 +268,8 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
         sessions,
         disconnected,
         next_reap: next_reap.map(|at| brake.map_or(at, |brake| brake.until.max(at))),
+        pending_offline: 0,
+        next_offline: None,
         last_event,
     })
 }

@@ -27,6 +27,18 @@ pub struct RosterSettings {
     pub version: Version,
 }
 
+impl RosterSettings {
+    /// The ttl of a provider's tenure.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        if self.require_heartbeat {
+            self.stale_after
+        } else {
+            crate::roster::NEVER_STALE
+        }
+    }
+}
+
 impl Default for RosterSettings {
     fn default() -> Self {
         Self {

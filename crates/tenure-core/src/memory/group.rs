@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
+use super::roster::RosterModel;
 use super::sessions::Record;
 use crate::brake::Brake;
 use crate::error::{Error, Result};
@@ -84,6 +85,7 @@ pub struct GroupModel {
     pub(super) aliases: BTreeMap<Alias, SessionId>,
     /// Sessions without connections, by the earliest time at which they may be orphans.
     pub(super) away: BTreeSet<(StoreTime, SessionId)>,
+    pub(super) roster: RosterModel,
     events: VecDeque<Event>,
     pub(super) last_event: EventId,
 }
@@ -118,6 +120,7 @@ impl GroupModel {
             sessions: BTreeMap::new(),
             aliases: BTreeMap::new(),
             away: BTreeSet::new(),
+            roster: RosterModel::default(),
             events: VecDeque::new(),
             last_event: EventId(now.micros()),
         }
@@ -227,6 +230,7 @@ impl GroupModel {
         let forget_at = now + self.options.max_ttl * 2;
         self.ended.insert(tenure.clone(), Ended { reason, end, at: now });
         self.forget.insert((forget_at, tenure.clone()));
+        self.note_offline(tenure, &live, reason, end, now);
         let lapsed = reason == EndReason::Lapsed;
         if self.holds_anything(tenure) {
             let list = if lapsed {

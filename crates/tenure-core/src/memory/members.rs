@@ -6,7 +6,8 @@ use super::group::{GroupModel, Live};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{MemberId, TenureId, Term};
-use crate::membership::{Beat, BeatReply, EndBy, EndReason, Holdings, Join, Joined, Member, Revision};
+use crate::ledger::settings::MAX_STALE_AFTER;
+use crate::membership::{Beat, BeatReply, EndBy, EndReason, Holdings, Join, Joined, Labels, Member, Revision};
 use crate::settling::GapCause;
 use crate::store::Call;
 use crate::time::StoreTime;
@@ -18,7 +19,7 @@ impl GroupModel {
     /// Begins a tenure.
     pub(super) fn join(&mut self, join: &Join, call: Call, now: StoreTime) -> Result<Joined> {
         self.open(now, call)?;
-        let alone = self.lapses.is_empty() && self.members.keys().all(|member| *member == join.member);
+        let alone = self.is_alone(&join.member);
         let before = self
             .members
             .get(&join.member)
@@ -30,25 +31,7 @@ impl GroupModel {
             self.end_tenure(&before, EndReason::Superseded, now);
             superseded = Some(before);
         }
-        let term = Term::new(self.next_number(now))?;
-        let tenure = TenureId::new(join.member.clone(), term);
-        let deadline = now + join.ttl;
-        if alone {
-            self.ttls = None;
-        }
-        self.note_ttl(join.ttl);
-        let live = Live {
-            term,
-            deadline,
-            ttl: join.ttl,
-            revision: Revision::NONE,
-            labels: join.labels.clone(),
-            due: deadline,
-        };
-        self.members.insert(join.member.clone(), live);
-        self.due.insert((deadline, join.member.clone()));
-        self.lapses.remove(&join.member);
-        self.emit(now, EventKind::Joined).tenure = Some(tenure.clone());
+        let tenure = self.begin_tenure(&join.member, join.ttl, &join.labels, alone, now)?;
         self.engage_brake(now);
         Ok(Joined {
             tenure,
@@ -59,7 +42,47 @@ impl GroupModel {
         })
     }
 
-    fn note_ttl(&mut self, ttl: Duration) {
+    /// Whether nobody else is there, and nobody has lapsed of late: then the ttls of others are history.
+    pub(super) fn is_alone(&self, member: &MemberId) -> bool {
+        self.lapses.is_empty() && self.members.keys().all(|other| other == member)
+    }
+
+    /// Begins a tenure of a member that has none; `alone` as it was when the step began.
+    pub(super) fn begin_tenure(
+        &mut self,
+        member: &MemberId,
+        ttl: Duration,
+        labels: &Labels,
+        alone: bool,
+        now: StoreTime,
+    ) -> Result<TenureId> {
+        let term = Term::new(self.next_number(now))?;
+        let tenure = TenureId::new(member.clone(), term);
+        let deadline = now + ttl;
+        if alone {
+            self.ttls = None;
+        }
+        self.note_ttl(ttl);
+        let live = Live {
+            term,
+            deadline,
+            ttl,
+            revision: Revision::NONE,
+            labels: labels.clone(),
+            due: deadline,
+        };
+        self.members.insert(member.clone(), live);
+        self.due.insert((deadline, member.clone()));
+        self.lapses.remove(member);
+        self.emit(now, EventKind::Joined).tenure = Some(tenure.clone());
+        Ok(tenure)
+    }
+
+    /// One who is never stale needs no grace, and must not make that of others last for ever.
+    pub(super) fn note_ttl(&mut self, ttl: Duration) {
+        if ttl > MAX_STALE_AFTER {
+            return;
+        }
         let (shortest, longest) = self.ttls.unwrap_or((ttl, ttl));
         self.ttls = Some((shortest.min(ttl), longest.max(ttl)));
     }

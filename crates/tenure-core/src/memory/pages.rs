@@ -223,7 +223,7 @@ fn owner_cursor(text: &str) -> Option<(String, Key)> {
     Some((tenure.to_owned(), Key::new(key).ok()?))
 }
 
-fn cut<I, T>(
+pub(super) fn cut<I, T>(
     items: impl Iterator<Item = I>,
     limit: u32,
     cursor: impl Fn(&I) -> String,

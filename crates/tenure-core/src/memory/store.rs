@@ -15,6 +15,7 @@ use crate::id::{Alias, Group, Key, LeaseName, MemberId, RegistryName, SessionId,
 use crate::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token, check_leases};
 use crate::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, Revision, check_beats};
 use crate::registry::{Claim, ClaimMode, Claimed, RegistryStore, check_keys};
+use crate::roster::RosterMirror;
 use crate::session::{
     Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Orphans, PatchOutcome, Session, SessionState,
     SessionStats, SessionStore, check_attaches, check_count, check_data,
@@ -102,7 +103,11 @@ impl MemoryStore {
     }
 
     /// Runs a step on a group that is made if it is new, and wakes those who wait for events.
-    fn step<T>(&self, group: &Group, step: impl FnOnce(&mut GroupModel, StoreTime) -> Result<T>) -> Result<T> {
+    pub(super) fn step<T>(
+        &self,
+        group: &Group,
+        step: impl FnOnce(&mut GroupModel, StoreTime) -> Result<T>,
+    ) -> Result<T> {
         let mut state = self.open()?;
         let now = self.time();
         let known = state.groups.contains_key(group);
@@ -134,7 +139,7 @@ impl MemoryStore {
     }
 
     /// Reads a group; one that does not exist reads as an empty one that begins now.
-    fn read<T>(&self, group: &Group, read: impl FnOnce(&GroupModel, StoreTime) -> T) -> Result<T> {
+    pub(super) fn read<T>(&self, group: &Group, read: impl FnOnce(&GroupModel, StoreTime) -> T) -> Result<T> {
         let state = self.open()?;
         let now = self.time();
         Ok(match state.groups.get(group) {
@@ -470,6 +475,10 @@ impl Store for MemoryStore {
                 reason: error.to_string(),
             },
         }
+    }
+
+    fn mirror(&self) -> Option<&dyn RosterMirror> {
+        Some(self)
     }
 
     async fn now(&self) -> Result<StoreTime> {

@@ -51,6 +51,8 @@ impl GroupModel {
                 .away
                 .first()
                 .map(|(at, _)| brake.map_or(*at, |brake| brake.until.max(*at))),
+            pending_offline: self.roster.offlined.len() as u64,
+            next_offline: self.next_offline(now),
             last_event: self.last_event,
         }
     }

@@ -21,10 +21,15 @@ use self::argument::Argument;
 use super::{Call, Finding, Health, Page, PageRequest, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventId, EventLog, EventPage, EventQuery};
-use crate::id::{Alias, Group, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId};
+use crate::id::{Alias, Group, Key, LeaseName, MemberId, ProviderId, RegistryName, SessionId, TenureId};
 use crate::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token};
+use crate::ledger::RosterSettings;
 use crate::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore};
 use crate::registry::{Claim, ClaimMode, Claimed, RegistryStore};
+use crate::roster::{
+    Availability, Heartbeat, Heartbeats, Looked, Pending, Put, PutOutcome, Ranked, RosterMirror, Rows, Seated, Stamp,
+    Stats, Task, Turn, TurnRequest, Verified,
+};
 use crate::session::{
     Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Orphans, PatchOutcome, Session, SessionState,
     SessionStats, SessionStore,
@@ -75,6 +80,24 @@ pub enum Verb {
     Reap,
     Reconcile,
     Doomed,
+    PutProviders,
+    Seat,
+    Heartbeat,
+    Available,
+    Availability,
+    Look,
+    Rows,
+    RosterStats,
+    Stamp,
+    PendingOffline,
+    OfflineDone,
+    PutRosterSettings,
+    RosterSettings,
+    Retime,
+    TakeTurn,
+    EndTurn,
+    MarkSeeded,
+    VerifyRoster,
     Status,
     Sweep,
     Now,
@@ -281,6 +304,32 @@ table! { impl SweepSteps, on steps;
     Doomed: doomed(group, limit: u32) -> Vec<Doomed>;
 }
 
+fn mirror(store: &Arc<dyn Store>) -> Result<&dyn RosterMirror> {
+    let none = || Error::new(ErrorKind::Unsupported, "this store mirrors no roster");
+    store.mirror().ok_or_else(none)
+}
+
+table! { impl RosterMirror, on mirror;
+    PutProviders: put_providers(group, puts: &[Put], call: Call) -> Vec<PutOutcome>;
+    Seat: seat(group, providers: &[ProviderId], stale_after: Duration, beat: bool, call: Call) -> Vec<Seated>;
+    Heartbeat: heartbeat(group, heartbeats: &[Heartbeat]) -> Heartbeats;
+    Available: available(group, page: &PageRequest) -> Ranked;
+    Availability: availability(group, snapshot: Duration) -> Availability;
+    Look: look(group, providers: &[ProviderId]) -> Looked;
+    Rows: rows(group, page: &PageRequest) -> Rows;
+    RosterStats: roster_stats(group) -> Stats;
+    Stamp: stamp(group) -> Stamp;
+    PendingOffline: pending_offline(group, limit: u32, force: bool, call: Call) -> Pending;
+    OfflineDone: offline_done(group, tenures: &[TenureId], call: Call) -> u64;
+    PutRosterSettings: put_roster_settings(group, settings: &RosterSettings, call: Call) -> bool;
+    RosterSettings: roster_settings(group) -> Option<RosterSettings>;
+    Retime: retime(group, limit: u32, call: Call) -> bool;
+    TakeTurn: take_turn(group, request: &TurnRequest, call: Call) -> Turn;
+    EndTurn: end_turn(group, task: Task, holder: &str, done: bool, call: Call) -> ();
+    MarkSeeded: mark_seeded(group, call: Call) -> ();
+    VerifyRoster: verify_roster(group, request: &ReconcileRequest, call: Call) -> Verified;
+}
+
 #[async_trait]
 impl<W: Around> Sweep for W {
     fn steps(&self) -> Option<&dyn SweepSteps> {
@@ -321,6 +370,9 @@ impl<W: Around> Store for W {
     }
     fn health(&self) -> Health {
         Around::health(self)
+    }
+    fn mirror(&self) -> Option<&dyn RosterMirror> {
+        self.store().mirror().is_some().then_some(self)
     }
     async fn now(&self) -> Result<StoreTime> {
         let ask = Ask::new(Verb::Now, None, |store| Box::pin(async move { store.now().await }));

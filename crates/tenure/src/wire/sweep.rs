@@ -293,6 +293,13 @@ pub struct GroupState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub next_reap: Option<StoreTime>,
+    /// Providers whose tenure has ended and whom the ledger has not followed yet.
+    #[serde(default)]
+    pub pending_offline: u64,
+    /// The earliest time at which the ledger may follow one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub next_offline: Option<StoreTime>,
     /// The newest event.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_event: EventId,
@@ -322,6 +329,8 @@ impl GroupState {
             sessions: status.sessions,
             disconnected: status.disconnected,
             next_reap: status.next_reap,
+            pending_offline: status.pending_offline,
+            next_offline: status.next_offline,
             last_event: status.last_event,
         }
     }
@@ -346,6 +355,8 @@ impl From<GroupState> for GroupStatus {
             sessions: state.sessions,
             disconnected: state.disconnected,
             next_reap: state.next_reap,
+            pending_offline: state.pending_offline,
+            next_offline: state.next_offline,
             last_event: state.last_event,
         }
     }

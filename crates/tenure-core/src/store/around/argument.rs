@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::event::EventId;
 use crate::membership::EndBy;
 use crate::registry::ClaimMode;
+use crate::roster::Task;
 use crate::session::SessionState;
 use crate::store::Call;
 use crate::target::TargetSpec;
@@ -78,6 +79,17 @@ macro_rules! by_value {
     };
 }
 
+impl<'a> Argument<'a> for &'a str {
+    type Owned = String;
+
+    fn own(self) -> String {
+        self.to_owned()
+    }
+    fn lend(owned: &'a String) -> Self {
+        owned
+    }
+}
+
 by_value!(
     Call,
     ClaimMode,
@@ -86,5 +98,7 @@ by_value!(
     EventId,
     Option<SessionState>,
     TargetSpec,
+    Task,
+    bool,
     u32
 );

@@ -1,0 +1,61 @@
+//! Tasks that one instance does for all.
+
+use std::time::Duration;
+
+use crate::time::StoreTime;
+
+/// What is to be done for a roster now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Task {
+    /// Comparing the mirror with the ledger, or filling it.
+    Reconcile,
+    /// Writing down in the ledger who was heard of.
+    Heartbeats,
+    /// Ending engagements whose time has come.
+    Expiry,
+}
+
+impl Task {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Reconcile, Self::Heartbeats, Self::Expiry];
+
+    /// Its name, in the store and on status pages.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reconcile => "reconcile",
+            Self::Heartbeats => "heartbeats",
+            Self::Expiry => "expiry",
+        }
+    }
+
+    /// From the name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|task| task.as_str() == name)
+    }
+}
+
+/// A request for the turn at a task. One's own turn is prolonged by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnRequest {
+    /// At which.
+    pub task: Task,
+    /// A name for oneself; letters, digits, `-`, at most 64.
+    pub holder: String,
+    /// After which time somebody else may take it.
+    pub lasts: Duration,
+    /// Do not take it when it was done less long ago than this.
+    pub every: Duration,
+}
+
+/// Whose turn it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// One's own, until then.
+    Mine(StoreTime),
+    /// Somebody else's, until then at the latest.
+    Others(StoreTime),
+    /// Nobody's: it was done lately, and is due again then.
+    DoneUntil(StoreTime),
+}
