@@ -1,10 +1,30 @@
 //! The supervisor's decisions: when a program may run, when it has to stop, and when others may find it.
 //!
-//! Pure: evidence, the child's news and instants go in, actions come out.
+//! [`Supervisor`] is a pure machine: evidence about leadership, news of the child and of the catalog, signals and
+//! instants go in as [`Event`]s, and [`Action`]s come out. It does no I/O and asks no clock; [`Supervisor::wake`] says
+//! when it wants to be asked again. What it keeps, whatever happens in whichever order:
+//!
+//! * A child is started only on positive evidence, and only when nothing of the last one is left.
+//! * It is told to end in the very step that brings evidence against it, and nothing of it is left when a deadline of
+//!   the evidence passes. What is *unclear* never starts a child; whether it stops one is a setting.
+//! * The service is wanted in the catalog only while its child runs, is ready, and is not being stopped.
+//! * Every way out wants it out of the catalog first, and the way out has an end: the stop budget.
+
+mod machine;
+#[cfg(test)]
+mod properties;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
 
 use crate::clock::Mono;
 use crate::id::Term;
 use crate::lease::Token;
+
+pub use machine::Supervisor;
+pub use settings::{OnUncertain, Restart, Settings};
 
 /// What is known about whether this node is the primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,4 +59,89 @@ pub struct Primacy {
     pub term: Option<Term>,
     /// The fencing token of the lease, for the child.
     pub token: Option<Token>,
+}
+
+/// One start of the child, counted from 1. News of another run than the present one is ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Run(pub u64);
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A source of leadership has spoken.
+    Evidence(Evidence),
+    /// The child is ready to serve.
+    Ready(Run),
+    /// The child itself has ended with this exit code (128 + n for a signal), or could not be started. What it started
+    /// may still run.
+    Ended(Run, u8),
+    /// The child and everything that it started are gone.
+    Gone(Run),
+    /// The catalog has confirmed that the service is not in it, after the latest [`Action::Deregister`].
+    Absent,
+    /// Somebody asked the supervisor to end; the exit code for when no child has one. The second time means: fast.
+    Stop(u8),
+    /// Nothing, but time has passed.
+    Tick,
+}
+
+/// What is to be done, in the order given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Start the child, and tell when it is ready.
+    Start(Run),
+    /// The service shall be in the catalog.
+    Register,
+    /// The service shall not be in the catalog, whatever was wanted before.
+    Deregister,
+    /// Ask the child and everything that it started to end.
+    Term(Run),
+    /// Kill the child and everything that it started, and tell when all of it is gone. May come again.
+    Kill(Run),
+    /// End with this exit code. Nothing comes after it.
+    Exit(u8),
+}
+
+/// Where the supervisor stands, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// No child: not the primary, or not known to be.
+    Waiting,
+    /// No child, though primary: the last one failed, and its successor waits a while.
+    BackingOff,
+    /// The child is not ready yet.
+    Starting,
+    /// The child is ready.
+    Running,
+    /// The child is on its way out of the catalog; it is not yet told to end.
+    Draining,
+    /// The child is told to end.
+    Stopping,
+    /// There is no child any more, and the catalog is about to confirm that the service is gone.
+    Leaving,
+    /// Over.
+    Over,
+}
+
+impl Stage {
+    /// The word for it on the wire and in logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::BackingOff => "backing_off",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Stopping => "stopping",
+            Self::Leaving => "leaving",
+            Self::Over => "over",
+        }
+    }
 }
