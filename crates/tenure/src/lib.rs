@@ -113,6 +113,7 @@ pub mod meters;
 pub mod nodes;
 mod on_heart;
 pub mod registry;
+mod roster;
 pub mod session;
 mod store_clock;
 pub mod sweeper;
