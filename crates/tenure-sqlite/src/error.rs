@@ -95,7 +95,7 @@ fn advice(code: ErrorCode) -> &'static str {
     }
 }
 
-/// What calls answer once the store is closed.
+/// What calls answer once the file is closed.
 pub(crate) fn closed() -> Error {
-    Error::unavailable("the store is closed", Outcome::Unchanged)
+    Error::unavailable("the SQLite file was closed", Outcome::Unchanged)
 }

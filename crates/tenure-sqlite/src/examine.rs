@@ -7,8 +7,8 @@ use tenure_core::clock::within;
 use tenure_core::store::{Finding, Severity};
 use tenure_core::time::show_duration;
 
+use crate::desk::OpenFile;
 use crate::file::open_reader;
-use crate::store::SqliteStore;
 
 /// How long the integrity check may take; a large file is checked as far as that goes.
 const CHECK_AT_MOST: Duration = Duration::from_secs(5);
@@ -24,16 +24,16 @@ const FAR_FROM_WALL: Duration = Duration::from_secs(10);
 const NFS: u64 = 0x6969;
 
 /// Looks at everything. What cannot be looked at is a finding.
-pub(crate) async fn examine(store: &SqliteStore) -> Vec<Finding> {
-    let path = store.shared().path.clone();
-    let mut findings = vec![owner(store), clock(store)];
+pub(crate) async fn examine(file: &OpenFile) -> Vec<Finding> {
+    let path = file.path.clone();
+    let mut findings = vec![owner(file), clock(file)];
     findings.extend(files(&path));
-    findings.push(integrity(store, path).await);
+    findings.push(integrity(file, path).await);
     findings
 }
 
-fn owner(store: &SqliteStore) -> Finding {
-    match store.shared().owner() {
+fn owner(file: &OpenFile) -> Finding {
+    match file.owner() {
         Some(owner) => {
             let serves = owner.listen.map_or_else(
                 || "not told to others".to_owned(),
@@ -41,13 +41,13 @@ fn owner(store: &SqliteStore) -> Finding {
             );
             Finding::new("owner", Severity::Ok, format!("this process, {}; {serves}", owner.pid))
         }
-        None => Finding::new("owner", Severity::Error, "the store is closed"),
+        None => Finding::new("owner", Severity::Error, format!("the {} is closed", file.kind.noun)),
     }
 }
 
 /// Store time may run ahead of the wall after the wall was stepped back, and behind it after a slow drift.
-fn clock(store: &SqliteStore) -> Finding {
-    let (wall, now) = (store.clock().local().wall_micros(), store.clock().now().micros());
+fn clock(file: &OpenFile) -> Finding {
+    let (wall, now) = (file.clock.local().wall_micros(), file.clock.now().micros());
     let apart = Duration::from_micros(wall.abs_diff(now));
     let (severity, side) = match (apart > FAR_FROM_WALL, now > wall) {
         (false, _) => (Severity::Ok, "from"),
@@ -114,7 +114,7 @@ fn files(path: &Path) -> Vec<Finding> {
 }
 
 /// Runs SQLite's quick check on a connection of its own, within bounds.
-async fn integrity(store: &SqliteStore, path: PathBuf) -> Finding {
+async fn integrity(file: &OpenFile, path: PathBuf) -> Finding {
     let sql = match open_reader(&path) {
         Ok(sql) => sql,
         Err(cause) => return Finding::new("integrity", Severity::Error, format!("cannot be looked at: {cause}")),
@@ -123,7 +123,7 @@ async fn integrity(store: &SqliteStore, path: PathBuf) -> Finding {
     let mut check = tokio::task::spawn_blocking(move || -> rusqlite::Result<String> {
         sql.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
     });
-    let Some(done) = within(store.clock().local(), CHECK_AT_MOST, &mut check).await else {
+    let Some(done) = within(file.clock.local(), CHECK_AT_MOST, &mut check).await else {
         stop.interrupt();
         let detail = format!(
             "nothing wrong was found within {}; the file is too large to check whole",

@@ -1,39 +1,85 @@
 //! Opening the file: checks before anything is written, the settings of each connection, and the schema.
 
 use std::fs::OpenOptions;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tenure_core::{Error, ErrorKind, Result};
 
 use crate::error::Cause;
+use crate::lock::{LockFile, Refused, lock_path, resolved};
 
-/// Marks a file as ours: "TENR".
-const APPLICATION_ID: i32 = 0x5445_4e52;
-/// The schema, one file per version.
-const MIGRATIONS: &[&str] = &[
-    include_str!("sql/migrations/0001_tenures.sql"),
-    include_str!("sql/migrations/0002_leases.sql"),
-    include_str!("sql/migrations/0003_sessions.sql"),
-];
+/// What a file is for.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// In a word.
+    pub(crate) noun: &'static str,
+    /// Marks a file as one of these.
+    application_id: i32,
+    /// The schema, one file per version.
+    migrations: &'static [&'static str],
+    /// A good name for it.
+    name: &'static str,
+    /// What becomes of who starts anew without the old one.
+    anew: &'static str,
+    /// Whom else to ask when another process has it.
+    other: &'static str,
+}
+
+/// Tenures, and what is held under them. "TENR".
+pub(crate) static STORE: Kind = Kind {
+    noun: "store",
+    application_id: 0x5445_4e52,
+    migrations: &[
+        include_str!("sql/migrations/0001_tenures.sql"),
+        include_str!("sql/migrations/0002_leases.sql"),
+        include_str!("sql/migrations/0003_sessions.sql"),
+    ],
+    name: "tenure.db",
+    anew: "members join again by themselves",
+    other: "stop it first, or run `tenure serve` on the file",
+};
+
+/// Rosters. "TENL".
+pub(crate) static LEDGER: Kind = Kind {
+    noun: "ledger",
+    application_id: 0x5445_4e4c,
+    migrations: &[
+        include_str!("sql/ledger/migrations/0001_tables.sql"),
+        include_str!("sql/ledger/migrations/0002_triggers.sql"),
+    ],
+    name: "ledger.db",
+    anew: "providers and engagements are then to be written down again",
+    other: "stop it first, or name another file",
+};
+
 /// How long a program that holds the write lock may be in the way.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many statements each connection keeps prepared; there are about a hundred.
 const STATEMENTS: usize = 128;
 
+/// Takes the lock of a file and opens the connection that writes. Answers the path without symbolic links.
+pub(crate) fn open(path: &Path, kind: &'static Kind) -> Result<(PathBuf, LockFile, Connection)> {
+    let path = resolved(path);
+    check_path(&path, kind)?;
+    let lock = LockFile::take(&path).map_err(|refused| not_ours(&path, kind, refused))?;
+    let sql = open_writer(&path, kind)?;
+    Ok((path, lock, sql))
+}
+
 /// Opens the one connection that writes, making or migrating the file if need be. The caller holds the lock.
-pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
+pub(crate) fn open_writer(path: &Path, kind: &Kind) -> Result<Connection> {
     check_writable(path)?;
     let connect = || -> Result<(Connection, i32), Cause> {
         let sql = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         let version = sql.pragma_query_value(None, "user_version", |row| row.get(0))?;
         Ok((sql, version))
     };
-    let (sql, version) = connect().map_err(|cause| unreadable(path, &cause))?;
-    check_contents(path, &sql, version)?;
-    let prepared = prepare_writer(&sql).and_then(|()| migrate(&sql, version));
-    prepared.map_err(|cause| unreadable(path, &cause))?;
+    let (sql, version) = connect().map_err(|cause| unreadable(path, kind, &cause))?;
+    check_contents(path, kind, &sql, version)?;
+    let prepared = prepare_writer(&sql).and_then(|()| migrate(&sql, kind, version));
+    prepared.map_err(|cause| unreadable(path, kind, &cause))?;
     Ok(sql)
 }
 
@@ -74,12 +120,13 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, Cause> {
 }
 
 /// Refuses what cannot be a file, without opening it.
-pub(crate) fn check_path(path: &Path) -> Result<()> {
+fn check_path(path: &Path, kind: &Kind) -> Result<()> {
     let shown = path.display();
     let wrong = |message: String| Err(Error::new(ErrorKind::Misconfigured, message));
     if path.is_dir() {
         return wrong(format!(
-            "{shown} is a directory; name a file in it, like {shown}/tenure.db"
+            "{shown} is a directory; name a file in it, like {shown}/{}",
+            kind.name
         ));
     }
     match path.parent() {
@@ -117,7 +164,7 @@ fn check_writable(path: &Path) -> Result<()> {
 }
 
 /// Refuses a database that is not ours, or newer than this program.
-fn check_contents(path: &Path, sql: &Connection, version: i32) -> Result<()> {
+fn check_contents(path: &Path, kind: &Kind, sql: &Connection, version: i32) -> Result<()> {
     let shown = path.display();
     let wrong = |message: String| Error::new(ErrorKind::Misconfigured, message);
     let look = || -> rusqlite::Result<(i32, i64)> {
@@ -125,23 +172,31 @@ fn check_contents(path: &Path, sql: &Connection, version: i32) -> Result<()> {
         let tables = sql.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         Ok((id, tables))
     };
-    let (id, tables) = look().map_err(|error| unreadable(path, &error.into()))?;
-    if tables > 0 && id != APPLICATION_ID {
+    let (id, tables) = look().map_err(|error| unreadable(path, kind, &error.into()))?;
+    if let Some(other) = [&STORE, &LEDGER].into_iter().find(|other| other.application_id == id)
+        && id != kind.application_id
+    {
+        return Err(wrong(format!(
+            "{shown} holds a {} of Tenure and no {}; nothing was changed; name another file",
+            other.noun, kind.noun
+        )));
+    }
+    if tables > 0 && id != kind.application_id {
         return Err(wrong(format!(
             "{shown} is a database of another program; nothing was changed; name another file"
         )));
     }
-    if usize::try_from(version).is_ok_and(|version| version > MIGRATIONS.len()) {
+    if usize::try_from(version).is_ok_and(|version| version > kind.migrations.len()) {
         return Err(wrong(format!(
             "{shown} was written by a newer Tenure (schema {version}, this one knows {}); nothing was changed; update this program",
-            MIGRATIONS.len()
+            kind.migrations.len()
         )));
     }
     Ok(())
 }
 
 /// The error for a file that cannot be opened or loaded.
-pub(crate) fn unreadable(path: &Path, cause: &Cause) -> Error {
+pub(crate) fn unreadable(path: &Path, kind: &Kind, cause: &Cause) -> Error {
     let shown = path.display();
     let code = match cause {
         Cause::Sql(sql) => sql.sqlite_error_code(),
@@ -152,7 +207,7 @@ pub(crate) fn unreadable(path: &Path, cause: &Cause) -> Error {
             ErrorKind::Misconfigured,
             format!("{shown} is not a SQLite database; nothing was changed; name another file"),
         ),
-        Some(ErrorCode::DatabaseCorrupt) => damaged(path),
+        Some(ErrorCode::DatabaseCorrupt) => damaged(path, kind),
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => Error::new(
             ErrorKind::Misconfigured,
             format!("{shown} cannot be opened for writing; look at the permissions of the file and its directory"),
@@ -162,21 +217,23 @@ pub(crate) fn unreadable(path: &Path, cause: &Cause) -> Error {
     .because(cause.to_string())
 }
 
-fn damaged(path: &Path) -> Error {
+fn damaged(path: &Path, kind: &Kind) -> Error {
     Error::new(
         ErrorKind::Misconfigured,
         format!(
-            "{} is damaged; nothing was changed; restore a copy, or move it away and start anew (members join again by themselves)",
-            path.display()
+            "{} is damaged; nothing was changed; restore a copy, or move it away and start anew ({})",
+            path.display(),
+            kind.anew
         ),
     )
 }
 
-fn migrate(sql: &Connection, version: i32) -> Result<(), Cause> {
-    for (number, migration) in (1i32..).zip(MIGRATIONS) {
+fn migrate(sql: &Connection, kind: &Kind, version: i32) -> Result<(), Cause> {
+    for (number, migration) in (1i32..).zip(kind.migrations) {
         if number > version {
+            let id = kind.application_id;
             let step = format!(
-                "BEGIN IMMEDIATE;\n{migration}\nPRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {number};\nCOMMIT;"
+                "BEGIN IMMEDIATE;\n{migration}\nPRAGMA application_id = {id};\nPRAGMA user_version = {number};\nCOMMIT;"
             );
             if let Err(error) = sql.execute_batch(&step) {
                 let _ = sql.execute_batch("ROLLBACK");
@@ -185,4 +242,33 @@ fn migrate(sql: &Connection, version: i32) -> Result<(), Cause> {
         }
     }
     Ok(())
+}
+
+/// The error for a file whose lock is not to be had.
+fn not_ours(path: &Path, kind: &Kind, refused: Refused) -> Error {
+    let shown = path.display();
+    match refused {
+        Refused::Owned(owner) => {
+            let program = owner.command.as_deref();
+            let program = program.map_or_else(String::new, |command| format!(" ({command})"));
+            let who = match owner.pid {
+                0 => "another process".to_owned(),
+                pid => format!("process {pid}{program}"),
+            };
+            let noun = kind.noun;
+            let advice = match &owner.listen {
+                Some(listen) => format!("it serves the {noun} at {listen}; use that address instead of the file"),
+                None => format!("it does not serve it to others; {}", kind.other),
+            };
+            let message = format!("{shown} is in use by {who}: {advice}");
+            Error::new(ErrorKind::Misconfigured, message)
+        }
+        Refused::Failed(error) => {
+            let message = format!(
+                "{} cannot be made or locked ({error}); look at the directory",
+                lock_path(path).display()
+            );
+            Error::new(ErrorKind::Misconfigured, message).because(error)
+        }
+    }
 }

@@ -21,6 +21,7 @@
 
 mod books;
 mod clock;
+mod desk;
 mod ended;
 mod error;
 mod event;

@@ -197,7 +197,7 @@ mod tests {
             "sweep: count_leases",
         ];
         let dir = tempfile::tempdir().unwrap();
-        let sql = crate::file::open_writer(&dir.path().join("tenure.db")).unwrap();
+        let sql = crate::file::open_writer(&dir.path().join("tenure.db"), &crate::file::STORE).unwrap();
         let statements = all();
         assert!(statements.len() > 50, "{}", statements.len());
         for (name, statement) in statements {

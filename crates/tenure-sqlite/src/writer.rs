@@ -1,7 +1,7 @@
 //! The one thread that writes, with group commit.
 //!
 //! Requests queue up in a bounded channel. The thread takes all that are there (up to [`MOST`]), runs each in a
-//! savepoint of one transaction, commits, publishes the outcome to the live tables, and only then answers. So one sync
+//! savepoint of one transaction, commits, publishes the outcome to what is in memory, and only then answers. So one sync
 //! of the disk serves many callers, and nobody hears of what is not durable. A request that fails is rolled back alone;
 //! a commit that fails takes all of them back, in the file and in memory, and says so. A panic is a failure like others.
 //!
@@ -11,15 +11,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rusqlite::Connection;
-use tenure_core::{Error, Group, Result, StoreTime};
+use tenure_core::{Error, Result, StoreTime};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::books::{Books, Context};
+use crate::desk::OpenFile;
 use crate::error::{Cause, closed};
 use crate::file::reopen_writer;
 use crate::sql::{instant, statements};
-use crate::step::{Answer, Step};
-use crate::store::Shared;
+use crate::step::Answer;
 
 statements! { "group.sql":
     RAISE_HIGH_WATER = "raise_high_water",
@@ -34,10 +33,28 @@ const CHECKPOINT_IDLE: u64 = 2_000;
 /// After so many it is done although somebody waits, so that the log stays small.
 const CHECKPOINT_BUSY: u64 = 50_000;
 
+/// What a kind of file has in memory beside its rows, and how that follows a transaction.
+pub(crate) trait Bookkeeping: Send + 'static {
+    /// Keeps the step that ran.
+    fn keep(&mut self);
+    /// Takes the step that ran out of memory again. Its savepoint is rolled back by the caller.
+    fn undo(&mut self);
+    /// Writes what goes with all steps of the transaction. The last act before the commit.
+    fn flush(&mut self, sql: &Connection) -> Result<(), Cause>;
+    /// Publishes what was committed.
+    fn publish(&mut self);
+    /// Takes the whole transaction out of memory again, after its rows were rolled back.
+    fn roll_back(&mut self);
+    /// Reads memory anew from a connection that replaces a lost one: what the file says counts.
+    fn reload(&mut self, sql: &Connection) -> Result<(), Cause>;
+    /// Tells those who wait that the file is closed. The last call.
+    fn released(&mut self) {}
+}
+
 /// What the writer is asked.
-pub(crate) enum Message {
+pub(crate) enum Message<B> {
     /// Run a step.
-    Work(Box<dyn Job>),
+    Work(Box<dyn Job<B>>),
     /// Write the clock's high-water mark down.
     Keep,
     /// Write everything down, let the file go, and answer.
@@ -45,11 +62,11 @@ pub(crate) enum Message {
 }
 
 /// A step with somebody who waits for its answer.
-pub(crate) trait Job: Send {
+pub(crate) trait Job<B>: Send {
     /// Nobody waits any more.
     fn is_abandoned(&self) -> bool;
     /// Runs it in the open transaction.
-    fn run(&mut self, books: &mut Books, context: &Context<'_>) -> Result<(), Cause>;
+    fn run(&mut self, books: &mut B, sql: &Connection) -> Result<(), Cause>;
     /// Sets the answer of a step that was undone.
     fn refuse(&mut self, error: Error);
     /// Answers, after the commit or its failure.
@@ -58,21 +75,19 @@ pub(crate) trait Job: Send {
 
 /// The job of one call.
 pub(crate) struct Request<T, W> {
-    pub(crate) group: Group,
-    pub(crate) not_after: Option<StoreTime>,
     pub(crate) work: Option<W>,
     pub(crate) done: Option<Result<T>>,
     pub(crate) reply: oneshot::Sender<Result<T>>,
 }
 
-impl<T: Send, W: FnOnce(&mut Step<'_>) -> Answer<T> + Send> Job for Request<T, W> {
+impl<B, T: Send, W: FnOnce(&mut B, &Connection) -> Answer<T> + Send> Job<B> for Request<T, W> {
     fn is_abandoned(&self) -> bool {
         self.reply.is_closed()
     }
 
-    fn run(&mut self, books: &mut Books, context: &Context<'_>) -> Result<(), Cause> {
+    fn run(&mut self, books: &mut B, sql: &Connection) -> Result<(), Cause> {
         if let Some(work) = self.work.take() {
-            self.done = Some(books.run(context, &self.group, self.not_after, work)?);
+            self.done = Some(work(books, sql)?);
         }
         Ok(())
     }
@@ -92,27 +107,27 @@ impl<T: Send, W: FnOnce(&mut Step<'_>) -> Answer<T> + Send> Job for Request<T, W
 }
 
 /// The state of the thread.
-pub(crate) struct Writer {
+pub(crate) struct Writer<B> {
     sql: Option<Connection>,
-    books: Books,
-    shared: Arc<Shared>,
+    books: B,
+    file: Arc<OpenFile>,
     /// The changes that the connection had made at the last checkpoint.
     checkpointed: u64,
 }
 
-impl Writer {
-    pub(crate) fn new(sql: Connection, books: Books, shared: Arc<Shared>) -> Self {
+impl<B: Bookkeeping> Writer<B> {
+    pub(crate) fn new(sql: Connection, books: B, file: Arc<OpenFile>) -> Self {
         let checkpointed = sql.total_changes();
         Self {
             sql: Some(sql),
             books,
-            shared,
+            file,
             checkpointed,
         }
     }
 
-    /// Serves until the store is closed or dropped, then lets the file and its lock go.
-    pub(crate) fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+    /// Serves until the file is closed or its desk dropped, then lets the file and its lock go.
+    pub(crate) fn run(mut self, mut messages: mpsc::Receiver<Message<B>>) {
         let mut closing = Vec::new();
         while closing.is_empty() {
             let Some(first) = messages.blocking_recv() else { break };
@@ -151,7 +166,7 @@ impl Writer {
     }
 
     /// Runs requests in one transaction and answers them.
-    fn serve(&mut self, mut jobs: Vec<Box<dyn Job>>) {
+    fn serve(&mut self, mut jobs: Vec<Box<dyn Job<B>>>) {
         if jobs.is_empty() {
             return;
         }
@@ -161,32 +176,26 @@ impl Writer {
         if let Some(cause) = &failed {
             self.recover(cause);
         }
-        self.shared.note_health(failed.as_ref());
+        self.file.note_health(failed.as_ref());
         for job in jobs {
             job.answer(failed.as_ref());
         }
     }
 
-    fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), Cause> {
+    fn transact(&mut self, jobs: &mut [Box<dyn Job<B>>]) -> Result<(), Cause> {
         self.reconnect()?;
         let Some(sql) = &self.sql else { return Ok(()) };
-        let context = Context {
-            sql,
-            clock: &self.shared.clock,
-            options: &self.shared.options,
-        };
         sql.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let before = sql.total_changes();
         for job in jobs.iter_mut().filter(|job| !job.is_abandoned()) {
-            run_alone(&mut **job, &mut self.books, &context)?;
+            run_alone(&mut **job, &mut self.books, sql)?;
         }
         self.books.flush(sql)?;
-        if sql.total_changes() > before && self.shared.is_time_to_keep() {
-            raise_high_water(sql, self.shared.clock.now())?;
+        if sql.total_changes() > before && self.file.is_time_to_keep() {
+            raise_high_water(sql, self.file.clock.now())?;
         }
         sql.prepare_cached("COMMIT")?.execute([])?;
-        let born = self.books.publish();
-        self.shared.add_groups(born);
+        self.books.publish();
         Ok(())
     }
 
@@ -209,15 +218,8 @@ impl Writer {
             return Ok(());
         }
         let lost = |cause: Cause| Cause::Lost(cause.to_string());
-        let sql = reopen_writer(&self.shared.path).map_err(lost)?;
-        let context = Context {
-            sql: &sql,
-            clock: &self.shared.clock,
-            options: &self.shared.options,
-        };
-        let books = Books::load(&context, StoreTime::ZERO, Some(&self.books)).map_err(lost)?;
-        self.shared.set_groups(books.groups());
-        self.books = books;
+        let sql = reopen_writer(&self.file.path).map_err(lost)?;
+        self.books.reload(&sql).map_err(lost)?;
         self.checkpointed = sql.total_changes();
         self.sql = Some(sql);
         Ok(())
@@ -227,7 +229,7 @@ impl Writer {
     fn keep(&mut self) {
         let Some(sql) = &self.sql else { return };
         let relaxed = sql.pragma_update(None, "synchronous", "normal").map_err(Cause::from);
-        let kept = relaxed.and_then(|()| raise_high_water(sql, self.shared.clock.now()));
+        let kept = relaxed.and_then(|()| raise_high_water(sql, self.file.clock.now()));
         if let Err(cause) = kept {
             tracing::warn!(error = %cause, "the clock's high-water mark was not written");
         }
@@ -258,14 +260,14 @@ impl Writer {
                 tracing::warn!(%error, "the SQLite file was closed with its log beside it; the next open reads it");
             }
         }
-        self.shared.release();
+        self.file.release();
+        self.books.released();
     }
 }
 
-fn run_alone(job: &mut dyn Job, books: &mut Books, context: &Context<'_>) -> Result<(), Cause> {
-    let sql = context.sql;
+fn run_alone<B: Bookkeeping>(job: &mut dyn Job<B>, books: &mut B, sql: &Connection) -> Result<(), Cause> {
     sql.prepare_cached("SAVEPOINT step")?.execute([])?;
-    let done = catch_unwind(AssertUnwindSafe(|| job.run(books, context)));
+    let done = catch_unwind(AssertUnwindSafe(|| job.run(books, sql)));
     let failed = match done {
         Ok(Ok(())) => {
             books.keep();

@@ -1,0 +1,193 @@
+//! An open file: its lock, its clock, its health, and the doors to its writer and its readers, whatever is kept in it.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tenure_core::error::Outcome;
+use tenure_core::store::Health;
+use tenure_core::{Error, Result};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::StoreClock;
+use crate::error::{Cause, closed};
+use crate::file::Kind;
+use crate::lock::{LockFile, Owner};
+use crate::reader::Readers;
+use crate::step::Answer;
+use crate::writer::{Bookkeeping, Message, QUEUE, Request, Writer};
+
+/// How often the clock's high-water mark is written while the file is used.
+const KEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// What the users of a file, its writer and its readers share.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) kind: &'static Kind,
+    pub(crate) path: PathBuf,
+    pub(crate) clock: StoreClock,
+    /// What went wrong last, until something goes right.
+    trouble: Mutex<Option<String>>,
+    closed: AtomicBool,
+    /// When to write the high-water mark next, in µs of the file's clock.
+    next_keep: AtomicU64,
+    lock: Mutex<Option<LockFile>>,
+}
+
+impl OpenFile {
+    /// A file that was opened under this lock.
+    pub(crate) fn new(kind: &'static Kind, path: PathBuf, clock: StoreClock, lock: LockFile) -> Self {
+        Self {
+            kind,
+            path,
+            clock,
+            trouble: Mutex::new(None),
+            closed: AtomicBool::new(false),
+            next_keep: AtomicU64::new(0),
+            lock: Mutex::new(Some(lock)),
+        }
+    }
+
+    /// Writes down where this process serves what is in the file.
+    pub(crate) fn set_address(&self, listen: &str) -> Result<()> {
+        match &mut *guard(&self.lock) {
+            Some(lock) => lock.tell(Some(listen)).map_err(|error| {
+                Error::unavailable(
+                    "the lock file beside the SQLite file cannot be written",
+                    Outcome::Unchanged,
+                )
+                .because(error)
+            }),
+            None => Err(closed()),
+        }
+    }
+
+    /// The owner as the lock file names it: this process.
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        guard(&self.lock).as_ref().map(|lock| lock.owner().clone())
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        if let Err(error) = self.check_open() {
+            return Health::Down {
+                reason: error.to_string(),
+            };
+        }
+        match &*guard(&self.trouble) {
+            Some(reason) => Health::Down { reason: reason.clone() },
+            None => Health::Up,
+        }
+    }
+
+    pub(crate) fn note_health(&self, failed: Option<&Cause>) {
+        *guard(&self.trouble) = failed.map(|cause| cause.to_error().chain());
+    }
+
+    /// Whether the high-water mark is due; if so, the caller writes it.
+    pub(crate) fn is_time_to_keep(&self) -> bool {
+        let now = self.clock.now();
+        let due = self.next_keep.load(Ordering::Relaxed);
+        let next = (now + KEEP_EVERY).micros();
+        now.micros() >= due
+            && self
+                .next_keep
+                .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Lets the lock go. The connections are closed by now.
+    pub(crate) fn release(&self) {
+        self.closed.store(true, Ordering::Release);
+        guard(&self.lock).take();
+    }
+}
+
+/// The doors to the writer and the readers of one file. When it is dropped, the writer finishes and lets the file go.
+#[derive(Debug)]
+pub(crate) struct Desk<B: Bookkeeping> {
+    file: Arc<OpenFile>,
+    jobs: mpsc::Sender<Message<B>>,
+    readers: Readers,
+}
+
+impl<B: Bookkeeping> Desk<B> {
+    /// Starts the writer.
+    pub(crate) fn start(file: Arc<OpenFile>, sql: Connection, readers: Readers, books: B) -> Result<Self> {
+        let (jobs, messages) = mpsc::channel(QUEUE);
+        let writer = Writer::new(sql, books, Arc::clone(&file));
+        let thread = std::thread::Builder::new().name("tenure-writer".to_owned());
+        thread.spawn(move || writer.run(messages)).map_err(|error| {
+            Error::unavailable("the writer's thread could not be started", Outcome::Unchanged).because(error)
+        })?;
+        Ok(Self { file, jobs, readers })
+    }
+
+    pub(crate) fn file(&self) -> &Arc<OpenFile> {
+        &self.file
+    }
+
+    /// Has the writer run a step, and waits until it is durable.
+    pub(crate) async fn step<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut B, &Connection) -> Answer<T> + Send + 'static,
+    ) -> Result<T> {
+        self.file.check_open()?;
+        let (reply, answer) = oneshot::channel();
+        let request = Request {
+            work: Some(work),
+            done: None,
+            reply,
+        };
+        let sent = self.jobs.send(Message::Work(Box::new(request))).await;
+        sent.map_err(|_| closed())?;
+        answer.await.unwrap_or_else(|_| {
+            Err(Error::unavailable(
+                "the writer stopped before it answered",
+                Outcome::Unknown,
+            ))
+        })
+    }
+
+    /// Reads on a connection of its own.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Cause> + Send + 'static,
+    ) -> Result<T> {
+        self.file.check_open()?;
+        self.readers.read(read).await
+    }
+
+    /// Asks the writer to write the high-water mark down, at most once in a while. Never waits.
+    pub(crate) fn keep_high_water(&self) {
+        if self.file.is_time_to_keep() {
+            // A full queue means commits, and those write it too.
+            let _ = self.jobs.try_send(Message::Keep);
+        }
+    }
+
+    /// Waits for what is under way, and lets the file go.
+    pub(crate) async fn close(&self) {
+        let first = !self.file.closed.swap(true, Ordering::AcqRel);
+        if first {
+            self.readers.close().await;
+        }
+        let (done, answer) = oneshot::channel();
+        // When the writer has gone already, there is nothing left to wait for.
+        if self.jobs.send(Message::Close(done)).await.is_ok() {
+            let _ = answer.await;
+        }
+    }
+}
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

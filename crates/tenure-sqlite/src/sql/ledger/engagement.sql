@@ -1,0 +1,37 @@
+-- Engagements, and who has room for one.
+
+-- name: get
+SELECT engagement, provider, status, created_us, changed_us, expires_us, version
+FROM engagements WHERE roster = ?1 AND engagement = ?2;
+
+-- name: insert
+INSERT INTO engagements (roster, engagement, provider, status, expires_us) VALUES (?1, ?2, ?3, ?4, ?5);
+
+-- name: update
+UPDATE engagements SET provider = ?3, status = ?4, expires_us = ?5 WHERE roster = ?1 AND engagement = ?2;
+
+-- name: due
+SELECT engagement FROM engagements
+WHERE roster = ?1 AND status IN ('pending', 'active') AND expires_us <= ?2
+ORDER BY expires_us, engagement LIMIT ?3;
+
+-- name: next_due
+SELECT expires_us FROM engagements
+WHERE roster = ?1 AND status IN ('pending', 'active') AND expires_us IS NOT NULL
+ORDER BY expires_us LIMIT 1;
+
+-- name: has_room
+SELECT EXISTS (
+    SELECT 1 FROM providers WHERE roster = ?1 AND provider = ?2 AND online AND active AND occupancy < capacity);
+
+-- name: free
+SELECT provider, occupancy, capacity FROM providers
+WHERE roster = ?1 AND online AND active AND occupancy < capacity
+ORDER BY occupancy, provider LIMIT ?2;
+
+-- name: free_and_fresh
+SELECT p.provider, p.occupancy, p.capacity FROM providers p
+WHERE p.roster = ?1 AND p.online AND p.active AND p.occupancy < p.capacity
+  AND (p.last_online_us >= ?3 OR EXISTS (
+    SELECT 1 FROM heartbeats h WHERE h.roster = ?1 AND h.provider = p.provider AND h.heard_us >= ?3))
+ORDER BY p.occupancy, p.provider LIMIT ?2;

@@ -1,0 +1,10 @@
+-- The outbox.
+
+-- name: oldest
+SELECT provider, version, since_us FROM outbox WHERE roster = ?1 ORDER BY version LIMIT ?2;
+
+-- name: version
+SELECT version FROM outbox WHERE roster = ?1 AND provider = ?2;
+
+-- name: clean
+DELETE FROM outbox WHERE roster = ?1 AND provider = ?2 AND version <= ?3;
