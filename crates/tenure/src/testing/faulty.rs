@@ -62,6 +62,10 @@ impl Verb {
             V::Reap | V::Reconcile => Self::Reap,
             V::Now => Self::Now,
             V::Groups => Self::Groups,
+            V::PutProviders | V::Seat | V::Heartbeat | V::Available | V::Availability | V::Look => return None,
+            V::Rows | V::RosterStats | V::Stamp | V::PendingOffline | V::OfflineDone => return None,
+            V::PutRosterSettings | V::RosterSettings | V::Retime | V::TakeTurn | V::EndTurn => return None,
+            V::MarkSeeded | V::VerifyRoster => return None,
             V::WaitForEvents | V::Doomed | V::Status | V::Sweep => return None,
         })
     }
