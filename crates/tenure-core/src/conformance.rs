@@ -15,6 +15,7 @@ pub mod membership;
 pub mod random;
 pub mod reaper;
 pub mod registry;
+pub mod roster;
 pub mod session;
 pub mod sweep;
 pub mod target;

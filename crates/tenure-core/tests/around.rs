@@ -49,3 +49,4 @@ async fn wrapped(options: StoreOptions) -> Box<dyn Harness> {
 }
 
 tenure_core::conformance_tests!(wrapped);
+tenure_core::roster_conformance_tests!(wrapped);

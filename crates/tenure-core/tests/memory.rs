@@ -32,6 +32,7 @@ async fn memory(options: StoreOptions) -> Box<dyn Harness> {
 }
 
 tenure_core::conformance_tests!(memory);
+tenure_core::roster_conformance_tests!(memory);
 
 #[tokio::test]
 async fn a_store_that_may_have_lost_its_data_grants_nothing_for_one_max_ttl() {

@@ -1,5 +1,6 @@
 //! Random operations on a store and on the reference model at once: every reply and every event must be equal.
 
+mod roster;
 mod session;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ enum Op {
     Put(u8, bool),
     Remove(u8),
     Session(session::Op),
+    Roster(roster::Op),
     Tick,
     EndLapsed(u8),
     Evict(bool),
@@ -47,11 +49,20 @@ enum Op {
     TooLate(u16),
 }
 
-/// With sessions they make more than a third of the operations.
-fn operation(sessions: bool) -> BoxedStrategy<Op> {
-    match sessions {
-        true => prop_oneof![3 => plain(), 2 => session::operation().prop_map(Op::Session)].boxed(),
-        false => plain().boxed(),
+/// Which nouns a history is about, beside those that come first.
+#[derive(Debug, Clone, Copy)]
+enum About {
+    Nothing,
+    Sessions,
+    Roster,
+}
+
+/// What a history is about makes more than a third of its operations.
+fn operation(about: About) -> BoxedStrategy<Op> {
+    match about {
+        About::Nothing => plain().boxed(),
+        About::Sessions => prop_oneof![3 => plain(), 2 => session::operation().prop_map(Op::Session)].boxed(),
+        About::Roster => prop_oneof![1 => plain(), 1 => roster::operation().prop_map(Op::Roster)].boxed(),
     }
 }
 
@@ -102,6 +113,7 @@ struct Pair {
     revisions: Vec<Revision>,
     epochs: Vec<Epoch>,
     attached: Vec<(TenureId, Detach)>,
+    pending: Vec<TenureId>,
     passes: u32,
 }
 
@@ -110,7 +122,7 @@ struct Pair {
 /// # Panics
 /// With the shortest history that was found, the step and both answers, when they differ.
 pub async fn the_store_agrees_with_the_model(make: Make<'_>) {
-    run(make, false).await;
+    run(make, About::Nothing).await;
 }
 
 /// The same with sessions among the operations.
@@ -118,10 +130,18 @@ pub async fn the_store_agrees_with_the_model(make: Make<'_>) {
 /// # Panics
 /// As the other.
 pub async fn sessions_agree_with_the_model(make: Make<'_>) {
-    run(make, true).await;
+    run(make, About::Sessions).await;
 }
 
-async fn run(make: Make<'_>, sessions: bool) {
+/// The same with the mirror of a roster.
+///
+/// # Panics
+/// As the others.
+pub async fn the_mirror_agrees_with_the_model(make: Make<'_>) {
+    run(make, About::Roster).await;
+}
+
+async fn run(make: Make<'_>, about: About) {
     let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let (cases, seed) = (number("TENURE_RANDOM_CASES", 96), number("TENURE_RANDOM_SEED", 1));
     let mut bytes = [0u8; 32];
@@ -129,7 +149,7 @@ async fn run(make: Make<'_>, sessions: bool) {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     for case in 0..cases {
-        let mut tree = prop::collection::vec(operation(sessions), 1..90)
+        let mut tree = prop::collection::vec(operation(about), 1..90)
             .new_tree(&mut runner)
             .expect("a history");
         let Err(mut failure) = compare(make, &tree.current()).await else {
@@ -177,6 +197,7 @@ async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
         revisions: Vec::new(),
         epochs: Vec::new(),
         attached: Vec::new(),
+        pending: Vec::new(),
         passes: 0,
     };
     for (n, op) in history.iter().enumerate() {
@@ -267,6 +288,7 @@ impl Pair {
             Op::GiveUp(..) => self.give_up(op).await,
             Op::Put(..) | Op::Remove(_) => self.target(op).await,
             Op::Session(op) => self.session(op).await,
+            Op::Roster(op) => self.roster(op).await,
             Op::Read(m, k) => {
                 self.read(*m, *k).await?;
                 self.read_leases(*m, *k).await

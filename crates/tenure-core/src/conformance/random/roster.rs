@@ -1,0 +1,300 @@
+//! Random operations on the mirror of a roster, and their comparison. Its providers go by the names of the members that
+//! the other operations are about.
+
+use proptest::prelude::*;
+
+use super::{Pair, same};
+use crate::error::Result;
+use crate::id::{MemberId, ProviderId, TenureId, Term};
+use crate::ledger::{Provider, RosterSettings, Version};
+use crate::roster::{Entry, Heartbeat, Over, Put, RosterMirror, Task, TurnRequest};
+use crate::store::{Call, PageRequest};
+use crate::sweep::ReconcileRequest;
+use crate::time::StoreTime;
+
+use super::super::world::{member, ms, s};
+
+/// One entry, by numbers.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    provider: u8,
+    version: u8,
+    online: u8,
+    active: bool,
+    capacity: u8,
+    occupancy: u8,
+    revoked: bool,
+    exactly: Option<u8>,
+    gone: bool,
+}
+
+/// One operation.
+#[derive(Debug, Clone)]
+pub(super) enum Op {
+    Put(Vec<Asked>),
+    Seat(Vec<u8>, bool),
+    Hear(Vec<(u8, Option<bool>)>),
+    Pending(u8, bool),
+    Done(u8),
+    Settings(u8, u8),
+    Turn(u8, u8, bool),
+    Seeded,
+    Count(u16),
+    Read,
+    Verify,
+}
+
+pub(super) fn operation() -> impl Strategy<Value = Op> {
+    let asked = (
+        (0..14u8, 1..40u8, 0..8u8, prop::bool::weighted(0.85)),
+        (0..4u8, 0..4u8, prop::bool::weighted(0.2)),
+        (prop::option::weighted(0.1, 0..40u8), prop::bool::weighted(0.1)),
+    );
+    let asked = asked.prop_map(
+        |((provider, version, online, active), (capacity, occupancy, revoked), (exactly, gone))| Asked {
+            provider,
+            version,
+            online,
+            active,
+            capacity,
+            occupancy,
+            revoked,
+            exactly,
+            gone,
+        },
+    );
+    let snapshot = prop_oneof![Just(0u16), Just(500), Just(3_000), Just(10_000)];
+    let heard = (0..14u8, prop::option::weighted(0.3, any::<bool>()));
+    prop_oneof![
+        6 => prop::collection::vec(asked, 1..6).prop_map(Op::Put),
+        4 => (prop::collection::vec(0..14u8, 1..5), any::<bool>()).prop_map(|(p, beat)| Op::Seat(p, beat)),
+        4 => prop::collection::vec(heard, 0..6).prop_map(Op::Hear),
+        3 => (1..4u8, prop::bool::weighted(0.1)).prop_map(|(limit, force)| Op::Pending(limit, force)),
+        2 => (0..4u8).prop_map(Op::Done),
+        1 => (1..6u8, 0..4u8).prop_map(|(version, stale)| Op::Settings(version, stale)),
+        1 => (0..3u8, 0..2u8, any::<bool>()).prop_map(|(task, holder, end)| Op::Turn(task, holder, end)),
+        1 => Just(Op::Seeded),
+        2 => snapshot.prop_map(Op::Count),
+        4 => Just(Op::Read),
+        1 => Just(Op::Verify),
+    ]
+}
+
+fn named(n: u8) -> MemberId {
+    member(&format!("m{n}"))
+}
+
+fn provider(n: u8) -> ProviderId {
+    ProviderId::from(&named(n))
+}
+
+fn mirror_of(store: &dyn crate::store::Store) -> &dyn RosterMirror {
+    store.mirror().expect("the store mirrors rosters")
+}
+
+/// Asks the model and the store the same, and compares.
+macro_rules! both {
+    ($pair:expr, $what:literal, |$mirror:ident| $call:expr) => {{
+        let $mirror = mirror_of(&*$pair.model);
+        let ours = $call.await;
+        let $mirror = mirror_of(&*$pair.world.store);
+        same($what, $call.await, ours)
+    }};
+}
+
+impl Pair {
+    pub(super) async fn roster(&mut self, op: &Op) -> Result<(), String> {
+        let (group, call) = (self.world.group.clone(), Call::default());
+        match op {
+            Op::Put(asked) => {
+                let puts: Vec<_> = asked.iter().map(|asked| self.entry(asked)).collect();
+                both!(self, "put_providers", |mirror| mirror
+                    .put_providers(&group, &puts, call))
+            }
+            Op::Seat(names, beat) => self.seat(names, *beat).await,
+            Op::Hear(heard) => {
+                let heard: Vec<_> = heard
+                    .iter()
+                    .map(|(n, late)| Heartbeat {
+                        provider: provider(*n),
+                        issued_at: late.map(|late| StoreTime::from_micros(if late { 999 } else { 1_000 })),
+                    })
+                    .collect();
+                both!(self, "heartbeat", |mirror| mirror.heartbeat(&group, &heard))
+            }
+            Op::Pending(limit, force) => self.pending(u32::from(*limit), *force).await,
+            Op::Done(count) => {
+                let done: Vec<_> = self.pending.iter().take(usize::from(*count)).cloned().collect();
+                both!(self, "offline_done", |mirror| mirror.offline_done(&group, &done, call))
+            }
+            Op::Settings(version, stale) => self.settings(*version, *stale).await,
+            Op::Turn(task, holder, end) => self.turn_at(*task, *holder, *end).await,
+            Op::Seeded => both!(self, "mark_seeded", |mirror| mirror.mark_seeded(&group, call)),
+            Op::Count(snapshot) => {
+                let snapshot = ms(u64::from(*snapshot));
+                both!(self, "availability", |mirror| mirror.availability(&group, snapshot))
+            }
+            Op::Read => self.read_roster().await,
+            Op::Verify => self.verify().await,
+        }
+    }
+
+    /// Mostly online under a tenure of the provider's own; sometimes under one that the store cannot know.
+    fn entry(&self, asked: &Asked) -> Put {
+        let (name, version) = (named(asked.provider), Version(u64::from(asked.version)));
+        let own: Vec<_> = self
+            .seen
+            .iter()
+            .rev()
+            .filter(|tenure| *tenure.member() == name)
+            .collect();
+        let online = match asked.online {
+            0 => None,
+            1 => Some(TenureId::new(name, Term::new(77).expect("a term"))),
+            2 => own.last().copied().cloned(),
+            _ => own.first().copied().cloned(),
+        };
+        let row = Provider {
+            provider: provider(asked.provider),
+            display_name: (asked.version % 3 != 0).then(|| format!("m|{}\u{e9}", asked.provider)),
+            active: asked.active,
+            online,
+            capacity: u32::from(asked.capacity),
+            occupancy: u32::from(asked.occupancy),
+            last_online_at: asked.revoked.then(|| StoreTime::from_micros(5)),
+            last_offline_at: (!asked.active).then(|| StoreTime::from_micros(6)),
+            last_heartbeat_at: None,
+            revoked_before: asked.revoked.then(|| StoreTime::from_micros(1_000)),
+            version,
+        };
+        let entry = match asked.gone {
+            true => Entry::Gone {
+                provider: row.provider,
+                version,
+            },
+            false => Entry::Row(row),
+        };
+        let over = asked
+            .exactly
+            .map_or(Over::Older, |over| Over::Exactly(Version(u64::from(over))));
+        Put { entry, over }
+    }
+
+    async fn seat(&mut self, names: &[u8], beat: bool) -> Result<(), String> {
+        let names: Vec<_> = names.iter().map(|n| provider(*n)).collect();
+        let group = self.world.group.clone();
+        let ours = self.model.seat(&group, &names, s(6), beat, Call::default()).await;
+        for seated in ours.iter().flatten().filter(|seated| seated.new) {
+            self.seen.push(seated.tenure.clone());
+        }
+        let theirs = mirror_of(&*self.world.store);
+        same(
+            "seat",
+            theirs.seat(&group, &names, s(6), beat, Call::default()).await,
+            ours,
+        )
+    }
+
+    async fn pending(&mut self, limit: u32, force: bool) -> Result<(), String> {
+        let group = self.world.group.clone();
+        let ours = self.model.pending_offline(&group, limit, force, Call::default()).await;
+        if let Ok(pending) = &ours {
+            self.pending = pending.items.iter().map(|item| item.tenure.clone()).collect();
+        }
+        let theirs = mirror_of(&*self.world.store);
+        let theirs = theirs.pending_offline(&group, limit, force, Call::default()).await;
+        same("pending_offline", theirs, ours)
+    }
+
+    /// New settings, and at once the ttl that they say for everyone: in between, who has which is each store's own.
+    async fn settings(&mut self, version: u8, stale: u8) -> Result<(), String> {
+        let group = self.world.group.clone();
+        let settings = RosterSettings {
+            stale_after: s([2, 6, 9, 15][usize::from(stale)]),
+            require_heartbeat: version != 3,
+            version: Version(u64::from(version)),
+            ..RosterSettings::default()
+        };
+        both!(self, "put_roster_settings", |mirror| mirror.put_roster_settings(
+            &group,
+            &settings,
+            Call::default()
+        ))?;
+        both!(self, "retime", |mirror| mirror.retime(&group, 1_000, Call::default()))
+    }
+
+    async fn turn_at(&self, task: u8, holder: u8, end: bool) -> Result<(), String> {
+        let (group, task, holder) = (&self.world.group, Task::ALL[usize::from(task)], format!("h-{holder}"));
+        if end {
+            return both!(self, "end_turn", |mirror| mirror.end_turn(
+                group,
+                task,
+                &holder,
+                true,
+                Call::default()
+            ));
+        }
+        let request = TurnRequest {
+            task,
+            holder,
+            lasts: s(2),
+            every: s(5),
+        };
+        both!(self, "take_turn", |mirror| mirror.take_turn(
+            group,
+            &request,
+            Call::default()
+        ))
+    }
+
+    async fn read_roster(&self) -> Result<(), String> {
+        let group = &self.world.group;
+        let page = PageRequest {
+            after: None,
+            limit: 1_000,
+        };
+        let everyone: Vec<_> = (0..14).map(provider).collect();
+        both!(self, "available", |mirror| mirror.available(group, &page))?;
+        both!(self, "look", |mirror| mirror.look(group, &everyone))?;
+        both!(self, "roster_stats", |mirror| mirror.roster_stats(group))?;
+        both!(self, "roster_settings", |mirror| mirror.roster_settings(group))?;
+        let sorted = |rows: Result<crate::roster::Rows>| {
+            rows.map(|mut rows| {
+                rows.rows.sort_by(|a, b| a.row.provider.cmp(&b.row.provider));
+                rows
+            })
+        };
+        let ours = sorted(self.model.rows(group, &page).await);
+        let theirs = sorted(mirror_of(&*self.world.store).rows(group, &page).await);
+        same("rows", theirs, ours)
+    }
+
+    async fn verify(&self) -> Result<(), String> {
+        let group = &self.world.group;
+        let (ours, theirs) = (
+            gone_through(&*self.model, group).await,
+            gone_through(mirror_of(&*self.world.store), group).await,
+        );
+        same("verify_roster", theirs, ours)
+    }
+}
+
+async fn gone_through(mirror: &dyn RosterMirror, group: &crate::id::Group) -> Result<Vec<(Entry, bool)>> {
+    let mut entries = Vec::new();
+    let mut request = ReconcileRequest {
+        after: None,
+        limit: 100,
+    };
+    loop {
+        let part = mirror.verify_roster(group, &request, Call::default()).await?;
+        let mended = !part.repaired.is_empty();
+        entries.extend(part.entries.into_iter().map(|entry| (entry, mended)));
+        request.after = part.next;
+        if request.after.is_none() {
+            break;
+        }
+    }
+    entries.sort_by(|(a, _), (b, _)| a.provider().cmp(b.provider()));
+    entries.dedup();
+    Ok(entries)
+}

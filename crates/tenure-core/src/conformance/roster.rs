@@ -1,0 +1,1036 @@
+//! Cases about the mirror of a roster: what arrives, who is available, whom the ledger has to follow.
+
+use std::time::Duration;
+
+use super::world::{Make, World, ms, refused, s};
+use crate::error::ErrorKind;
+use crate::id::{ProviderId, TenureId, Term};
+use crate::ledger::{Provider, RosterSettings, Version};
+use crate::membership::{EndBy, EndReason};
+use crate::roster::{
+    Entry, Heartbeat, HeartbeatReply, NEVER_STALE, Offlined, Over, Pending, Put, PutOutcome, RosterMirror, Seen,
+    Standing, TOMBSTONES_KEPT, Task, Turn, TurnRequest,
+};
+use crate::store::{Call, PageRequest, StoreOptions};
+use crate::sweep::{BURST, ReconcileRequest};
+use crate::time::StoreTime;
+
+/// The ttl of providers in these cases.
+const STALE: Duration = Duration::from_secs(6);
+
+/// Makes one test per case, for a store that mirrors rosters. The argument is that of
+/// [`conformance_tests!`](crate::conformance_tests).
+#[macro_export]
+macro_rules! roster_conformance_tests {
+    ($make:ident) => {
+        mod rosters {
+            use super::$make;
+            $crate::conformance_tests! { @cases $make;
+            roster: a_provider_is_seated_and_available, only_the_newest_version_stands,
+                a_removal_is_remembered, an_entry_may_be_forced_over_an_exact_version,
+                a_row_of_an_ended_tenure_is_pending_at_once, an_unknown_tenure_is_told,
+                the_end_of_a_named_tenure_is_pending_until_it_is_done, an_end_that_no_row_names_concerns_nobody,
+                a_newer_row_ends_the_waiting, heartbeats_extend_by_name, a_heartbeat_brings_nobody_back,
+                a_seat_keeps_the_living, the_least_occupied_come_first_page_by_page, the_dead_are_never_available,
+                the_snapshot_is_kept_while_nothing_changes, counts_are_those_of_the_rows_and_the_living,
+                rows_are_listed_page_by_page, a_mass_death_is_braked, an_outage_takes_nobody_offline,
+                settings_move_the_deadlines, one_who_is_never_stale_gets_the_whole_ttl_when_that_changes,
+                a_turn_is_taken_by_one, what_was_there_is_told_for_comparing, the_highest_version_is_told,
+                what_breaks_a_limit_changes_nothing_here, a_call_past_its_not_after_changes_nothing_here,
+                many_in_one_call;
+            random: the_mirror_agrees_with_the_model;
+            }
+        }
+    };
+}
+
+pub(super) fn provider(name: &str) -> ProviderId {
+    ProviderId::new(name).expect("a case names its providers well")
+}
+
+/// A row with room for two, in a version.
+pub(super) fn row(name: &str, version: u64, online: Option<&TenureId>) -> Provider {
+    Provider {
+        provider: provider(name),
+        display_name: Some(format!("{name} | \u{e9}\u{1f600} \\ \"x\" ")),
+        active: true,
+        online: online.cloned(),
+        capacity: 2,
+        occupancy: 0,
+        last_online_at: Some(StoreTime::from_micros(7)),
+        last_offline_at: None,
+        last_heartbeat_at: None,
+        revoked_before: None,
+        version: Version(version),
+    }
+}
+
+fn gone(name: &str, version: u64) -> Put {
+    Put::newer(Entry::Gone {
+        provider: provider(name),
+        version: Version(version),
+    })
+}
+
+fn outcome(applied: bool, version: u64, standing: Standing) -> PutOutcome {
+    PutOutcome {
+        applied,
+        version: Version(version),
+        standing,
+    }
+}
+
+impl World {
+    fn mirror(&self) -> &dyn RosterMirror {
+        self.store.mirror().expect("the store mirrors rosters")
+    }
+
+    async fn puts(&self, puts: &[Put]) -> Vec<PutOutcome> {
+        let put = self.mirror().put_providers(&self.group, puts, Call::default()).await;
+        put.expect("an answer")
+    }
+
+    async fn put(&self, row: Provider) -> PutOutcome {
+        self.puts(&[Put::newer(Entry::Row(row))]).await[0]
+    }
+
+    async fn seat(&self, name: &str) -> TenureId {
+        let names = [provider(name)];
+        let seated = self
+            .mirror()
+            .seat(&self.group, &names, STALE, true, Call::default())
+            .await;
+        seated.expect("a seat").remove(0).tenure
+    }
+
+    /// Online, with a row that says so.
+    async fn online(&self, name: &str, version: u64) -> TenureId {
+        let tenure = self.seat(name).await;
+        let put = self.put(row(name, version, Some(&tenure))).await;
+        assert_eq!(put, outcome(true, version, Standing::Alive), "{name}");
+        tenure
+    }
+
+    async fn hear(&self, name: &str) -> HeartbeatReply {
+        let heard = [Heartbeat::of(provider(name))];
+        let heard = self.mirror().heartbeat(&self.group, &heard).await;
+        heard.expect("an answer").replies[0]
+    }
+
+    async fn seen(&self, name: &str) -> Option<Seen> {
+        let looked = self.mirror().look(&self.group, &[provider(name)]).await;
+        looked.expect("a look-up").seen.remove(0)
+    }
+
+    async fn standing(&self, name: &str) -> Option<Standing> {
+        self.seen(name).await.map(|seen| seen.standing)
+    }
+
+    /// All of the available, page by page, and their count without a snapshot.
+    async fn available(&self, limit: u32) -> Vec<String> {
+        let (mut names, mut page) = (Vec::new(), PageRequest { after: None, limit });
+        loop {
+            let ranked = self.mirror().available(&self.group, &page).await.expect("a page");
+            assert!(ranked.candidates.len() <= limit as usize);
+            names.extend(ranked.candidates.iter().map(|free| free.provider.to_string()));
+            page.after = ranked.next;
+            if page.after.is_none() {
+                break;
+            }
+        }
+        let counted = self.mirror().availability(&self.group, Duration::ZERO).await;
+        assert_eq!(counted.expect("a count").count, names.len() as u64);
+        names
+    }
+
+    async fn pending(&self) -> Pending {
+        let pending = self.mirror().pending_offline(&self.group, 100, false, Call::default());
+        pending.await.expect("an answer")
+    }
+
+    async fn time(&self) -> StoreTime {
+        self.store.now().await.expect("the time")
+    }
+
+    async fn snapshot(&self, snapshot: Duration) -> (u64, StoreTime) {
+        let kept = self
+            .mirror()
+            .availability(&self.group, snapshot)
+            .await
+            .expect("a count");
+        assert!(kept.complete);
+        (kept.count, kept.as_of)
+    }
+}
+
+/// R2.4, R2.11.
+pub async fn a_provider_is_seated_and_available(make: Make<'_>) {
+    let world = World::new(make).await;
+    assert_eq!(
+        world.put(row("ann", 1, None)).await,
+        outcome(true, 1, Standing::Offline)
+    );
+    assert_eq!(world.available(10).await, Vec::<String>::new());
+    let tenure = world.seat("ann").await;
+    // The row does not name it yet: the ledger decides first.
+    assert_eq!(world.available(10).await, Vec::<String>::new());
+    assert_eq!(
+        world.put(row("ann", 2, Some(&tenure))).await,
+        outcome(true, 2, Standing::Alive)
+    );
+    assert_eq!(world.available(10).await, ["ann"]);
+    let seen = world.seen("ann").await.expect("a row");
+    let joined_at = StoreTime::from_micros(tenure.term().get());
+    let expected = Provider {
+        last_heartbeat_at: seen.row.last_heartbeat_at,
+        ..row("ann", 2, Some(&tenure))
+    };
+    assert_eq!((seen.row.clone(), seen.standing), (expected, Standing::Alive));
+    assert!(seen.row.last_heartbeat_at.is_some_and(|at| at <= joined_at + ms(1)));
+    let mut full = row("ann", 3, Some(&tenure));
+    full.occupancy = 2;
+    world.put(full).await;
+    assert_eq!(world.available(10).await, Vec::<String>::new());
+    assert_eq!(world.seen("nobody").await, None);
+}
+
+/// M1: writes that come in the wrong order.
+pub async fn only_the_newest_version_stands(make: Make<'_>) {
+    let world = World::new(make).await;
+    let tenure = world.online("ann", 5).await;
+    for stale in [5, 4, 1] {
+        let mut late = row("ann", stale, None);
+        late.capacity = 77;
+        assert_eq!(world.put(late).await, outcome(false, 5, Standing::Alive));
+    }
+    assert_eq!(world.seen("ann").await.expect("a row").row.capacity, 2);
+    // In one call as well.
+    let both = [
+        Put::newer(Entry::Row(row("ann", 9, None))),
+        Put::newer(Entry::Row(row("ann", 8, Some(&tenure)))),
+    ];
+    let answers = world.puts(&both).await;
+    assert_eq!(
+        answers,
+        [
+            outcome(true, 9, Standing::Offline),
+            outcome(false, 9, Standing::Offline)
+        ]
+    );
+    assert_eq!(world.available(10).await, Vec::<String>::new());
+    // M3: versions are exact up to the last.
+    let last = (1 << 53) - 1;
+    for version in [last - 1, last] {
+        let put = world.put(row("ann", version, Some(&tenure))).await;
+        assert_eq!(put, outcome(true, version, Standing::Alive));
+    }
+    assert!(!world.put(row("ann", last - 1, None)).await.applied);
+}
+
+/// M2: a removed provider is not brought back by a slow writer.
+pub async fn a_removal_is_remembered(make: Make<'_>) {
+    let world = World::new(make).await;
+    let tenure = world.online("ann", 5).await;
+    assert_eq!(
+        world.puts(&[gone("ann", 6)]).await,
+        [outcome(true, 6, Standing::Offline)]
+    );
+    assert_eq!((world.seen("ann").await, world.available(10).await.len()), (None, 0));
+    let late = world.put(row("ann", 5, Some(&tenure))).await;
+    assert_eq!(late, outcome(false, 6, Standing::Offline));
+    assert_eq!(world.hear("ann").await, HeartbeatReply::Absent);
+    assert_eq!(
+        world.puts(&[gone("ann", 6), gone("bob", 3)]).await[1],
+        outcome(true, 3, Standing::Offline)
+    );
+    assert!(!world.put(row("bob", 2, None)).await.applied);
+    assert_eq!(
+        world.put(row("ann", 7, Some(&tenure))).await,
+        outcome(true, 7, Standing::Alive)
+    );
+    assert_eq!(world.available(10).await, ["ann"]);
+}
+
+/// R2.10: when one of the two lost data, the ledger wins, but never over what came in between.
+pub async fn an_entry_may_be_forced_over_an_exact_version(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.put(row("ann", 50, None)).await;
+    let force = |version, over| Put {
+        entry: Entry::Row(row("ann", version, None)),
+        over: Over::Exactly(Version(over)),
+    };
+    assert_eq!(
+        world.puts(&[force(7, 49)]).await,
+        [outcome(false, 50, Standing::Offline)]
+    );
+    assert_eq!(world.puts(&[force(7, 50)]).await, [outcome(true, 7, Standing::Offline)]);
+    assert_eq!(world.puts(&[force(7, 7)]).await, [outcome(true, 7, Standing::Offline)]);
+    let new = Put {
+        entry: Entry::Row(row("bob", 3, None)),
+        over: Over::Exactly(Version::NONE),
+    };
+    assert_eq!(
+        world.puts(&[new.clone(), new]).await,
+        [
+            outcome(true, 3, Standing::Offline),
+            outcome(false, 3, Standing::Offline)
+        ]
+    );
+    let drop = Put {
+        over: Over::Exactly(Version(3)),
+        ..gone("bob", 2)
+    };
+    assert_eq!(world.puts(&[drop]).await, [outcome(true, 2, Standing::Offline)]);
+}
+
+/// The ledger's row arrives after the end that it does not know of.
+pub async fn a_row_of_an_ended_tenure_is_pending_at_once(make: Make<'_>) {
+    let world = World::new(make).await;
+    let tenure = world.seat("ann").await;
+    world.pass(STALE + ms(1)).await;
+    world.end_lapsed().await;
+    assert_eq!(world.pending().await, Pending::default());
+    let put = world.put(row("ann", 3, Some(&tenure))).await;
+    assert_eq!(put, outcome(true, 3, Standing::Ended));
+    world.pass(BURST).await;
+    let pending = world.pending().await;
+    assert_eq!(pending.items.len(), 1);
+    let item = &pending.items[0];
+    assert_eq!(
+        (&item.tenure, item.reason, item.heard_at),
+        (&tenure, EndReason::Lapsed, None)
+    );
+    assert!(world.available(10).await.is_empty());
+    assert_eq!(world.standing("ann").await, Some(Standing::Ended));
+}
+
+/// A placeholder, or a store that lost its data.
+pub async fn an_unknown_tenure_is_told(make: Make<'_>) {
+    let world = World::new(make).await;
+    let placeholder = TenureId::new(provider("ann").member(), Term::new(1_234).expect("a term"));
+    let put = world.put(row("ann", 3, Some(&placeholder))).await;
+    assert_eq!(put, outcome(true, 3, Standing::Unknown));
+    assert_eq!(world.hear("ann").await, HeartbeatReply::Unknown);
+    assert_eq!(world.standing("ann").await, Some(Standing::Unknown));
+    assert!(world.available(10).await.is_empty());
+    world.pass(s(1)).await;
+    assert_eq!(world.pending().await, Pending::default());
+    let tenure = world.seat("ann").await;
+    assert_eq!(world.hear("ann").await, HeartbeatReply::Unknown);
+    assert_eq!(
+        world.put(row("ann", 4, Some(&tenure))).await,
+        outcome(true, 4, Standing::Alive)
+    );
+    assert_eq!(world.hear("ann").await, HeartbeatReply::Recorded);
+}
+
+/// R2.8: the durable work list.
+pub async fn the_end_of_a_named_tenure_is_pending_until_it_is_done(make: Make<'_>) {
+    let world = World::new(make).await;
+    let began = world.time().await;
+    let (ann, bob, eve) = (
+        world.online("ann", 1).await,
+        world.online("bob", 2).await,
+        world.online("eve", 3).await,
+    );
+    world.pass(s(2)).await;
+    assert_eq!(world.hear("eve").await, HeartbeatReply::Recorded);
+    let heard_at = world.seen("eve").await.and_then(|seen| seen.row.last_heartbeat_at);
+    world.leave(&bob).await;
+    let left_at = world.time().await;
+    assert_eq!(world.pending().await.items, Vec::new());
+    let status = world.tick().await;
+    assert_eq!(
+        (status.pending_offline, status.next_offline),
+        (1, Some(left_at + BURST))
+    );
+    world.pass(BURST).await;
+    let first = world.pending().await;
+    let item = |tenure: &TenureId, at, reason, heard_at| Offlined {
+        tenure: tenure.clone(),
+        at,
+        reason,
+        heard_at,
+    };
+    assert_eq!(first.items, [item(&bob, left_at, EndReason::Left, Some(began))]);
+    world.pass(STALE - s(2) - BURST + ms(50)).await;
+    assert_eq!(world.end_lapsed().await, std::slice::from_ref(&ann));
+    world.pass(BURST).await;
+    let mut expected = first.items.clone();
+    expected.push(item(&ann, began + STALE, EndReason::Lapsed, Some(began)));
+    assert_eq!(
+        (world.pending().await.items, world.pending().await.items),
+        (expected.clone(), expected)
+    );
+    let one = world
+        .mirror()
+        .pending_offline(&world.group, 1, false, Call::default())
+        .await;
+    let one = one.expect("an answer");
+    assert_eq!(
+        (one.items.len(), one.next.is_some_and(|at| at <= began + s(60))),
+        (1, true)
+    );
+    assert_eq!(world.available(10).await, ["eve"]);
+    let done = [bob.clone(), ann.clone(), eve.clone(), bob.clone()];
+    let done = world.mirror().offline_done(&world.group, &done, Call::default()).await;
+    assert_eq!(done.expect("an answer"), 2);
+    assert_eq!(world.pending().await, Pending::default());
+    assert_eq!(world.tick().await.pending_offline, 0);
+    // What was expelled, too.
+    let expelled = world.store.end(&world.group, &eve, EndBy::Expel, Call::default()).await;
+    assert_eq!(expelled.expect("an end"), EndReason::Expelled);
+    world.pass(BURST).await;
+    let last = world.pending().await.items;
+    assert_eq!((last[0].reason, last[0].heard_at), (EndReason::Expelled, heard_at));
+}
+
+/// A tenure whose row had moved on, or never came.
+pub async fn an_end_that_no_row_names_concerns_nobody(make: Make<'_>) {
+    let world = World::new(make).await;
+    let ann = world.seat("ann").await;
+    let bob = world.online("bob", 1).await;
+    world.put(row("bob", 2, None)).await;
+    world.leave(&ann).await;
+    world.leave(&bob).await;
+    world.pass(s(1)).await;
+    assert_eq!(world.pending().await, Pending::default());
+}
+
+/// The provider came back, or the ledger has followed by itself.
+pub async fn a_newer_row_ends_the_waiting(make: Make<'_>) {
+    let world = World::new(make).await;
+    let first = world.online("ann", 1).await;
+    world.leave(&first).await;
+    assert_eq!(world.tick().await.pending_offline, 1);
+    let second = world.online("ann", 2).await;
+    assert_eq!(world.tick().await.pending_offline, 0);
+    assert_ne!(first, second);
+    world.pass(s(1)).await;
+    assert_eq!(
+        (world.pending().await, world.available(10).await),
+        (Pending::default(), vec!["ann".to_owned()])
+    );
+}
+
+/// R2.6.
+pub async fn heartbeats_extend_by_name(make: Make<'_>) {
+    let world = World::new(make).await;
+    let tenure = world.online("ann", 1).await;
+    for _ in 0..4 {
+        world.pass(STALE / 2).await;
+        assert_eq!(world.hear("ann").await, HeartbeatReply::Recorded);
+    }
+    let member = world
+        .store
+        .member(&world.group, tenure.member())
+        .await
+        .expect("a look-up");
+    let member = member.expect("a member");
+    assert_eq!((member.tenure, member.expires_in, member.ttl), (tenure, STALE, STALE));
+    // A beat and a heartbeat are the same.
+    let heard_at = world.seen("ann").await.expect("a row").row.last_heartbeat_at;
+    assert_eq!(heard_at, Some(member.last_beat_at));
+    let mut revoked = row("ann", 2, Some(&member_tenure(&world).await));
+    revoked.revoked_before = Some(StoreTime::from_micros(5_000_000));
+    world.put(revoked).await;
+    let issued = |at| Heartbeat {
+        issued_at: Some(StoreTime::from_micros(at)),
+        ..Heartbeat::of(provider("ann"))
+    };
+    let asked = [
+        issued(4_999_999),
+        issued(5_000_000),
+        Heartbeat::of(provider("ann")),
+        Heartbeat::of(provider("bob")),
+    ];
+    let heard = world.mirror().heartbeat(&world.group, &asked).await.expect("answers");
+    let (recorded, revoked) = (HeartbeatReply::Recorded, HeartbeatReply::Revoked);
+    assert_eq!(heard.replies, [revoked, recorded, recorded, HeartbeatReply::Absent]);
+}
+
+async fn member_tenure(world: &World) -> TenureId {
+    world
+        .seen("ann")
+        .await
+        .and_then(|seen| seen.row.online)
+        .expect("ann is online")
+}
+
+/// R2.6, M9: neither the dead, nor the offline, nor the deactivated.
+pub async fn a_heartbeat_brings_nobody_back(make: Make<'_>) {
+    let world = World::new(make).await;
+    let tenure = world.online("ann", 1).await;
+    world.put(row("bob", 2, None)).await;
+    assert_eq!(world.hear("bob").await, HeartbeatReply::Offline);
+    world.outage(ms(1)).await;
+    world.pass(STALE).await;
+    assert_eq!(world.hear("ann").await, HeartbeatReply::Offline);
+    world.ended(&tenure, EndReason::Lapsed).await;
+    let again = world.online("ann", 3).await;
+    let mut off = row("ann", 4, None);
+    off.active = false;
+    world.put(off.clone()).await;
+    for _ in 0..3 {
+        assert_eq!(world.hear("ann").await, HeartbeatReply::Deactivated);
+    }
+    off.online = Some(again);
+    off.version = Version(5);
+    world.put(off).await;
+    assert_eq!(
+        (world.hear("ann").await, world.available(9).await.len()),
+        (HeartbeatReply::Deactivated, 0)
+    );
+}
+
+/// Reseeding refreshes nobody's heartbeat.
+pub async fn a_seat_keeps_the_living(make: Make<'_>) {
+    let world = World::new(make).await;
+    let tenure = world.seat("ann").await;
+    world.pass(s(2)).await;
+    let names = [provider("ann"), provider("bob"), provider("bob")];
+    let seat = |beat| world.mirror().seat(&world.group, &names, STALE, beat, Call::default());
+    let seated = seat(false).await.expect("seats");
+    assert_eq!((&seated[0].tenure, seated[0].new), (&tenure, false));
+    assert_eq!((seated[1].new, seated[2].new), (true, false));
+    assert_eq!(seated[1].tenure, seated[2].tenure);
+    let left = |member: Option<crate::membership::Member>| member.map(|member| member.expires_in);
+    let ann = world.store.member(&world.group, tenure.member()).await;
+    assert_eq!(left(ann.expect("a look-up")), Some(STALE - s(2)));
+    seat(true).await.expect("seats");
+    let ann = world.store.member(&world.group, tenure.member()).await;
+    assert_eq!(left(ann.expect("a look-up")), Some(STALE));
+    world.pass(STALE).await;
+    let anew = seat(false).await.expect("seats");
+    assert!(anew[0].new && anew[0].tenure > tenure, "{anew:?}");
+    world.ended(&tenure, EndReason::Lapsed).await;
+}
+
+/// R2.4.
+pub async fn the_least_occupied_come_first_page_by_page(make: Make<'_>) {
+    let world = World::new(make).await;
+    let mut expected = Vec::new();
+    for n in 0..30u32 {
+        let name = format!("p{n:02}");
+        let tenure = world.seat(&name).await;
+        let mut row = row(&name, u64::from(n) + 1, Some(&tenure));
+        (row.capacity, row.occupancy) = (12, (n * 7) % 13);
+        row.active = n != 3;
+        if row.active && row.occupancy < 12 {
+            expected.push((row.occupancy, name));
+        }
+        world.put(row).await;
+    }
+    expected.sort();
+    let names: Vec<String> = expected.into_iter().map(|(_, name)| name).collect();
+    for limit in [1, 7, 100] {
+        assert_eq!(world.available(limit).await, names);
+    }
+    let first = world
+        .mirror()
+        .available(&world.group, &PageRequest { after: None, limit: 2 })
+        .await;
+    let first = first.expect("a page");
+    assert_eq!((first.candidates[1].occupancy, first.candidates[1].capacity), (0, 12));
+    let bad = PageRequest {
+        after: Some("no such place".to_owned()),
+        limit: 2,
+    };
+    refused(world.mirror().available(&world.group, &bad).await, ErrorKind::Invalid);
+}
+
+/// Invariant 3: nobody waits for a sweep.
+pub async fn the_dead_are_never_available(make: Make<'_>) {
+    let world = World::new(make).await;
+    for n in 0..40 {
+        world.online(&format!("p{n:02}"), n + 1).await;
+    }
+    world.pass(STALE - ms(100)).await;
+    assert_eq!(world.hear("p39").await, HeartbeatReply::Recorded);
+    world.outage(ms(101)).await;
+    assert_eq!(world.available(10).await, ["p39"]);
+    assert_eq!(
+        (world.standing("p00").await, world.standing("p39").await),
+        (Some(Standing::Ended), Some(Standing::Alive))
+    );
+    let stats = world.mirror().roster_stats(&world.group).await.expect("counts");
+    assert_eq!(
+        (stats.stats.online, stats.stats.available, stats.stats.offline),
+        (1, 1, 39)
+    );
+    world.end_lapsed().await;
+    assert_eq!(world.available(10).await, ["p39"]);
+}
+
+/// R2.4: at most once a second, and never older than said.
+pub async fn the_snapshot_is_kept_while_nothing_changes(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.online("ann", 1).await;
+    let began = world.time().await;
+    assert_eq!(world.snapshot(s(5)).await, (1, began));
+    world.pass(s(4)).await;
+    assert_eq!(world.snapshot(s(5)).await, (1, began));
+    let (count, second) = world.snapshot(s(2)).await;
+    assert_eq!((count, second), (1, began + s(4)));
+    world.pass(ms(300)).await;
+    world.put(row("ann", 2, None)).await;
+    // It changed, but no second has passed.
+    assert_eq!(world.snapshot(s(5)).await, (1, second));
+    world.pass(ms(700)).await;
+    let third = second + s(1);
+    assert_eq!(world.snapshot(s(5)).await, (0, third));
+    assert_eq!(world.snapshot(Duration::ZERO).await, (0, third));
+    // Neither a snapshot nor its keeping says that anybody was not looked at.
+    let status = world.mirror().availability(&world.group, s(5)).await.expect("a count");
+    assert_eq!((status.stamp.as_of, status.stamp.seeded), (third, false));
+}
+
+/// R2.12.
+pub async fn counts_are_those_of_the_rows_and_the_living(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.online("free", 1).await;
+    let busy = world.seat("busy").await;
+    let mut row_of = row("busy", 2, Some(&busy));
+    row_of.occupancy = 3;
+    world.put(row_of).await;
+    world.put(row("away", 3, None)).await;
+    let mut off = row("off", 4, None);
+    off.active = false;
+    world.put(off).await;
+    let left = world.online("left", 5).await;
+    world.leave(&left).await;
+    world.puts(&[gone("gone", 6)]).await;
+    let counts = world.mirror().roster_stats(&world.group).await.expect("counts");
+    let stats = counts.stats;
+    assert_eq!((stats.online, stats.available, stats.busy), (2, 1, 1));
+    assert_eq!((stats.offline, stats.deactivated, stats.dirty), (2, 1, 0));
+    assert_eq!((counts.pending, counts.complete), (1, true));
+    // The busy one gets room, the free one loses it.
+    world.put(row("busy", 7, Some(&busy))).await;
+    let ann = world.seen("free").await.expect("a row").row;
+    let full = Provider {
+        occupancy: 2,
+        version: Version(8),
+        ..ann
+    };
+    world.put(full).await;
+    assert_eq!(world.available(10).await, ["busy"]);
+    let stats = world.mirror().roster_stats(&world.group).await.expect("counts").stats;
+    assert_eq!((stats.online, stats.available, stats.busy), (2, 1, 1));
+}
+
+/// R2.4.
+pub async fn rows_are_listed_page_by_page(make: Make<'_>) {
+    let world = World::new(make).await;
+    let mut names = Vec::new();
+    for n in 0..250u64 {
+        names.push(format!("p{n:03}"));
+        world.put(row(&names[names.len() - 1], n + 1, None)).await;
+    }
+    let (mut listed, mut page) = (Vec::new(), PageRequest { after: None, limit: 60 });
+    loop {
+        let rows = world.mirror().rows(&world.group, &page).await.expect("a page");
+        assert!(rows.rows.len() <= 60);
+        listed.extend(rows.rows.iter().map(|seen| seen.row.provider.to_string()));
+        page.after = rows.next;
+        if page.after.is_none() {
+            break;
+        }
+    }
+    listed.sort();
+    listed.dedup();
+    assert_eq!(listed, names);
+}
+
+/// Invariant 10: their ends stand, but the ledger waits.
+pub async fn a_mass_death_is_braked(make: Make<'_>) {
+    let world = World::new(make).await;
+    for n in 0..20 {
+        world.online(&format!("p{n:02}"), n + 1).await;
+    }
+    let leaver = world.online("leaver", 30).await;
+    world.pass(s(3)).await;
+    for n in 0..8 {
+        world.hear(&format!("p{n:02}")).await;
+    }
+    world.hear("leaver").await;
+    world.pass(s(3) + ms(1)).await;
+    world.leave(&leaver).await;
+    world.end_lapsed().await;
+    world.pass(BURST).await;
+    let held = world.pending().await;
+    let brake = held.braked.expect("a brake");
+    assert!(
+        held.items.iter().all(|item| item.tenure.member() == leaver.member()),
+        "{held:?}"
+    );
+    assert_eq!(held.next, Some(brake.until));
+    assert_eq!(world.available(50).await.len(), 8);
+    let forced = world
+        .mirror()
+        .pending_offline(&world.group, 100, true, Call::default())
+        .await;
+    let forced = forced.expect("an answer");
+    assert!(forced.braked.is_none() && forced.items.len() >= 12, "{forced:?}");
+}
+
+/// R2.8: our outage is nobody's death.
+pub async fn an_outage_takes_nobody_offline(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.online("ann", 1).await;
+    world.outage(STALE * 5).await;
+    assert_eq!(world.available(10).await, ["ann"]);
+    assert!(world.end_lapsed().await.is_empty());
+    world.pass(STALE - ms(1)).await;
+    assert_eq!(
+        (world.available(10).await.len(), world.hear("ann").await),
+        (1, HeartbeatReply::Recorded)
+    );
+    assert_eq!(world.pending().await, Pending::default());
+}
+
+/// R2.12: run-time settings.
+pub async fn settings_move_the_deadlines(make: Make<'_>) {
+    let world = World::new(make).await;
+    let settings = |version, seconds| RosterSettings {
+        stale_after: s(seconds),
+        version: Version(version),
+        ..RosterSettings::default()
+    };
+    let put = |settings: RosterSettings| {
+        let (mirror, group) = (world.mirror(), &world.group);
+        async move {
+            mirror
+                .put_roster_settings(group, &settings, Call::default())
+                .await
+                .expect("an answer")
+        }
+    };
+    assert_eq!(
+        world.mirror().roster_settings(&world.group).await.expect("an answer"),
+        None
+    );
+    let tenure = world.online("ann", 1).await;
+    world.pass(s(2)).await;
+    assert!(put(settings(4, 30)).await);
+    assert!(!put(settings(4, 77)).await && !put(settings(3, 77)).await);
+    let kept = world.mirror().roster_settings(&world.group).await.expect("an answer");
+    assert_eq!(kept, Some(settings(4, 30)));
+    assert_eq!(
+        world.mirror().stamp(&world.group).await.expect("a stamp").settings,
+        Version(4)
+    );
+    while world
+        .mirror()
+        .retime(&world.group, 2, Call::default())
+        .await
+        .expect("a step")
+    {}
+    let left = |world: &World| {
+        let (store, group, member) = (world.store.clone(), world.group.clone(), tenure.member().clone());
+        async move {
+            let member = store.member(&group, &member).await.expect("a look-up");
+            member.map(|member| (member.ttl, member.expires_in))
+        }
+    };
+    assert_eq!(left(&world).await, Some((s(30), s(28))));
+    world.pass(s(8)).await;
+    assert_eq!(world.hear("ann").await, HeartbeatReply::Recorded);
+    world.pass(s(5)).await;
+    // Shorter: it was heard of five seconds ago.
+    assert!(put(settings(5, 8)).await);
+    while world
+        .mirror()
+        .retime(&world.group, 2, Call::default())
+        .await
+        .expect("a step")
+    {}
+    assert_eq!(left(&world).await, Some((s(8), s(3))));
+    world.pass(s(3)).await;
+    assert_eq!(world.end_lapsed().await, std::slice::from_ref(&tenure));
+    // Who comes now has the ttl of the settings, whatever the caller says.
+    let next = world.seat("bob").await;
+    let bob = world
+        .store
+        .member(&world.group, next.member())
+        .await
+        .expect("a look-up");
+    assert_eq!(bob.map(|member| member.ttl), Some(s(8)));
+}
+
+/// Otherwise all would be stale at once.
+pub async fn one_who_is_never_stale_gets_the_whole_ttl_when_that_changes(make: Make<'_>) {
+    let world = World::new(make).await;
+    let settings = |version, require_heartbeat| RosterSettings {
+        stale_after: s(9),
+        require_heartbeat,
+        version: Version(version),
+        ..RosterSettings::default()
+    };
+    let mirror = world.mirror();
+    for (version, required, ttl) in [(1, false, NEVER_STALE), (2, true, s(9))] {
+        let settings = settings(version, required);
+        let put = mirror.put_roster_settings(&world.group, &settings, Call::default());
+        assert!(put.await.expect("an answer"));
+        if version == 1 {
+            world.online("ann", 1).await;
+            world.pass(s(60)).await;
+        }
+        while mirror.retime(&world.group, 100, Call::default()).await.expect("a step") {}
+        let ann = world.store.member(&world.group, &provider("ann").member()).await;
+        let ann = ann.expect("a look-up").expect("a member");
+        let expected = if required { s(9) } else { NEVER_STALE - s(60) };
+        assert_eq!((ann.ttl, ann.expires_in), (ttl, expected));
+    }
+    assert_eq!(world.available(10).await, ["ann"]);
+    // The grace after a gap is that of those who can be stale.
+    world.outage(s(100)).await;
+    let status = world.tick().await;
+    assert!(
+        status
+            .unsettled
+            .is_some_and(|unsettled| unsettled.until <= status.as_of + s(9)),
+        "{status:?}"
+    );
+}
+
+/// R2.10: single-flight across instances.
+pub async fn a_turn_is_taken_by_one(make: Make<'_>) {
+    let world = World::new(make).await;
+    let ask = |holder: &str, every| TurnRequest {
+        task: Task::Reconcile,
+        holder: holder.to_owned(),
+        lasts: s(10),
+        every,
+    };
+    let take = |holder: &str, every| {
+        let (request, mirror, group) = (ask(holder, every), world.mirror(), &world.group);
+        async move {
+            mirror
+                .take_turn(group, &request, Call::default())
+                .await
+                .expect("an answer")
+        }
+    };
+    let end = |holder: &'static str, done| {
+        let (mirror, group) = (world.mirror(), &world.group);
+        async move {
+            mirror
+                .end_turn(group, Task::Reconcile, holder, done, Call::default())
+                .await
+                .expect("an end")
+        }
+    };
+    let began = world.time().await;
+    assert_eq!(take("a", s(0)).await, Turn::Mine(began + s(10)));
+    assert_eq!(take("b", s(0)).await, Turn::Others(began + s(10)));
+    let other = TurnRequest {
+        task: Task::Heartbeats,
+        ..ask("b", s(0))
+    };
+    let taken = world.mirror().take_turn(&world.group, &other, Call::default()).await;
+    assert_eq!(taken.expect("an answer"), Turn::Mine(began + s(10)));
+    world.pass(s(4)).await;
+    assert_eq!(take("a", s(0)).await, Turn::Mine(began + s(14)));
+    end("b", true).await;
+    assert_eq!(take("b", s(0)).await, Turn::Others(began + s(14)));
+    end("a", true).await;
+    assert_eq!(take("b", s(60)).await, Turn::DoneUntil(began + s(64)));
+    assert_eq!(take("b", s(1)).await, Turn::DoneUntil(began + s(5)));
+    world.pass(s(1)).await;
+    assert_eq!(take("b", s(1)).await, Turn::Mine(began + s(15)));
+    // One that gives up is not done; one that vanished is over in time.
+    end("b", false).await;
+    assert_eq!(take("c", s(1)).await, Turn::Mine(began + s(15)));
+    world.pass(s(10)).await;
+    assert_eq!(take("d", s(1)).await, Turn::Mine(began + s(25)));
+}
+
+/// R2.10.
+pub async fn what_was_there_is_told_for_comparing(make: Make<'_>) {
+    let world = World::new(make).await;
+    let mut expected = Vec::new();
+    for n in 0..70u64 {
+        let name = format!("p{n:02}");
+        let tenure = world.seat(&name).await;
+        let mut one = row(&name, n + 1, (n % 3 == 0).then_some(&tenure));
+        one.active = n % 5 != 0 || n % 3 == 0;
+        one.revoked_before = (n % 2 == 0).then(|| StoreTime::from_micros(n + 9));
+        one.display_name = (n % 4 != 0).then(|| format!("n|{n}\u{e4}"));
+        world.put(one.clone()).await;
+        expected.push(Entry::Row(one));
+    }
+    world.puts(&[gone("gone", 99)]).await;
+    expected.push(gone("gone", 99).entry);
+    let verify = |limit| {
+        let world = &world;
+        async move {
+            let (mut entries, mut request) = (Vec::new(), ReconcileRequest { after: None, limit });
+            loop {
+                let part = world
+                    .mirror()
+                    .verify_roster(&world.group, &request, Call::default())
+                    .await;
+                let part = part.expect("a part");
+                assert_eq!(part.repaired.len(), 0, "{:?}", part.repaired);
+                entries.extend(part.entries);
+                request.after = part.next;
+                if request.after.is_none() {
+                    break;
+                }
+            }
+            entries.sort_by(|a, b| a.provider().cmp(b.provider()));
+            entries.dedup();
+            entries
+        }
+    };
+    expected.sort_by(|a, b| a.provider().cmp(b.provider()));
+    assert_eq!(verify(1_000).await, expected);
+    assert_eq!(verify(20).await, expected);
+    world.outage(TOMBSTONES_KEPT).await;
+    verify(1_000).await;
+    assert_eq!(verify(1_000).await.len(), 70);
+}
+
+/// What tells that a store lost its tail, and that it is whole.
+pub async fn the_highest_version_is_told(make: Make<'_>) {
+    let world = World::new(make).await;
+    let stamp = || async { world.mirror().stamp(&world.group).await.expect("a stamp") };
+    let none = stamp().await;
+    assert_eq!(
+        (none.seeded, none.high, none.settings),
+        (false, Version::NONE, Version::NONE)
+    );
+    world.put(row("ann", 8, None)).await;
+    world.put(row("bob", 5, None)).await;
+    assert_eq!(stamp().await.high, Version(8));
+    world.puts(&[gone("ann", 11)]).await;
+    world
+        .mirror()
+        .mark_seeded(&world.group, Call::default())
+        .await
+        .expect("a mark");
+    let told = stamp().await;
+    assert_eq!((told.seeded, told.high), (true, Version(11)));
+    assert_eq!(told.as_of, world.time().await);
+    let heard = world.mirror().heartbeat(&world.group, &[]).await.expect("an answer");
+    assert_eq!(
+        (heard.replies.len(), heard.stamp.seeded, heard.stamp.high),
+        (0, true, Version(11))
+    );
+}
+
+/// Nothing is sent.
+pub async fn what_breaks_a_limit_changes_nothing_here(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (mirror, group) = (world.mirror(), &world.group);
+    for stale in [ms(999), NEVER_STALE + s(1)] {
+        let seat = mirror
+            .seat(group, &[provider("ann")], stale, true, Call::default())
+            .await;
+        refused(seat, ErrorKind::Invalid);
+    }
+    for limit in [0, 1_001] {
+        refused(
+            mirror.available(group, &PageRequest { after: None, limit }).await,
+            ErrorKind::Invalid,
+        );
+        refused(
+            mirror.rows(group, &PageRequest { after: None, limit }).await,
+            ErrorKind::Invalid,
+        );
+        refused(
+            mirror.pending_offline(group, limit, false, Call::default()).await,
+            ErrorKind::Invalid,
+        );
+        refused(mirror.retime(group, limit, Call::default()).await, ErrorKind::Invalid);
+        let part = ReconcileRequest { after: None, limit };
+        refused(
+            mirror.verify_roster(group, &part, Call::default()).await,
+            ErrorKind::Invalid,
+        );
+    }
+    let many = vec![provider("ann"); 10_001];
+    refused(
+        mirror.seat(group, &many, STALE, true, Call::default()).await,
+        ErrorKind::Invalid,
+    );
+    refused(mirror.look(group, &many).await, ErrorKind::Invalid);
+    let bad = ReconcileRequest {
+        after: Some("?".to_owned()),
+        limit: 5,
+    };
+    refused(
+        mirror.verify_roster(group, &bad, Call::default()).await,
+        ErrorKind::Invalid,
+    );
+    let found = world.store.member(group, &provider("ann").member()).await;
+    assert_eq!(found.expect("a look-up"), None);
+}
+
+/// Invariant 13.
+pub async fn a_call_past_its_not_after_changes_nothing_here(make: Make<'_>) {
+    let world = World::new(make).await;
+    let tenure = world.online("ann", 1).await;
+    let (mirror, group) = (world.mirror(), &world.group);
+    let late = Call::not_after(StoreTime::from_micros(tenure.term().get() - 1));
+    let put = [Put::newer(Entry::Row(row("ann", 2, None)))];
+    refused(mirror.put_providers(group, &put, late).await, ErrorKind::TooLate);
+    refused(
+        mirror.seat(group, &[provider("bob")], STALE, true, late).await,
+        ErrorKind::TooLate,
+    );
+    refused(mirror.pending_offline(group, 1, true, late).await, ErrorKind::TooLate);
+    refused(mirror.offline_done(group, &[tenure], late).await, ErrorKind::TooLate);
+    let settings = RosterSettings {
+        version: Version(3),
+        ..RosterSettings::default()
+    };
+    refused(
+        mirror.put_roster_settings(group, &settings, late).await,
+        ErrorKind::TooLate,
+    );
+    refused(mirror.retime(group, 1, late).await, ErrorKind::TooLate);
+    refused(mirror.mark_seeded(group, late).await, ErrorKind::TooLate);
+    refused(
+        mirror.end_turn(group, Task::Expiry, "a", true, late).await,
+        ErrorKind::TooLate,
+    );
+    let part = ReconcileRequest { after: None, limit: 5 };
+    refused(mirror.verify_roster(group, &part, late).await, ErrorKind::TooLate);
+    let stamp = mirror.stamp(group).await.expect("a stamp");
+    assert_eq!(
+        (stamp.high, stamp.seeded, stamp.settings),
+        (Version(1), false, Version::NONE)
+    );
+    assert_eq!(world.available(10).await, ["ann"]);
+}
+
+/// Atomic parts, one answer.
+pub async fn many_in_one_call(make: Make<'_>) {
+    let world = World::with(make, StoreOptions::default()).await;
+    let names: Vec<ProviderId> = (0..450).map(|n| provider(&format!("p{n:03}"))).collect();
+    let seated = world
+        .mirror()
+        .seat(&world.group, &names, STALE, true, Call::default())
+        .await;
+    let seated = seated.expect("seats");
+    let puts: Vec<Put> = names
+        .iter()
+        .zip(&seated)
+        .enumerate()
+        .map(|(n, (name, seat))| Put::newer(Entry::Row(row(name.as_str(), n as u64 + 1, Some(&seat.tenure)))))
+        .collect();
+    let put = world.puts(&puts).await;
+    assert!(
+        put.iter()
+            .enumerate()
+            .all(|(n, put)| *put == outcome(true, n as u64 + 1, Standing::Alive))
+    );
+    let beats: Vec<_> = names.iter().cloned().map(Heartbeat::of).collect();
+    let heard = world.mirror().heartbeat(&world.group, &beats).await.expect("answers");
+    assert_eq!(heard.replies, vec![HeartbeatReply::Recorded; 450]);
+    let looked = world.mirror().look(&world.group, &names).await.expect("answers");
+    assert!(looked.seen.iter().flatten().all(Seen::is_available) && looked.seen.len() == 450);
+    assert_eq!(world.available(1_000).await.len(), 450);
+}
