@@ -156,7 +156,7 @@ impl Pair {
         };
         let row = Provider {
             provider: provider(asked.provider),
-            display_name: (asked.version % 3 != 0).then(|| format!("m|{}\u{e9}", asked.provider)),
+            display_name: (!asked.version.is_multiple_of(3)).then(|| format!("m|{}\u{e9}", asked.provider)),
             active: asked.active,
             online,
             capacity: u32::from(asked.capacity),
