@@ -11,6 +11,7 @@
 //! Every step is atomic per [`BATCH`](crate::sweep::BATCH) of its items and begins like every other: it looks for a gap,
 //! and ends durably each tenure that it meets past its end time. Reading changes nothing but a snapshot.
 
+pub mod compare;
 pub mod heartbeat;
 pub mod offline;
 pub mod put;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use self::compare::Comparison;
 pub use self::heartbeat::{Heartbeat, HeartbeatReply, Heartbeats};
 pub use self::offline::{Offlined, Pending};
 pub use self::put::{Entry, Over, Put, PutOutcome, Standing};

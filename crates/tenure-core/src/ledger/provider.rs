@@ -33,7 +33,7 @@ impl fmt::Display for Version {
 }
 
 /// A provider's row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Provider {
     /// Who.
     pub provider: ProviderId,
