@@ -107,6 +107,9 @@ impl Supervisor {
         }
         let now = self.now.max(now);
         self.now = now;
+        // What was due before it happened comes first: a child that was killed because its deadline has passed has not
+        // crashed.
+        while self.step(now, &mut actions) {}
         match event {
             Event::Evidence(evidence) => self.learn(evidence, now),
             Event::Ready(run) => self.ready(run),
@@ -325,13 +328,11 @@ impl Supervisor {
     }
 
     fn step_of_stop(&mut self, mut stop: Stop, now: Mono, actions: &mut Vec<Action>) -> bool {
+        let kill_at = stop.kill_sent.map_or_else(|| self.kill_at(&stop), |sent| sent + AGAIN);
         if stop.term_sent.is_none() && self.term_at(&stop) <= now {
             stop.term_sent = Some(now);
             actions.push(Action::Term(self.run));
-        } else if stop.term_sent.is_some() && stop.kill_sent.is_none() && self.kill_at(&stop) <= now {
-            stop.kill_sent = Some(now);
-            actions.push(Action::Kill(self.run));
-        } else if stop.kill_sent.is_some_and(|sent| sent + AGAIN <= now) {
+        } else if stop.term_sent.is_some() && kill_at <= now {
             stop.kill_sent = Some(now);
             actions.push(Action::Kill(self.run));
         } else if self.way_out.is_some_and(|way_out| way_out.by <= now) {

@@ -128,12 +128,13 @@ fn doubt_stops_nothing_unless_it_is_told_to() {
     });
     story.on(unclear());
     assert_eq!(story.pass(4 * S), []);
-    // Another reason is the same doubt; evidence ends it.
-    story.on(Event::Evidence(Evidence::Uncertain("another reason".to_owned())));
+    // Evidence ends it; another reason is the same doubt.
     story.on(primary());
     story.on(unclear());
-    let done = story.pass(5 * S);
-    assert_eq!(done, [(5 * S, Action::Deregister), (5 * S, Action::Term(Run(1)))]);
+    assert_eq!(story.pass(4 * S), []);
+    story.on(Event::Evidence(Evidence::Uncertain("another reason".to_owned())));
+    let done = story.pass(S);
+    assert_eq!(done, [(S, Action::Deregister), (S, Action::Term(Run(1)))]);
 }
 
 #[test]
@@ -170,6 +171,17 @@ fn a_supervisor_that_wakes_up_after_the_deadline_kills_at_once() {
     story.primary_for(10 * S);
     story.now = story.now + 60 * S;
     assert_eq!(story.on(Event::Tick), [Action::Term(Run(1)), Action::Kill(Run(1))]);
+}
+
+#[test]
+fn a_child_that_was_killed_for_the_deadline_has_not_crashed() {
+    let mut story = Story::new(Settings::default());
+    story.primary_for(10 * S);
+    story.now = story.now + 60 * S;
+    let done = story.on(Event::Ended(Run(1), 137));
+    assert_eq!(done, [Action::Term(Run(1)), Action::Kill(Run(1))]);
+    assert_eq!(story.on(Event::Gone(Run(1))), []);
+    assert_eq!(story.primary_for(10 * S), [Action::Start(Run(2))]);
 }
 
 #[test]
