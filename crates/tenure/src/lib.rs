@@ -113,7 +113,7 @@ pub mod meters;
 pub mod nodes;
 mod on_heart;
 pub mod registry;
-mod roster;
+pub mod roster;
 pub mod session;
 mod store_clock;
 pub mod sweeper;
@@ -130,13 +130,15 @@ pub use group::GroupHandle;
 pub use lease::{Acquire, LeaseGuard, Leases};
 pub use membership::{JoinOptions, Membership, MembershipStatus, Phase};
 pub use registry::{LostClaim, Registry};
+pub use roster::{Roster, Rosters, RostersSettings};
 pub use session::{Attach, Connection, GroupSessions, Sessions};
 
 pub use tenure_core::clock::{Clock, Mono, SystemClock};
 pub use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 pub use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
 pub use tenure_core::id::{
-    Alias, ConnectionId, Group, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId, Term,
+    Alias, ConnectionId, EngagementId, Group, Key, LeaseName, MemberId, ProviderId, RegistryName, RosterName,
+    SessionId, TenureId, Term,
 };
 pub use tenure_core::lease::{Lease, ReleaseOutcome, Token};
 pub use tenure_core::membership::{EndReason, Labels, Member};

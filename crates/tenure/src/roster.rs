@@ -1,4 +1,36 @@
-//! Who takes work, and who of them has room: read from the mirror, and from the ledger while there is none.
+//! Who takes work, and who of them has room: the ledger decides, the mirror answers.
+//!
+//! Writes commit in the ledger first and reach the mirror after that as well as they can ([`Written::mirrored`]); what
+//! did not reach it waits in the ledger's outbox, and every process drains that about once a second. Reads come from the
+//! mirror for as long as this process may believe it (`trust`), and from the ledger otherwise, behind a guard
+//! (`fallback`); each answer says which it was ([`Source`]). Only on liveness the order is the other way round: the hot
+//! store decides that a tenure began or ended, and the ledger follows.
+//!
+//! [`Rosters`] is the service of one process, [`Roster`] the handle of one roster. It refuses to know anything of HTTP or
+//! of tokens: a caller says who acts and when what it showed was issued.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the reads that go through it come next"))]
+#![cfg_attr(not(test), expect(dead_code, reason = "the parts that use it come next"))]
+#![cfg_attr(test, allow(dead_code, reason = "the parts that use it come next"))]
+
+mod answer;
+mod engagement;
 pub(crate) mod fallback;
+mod handle;
+mod heartbeat;
+pub(crate) mod mirror;
+pub(crate) mod one;
+mod provider;
+mod reading;
+pub(crate) mod service;
+mod settings;
+mod status;
+mod trust;
+
+pub use self::answer::{
+    Admission, Availability, EngagementAnswer, Heard, Online, ProviderView, Removal, Reservation, Source, Sourced,
+    Wanted, Written,
+};
+pub use self::handle::Roster;
+pub use self::service::Rosters;
+pub use self::settings::RostersSettings;
+pub use self::status::{Belief, BreakerView, RosterStatus, RostersStatus, Sweep, SweepAges};

@@ -1,0 +1,1 @@
+//! This process's line to the mirror of one roster.

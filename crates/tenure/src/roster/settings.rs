@@ -1,0 +1,83 @@
+//! How the rosters of a process are run.
+
+use std::time::Duration;
+
+use tenure_core::error::{Error, Result};
+
+use super::fallback;
+use crate::batch::BatchSettings;
+use crate::loops::FLOOR;
+
+/// How the rosters of a process are run. What providers may do is another matter: the settings of each roster
+/// ([`tenure_core::ledger::RosterSettings`]), which are in the ledger and the same for everyone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RostersSettings {
+    /// After this long a call of the mirror counts as lost. Shorter turns to the ledger sooner when the hot store hangs;
+    /// longer rides out its hiccups. With that of the ledger it bounds how long a read takes.
+    pub mirror_timeout: Duration,
+    /// How long a read of the ledger may take in place of one of the mirror, waiting included.
+    pub ledger_timeout: Duration,
+    /// How many reads of the ledger run at once in place of those of the mirror. Fewer than its pool has connections:
+    /// writes need the rest.
+    pub ledger_concurrency: usize,
+    /// How often each roster's mirror is asked for its stamp. Settings are obeyed within this and a reply.
+    pub look: Duration,
+    /// How often the outbox is drained, whoever filled it.
+    pub drain: Duration,
+    /// How often the ledger is asked which rosters there are.
+    pub discover: Duration,
+    /// The longest that heartbeats wait to be written down in the ledger while the hot store is away. A quarter of a
+    /// roster's `stale_after` if that is shorter.
+    pub note: Duration,
+    /// How heartbeats are gathered into batches.
+    pub heartbeats: BatchSettings,
+    /// The most rosters that are kept in mind.
+    pub max_rosters: usize,
+}
+
+impl Default for RostersSettings {
+    fn default() -> Self {
+        Self {
+            mirror_timeout: Duration::from_millis(300),
+            ledger_timeout: Duration::from_millis(500),
+            ledger_concurrency: 8,
+            look: Duration::from_millis(400),
+            drain: Duration::from_millis(900),
+            discover: Duration::from_secs(5),
+            note: Duration::from_secs(5),
+            heartbeats: BatchSettings::default(),
+            max_rosters: 10_000,
+        }
+    }
+}
+
+impl RostersSettings {
+    /// Refuses what cannot work.
+    ///
+    /// # Errors
+    /// `Invalid`, with the settings.
+    pub(crate) fn check(&self) -> Result<()> {
+        let durations = [
+            self.mirror_timeout,
+            self.ledger_timeout,
+            self.look,
+            self.drain,
+            self.discover,
+            self.note,
+        ];
+        if durations.iter().any(|duration| *duration < FLOOR) || self.max_rosters == 0 {
+            return Err(Error::invalid(format!(
+                "the durations of the rosters must be at least {FLOOR:?} and max_rosters at least 1: {self:?}"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn fallback(&self) -> fallback::Settings {
+        fallback::Settings {
+            timeout: self.ledger_timeout,
+            concurrency: self.ledger_concurrency,
+            ..fallback::Settings::default()
+        }
+    }
+}
