@@ -5,3 +5,5 @@
 
 pub mod catalog;
 pub mod leadership;
+mod off_thread;
+mod survive;

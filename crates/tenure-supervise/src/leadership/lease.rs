@@ -1,0 +1,230 @@
+//! A lease of a Tenure store: who holds it is the primary.
+//!
+//! Everybody asks for it, one has it, and its beats keep it. The evidence carries the instant up to which nobody else can
+//! have the lease if nothing more is heard, and the fencing token. The lease outlives bugs of the task that watches it: it
+//! is given up only when [`Contender::give_up`] says so, which is after the child is gone, or when the last handle is
+//! dropped.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure::{Acquire, LeaseGuard, LeaseName, Membership, Verdict};
+use tenure_core::clock::{Clock, jitter, within};
+use tenure_core::error::Result;
+use tokio::sync::watch;
+
+use super::{Evidence, Leadership, Primacy, combine, publish};
+use crate::survive;
+
+/// The longest wait between two tries to get the lease.
+const RETRY: Duration = Duration::from_secs(1);
+/// The least time between two looks at a lease that is held.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What the task and the handles share.
+#[derive(Debug)]
+struct Shared {
+    membership: Arc<Membership>,
+    lease: LeaseName,
+    clock: Arc<dyn Clock>,
+    /// Not with the task: a guard that is dropped is given up, and the child may still run when the task panics.
+    guard: Mutex<Option<LeaseGuard>>,
+    wanted: watch::Sender<bool>,
+}
+
+impl Shared {
+    fn guard(&self) -> MutexGuard<'_, Option<LeaseGuard>> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Decides whether this node asks for the lease. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Contender {
+    shared: Arc<Shared>,
+}
+
+impl Contender {
+    /// Asks for the lease from now on.
+    pub fn contend(&self) {
+        self.shared
+            .wanted
+            .send_if_modified(|wanted| !std::mem::replace(wanted, true));
+    }
+
+    /// Stops asking for the lease, and gives it up when it is held: only when nothing of the child is left. Answers
+    /// whether the store has confirmed that within `bound`; when not, the lease becomes free at the end of the tenure.
+    pub async fn give_up(&self, bound: Duration) -> bool {
+        self.shared.wanted.send_replace(false);
+        let Some(guard) = self.shared.guard().take() else {
+            return true;
+        };
+        match within(&*self.shared.clock, bound, guard.release()).await {
+            Some(Ok(_)) => true,
+            Some(Err(error)) => {
+                tracing::warn!(lease = %self.shared.lease, error = %error.chain(), "the lease could not be given up");
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+/// Watches a lease under a membership, on the runtime of the caller. `contending`: ask for it from the start.
+///
+/// The membership has to beat more often than the child may overlap with its successor: its ttl is how long a successor
+/// of a killed node waits.
+///
+/// # Errors
+/// `Invalid` for what is no name of a lease.
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn watch(
+    membership: Arc<Membership>,
+    lease: &str,
+    contending: bool,
+    clock: &Arc<dyn Clock>,
+) -> Result<(Leadership, Contender)> {
+    let shared = Arc::new(Shared {
+        membership,
+        lease: LeaseName::new(lease)?,
+        clock: Arc::clone(clock),
+        guard: Mutex::new(None),
+        wanted: watch::Sender::new(contending),
+    });
+    let first = Evidence::Uncertain("the lease was not asked for yet".to_owned());
+    let (tell, evidence) = watch::channel(first);
+    let (broken, watched) = (tell.clone(), Arc::clone(&shared));
+    let task = survive::spawn(
+        "lease",
+        Arc::clone(clock),
+        move || keep(Arc::clone(&watched), tell.clone()),
+        move |why| publish(&broken, Evidence::Uncertain(why)),
+    );
+    Ok((Leadership::new(evidence, vec![task]), Contender { shared }))
+}
+
+/// A lease as the second guard of another source (V5): it is asked for only where the other says primary, so that a
+/// replica never keeps it from the primary. Giving it up stays with whoever stops the child.
+#[must_use]
+pub fn guarded(clock: &Arc<dyn Clock>, first: Leadership, lease: Leadership, contender: Contender) -> Leadership {
+    let said = first.evidence();
+    let opener = survive::spawn(
+        "lease-opener",
+        Arc::clone(clock),
+        move || {
+            let (mut said, contender) = (said.clone(), contender.clone());
+            async move {
+                loop {
+                    if matches!(*said.borrow_and_update(), Evidence::Primary(_)) {
+                        contender.contend();
+                    }
+                    if said.changed().await.is_err() {
+                        return;
+                    }
+                }
+            }
+        },
+        |_| {},
+    );
+    let mut both = combine(clock, first, lease);
+    both.tasks.push(opener);
+    both
+}
+
+async fn keep(shared: Arc<Shared>, tell: watch::Sender<Evidence>) {
+    let mut wanted = shared.wanted.subscribe();
+    let mut had_it = false;
+    loop {
+        let wants = *wanted.borrow_and_update();
+        if let Some(evidence) = held(&shared) {
+            had_it = true;
+            publish(&tell, evidence);
+            let lost = shared.guard().as_ref().map(LeaseGuard::lost);
+            let look = (shared.membership.timing().interval / 4).max(LOOK);
+            tokio::select! {
+                () = async { match lost { Some(lost) => lost.cancelled().await, None => {} } } => {}
+                () = shared.clock.sleep(look) => {}
+                _ = wanted.changed() => {}
+            }
+            continue;
+        }
+        if !wants || had_it {
+            // Said before the next try: a replica must not be overtaken by a doubt.
+            publish(&tell, Evidence::Replica);
+        }
+        let wait = if wants {
+            let (evidence, wait) = ask(&shared).await;
+            if let Some(evidence) = evidence.filter(|_| !had_it) {
+                publish(&tell, evidence);
+            }
+            wait
+        } else {
+            Duration::MAX
+        };
+        tokio::select! {
+            () = sleep(&*shared.clock, wait) => {}
+            _ = wanted.changed() => {}
+        }
+    }
+}
+
+async fn sleep(clock: &dyn Clock, wait: Duration) {
+    if wait == Duration::MAX {
+        std::future::pending::<()>().await;
+    }
+    if !wait.is_zero() {
+        clock.sleep(wait).await;
+    }
+}
+
+/// What the lease says while it is held; `None` when it is not, or not any more.
+fn held(shared: &Shared) -> Option<Evidence> {
+    let mut slot = shared.guard();
+    let guard = slot.as_ref()?;
+    match guard.verdict() {
+        Verdict::Held => Some(Evidence::Primary(Primacy {
+            until: Some(guard.valid_until()),
+            term: Some(guard.tenure().term()),
+            token: Some(guard.token()),
+        })),
+        Verdict::Uncertain => Some(Evidence::Uncertain(format!(
+            "the lease {} is not confirmed",
+            shared.lease
+        ))),
+        Verdict::Lost => {
+            tracing::warn!(lease = %shared.lease, token = %guard.token(), "the lease is lost");
+            *slot = None;
+            None
+        }
+    }
+}
+
+/// Asks once; answers what that says when nothing better is known, and when to ask again.
+async fn ask(shared: &Shared) -> (Option<Evidence>, Duration) {
+    let again = |wait: Duration| jitter(&*shared.clock, wait.clamp(LOOK, RETRY), 20);
+    match shared.membership.leases().acquire(shared.lease.as_str()).await {
+        Ok(Acquire::Granted(guard)) => {
+            tracing::info!(lease = %shared.lease, token = %guard.token(), "the lease is ours");
+            let mut slot = shared.guard();
+            // Under the lock: who gives up looks for it there. A guard that nobody wants any more is dropped, which
+            // releases it.
+            if *shared.wanted.borrow() {
+                *slot = Some(guard);
+            }
+            (None, Duration::ZERO)
+        }
+        Ok(Acquire::Held { free_in, .. } | Acquire::Reserved { free_in, .. }) => {
+            (Some(Evidence::Replica), again(free_in))
+        }
+        Ok(Acquire::Unsettled { retry_in }) => {
+            let why = "the store may have forgotten who holds the lease, and grants none yet";
+            (Some(Evidence::Uncertain(why.to_owned())), again(retry_in))
+        }
+        Err(error) => {
+            let why = format!("the lease {} cannot be asked for: {}", shared.lease, error.chain());
+            (Some(Evidence::Uncertain(why)), again(RETRY))
+        }
+    }
+}
