@@ -29,6 +29,7 @@ mod examine;
 mod file;
 mod group;
 mod lease;
+mod ledger;
 mod live;
 mod lock;
 mod membership;
@@ -44,5 +45,6 @@ mod sweep;
 mod target;
 mod writer;
 
+pub use ledger::SqliteLedger;
 pub use lock::{Owner, owner};
 pub use store::SqliteStore;

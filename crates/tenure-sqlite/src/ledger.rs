@@ -1,0 +1,358 @@
+//! The ledger of rosters in a SQLite file of its own.
+//!
+//! A file of its own, and not the store's: other programs may write to this one with plain SQL, and nobody may to that
+//! one; it is what is to be backed up and kept, while a store can be moved away and all members join again; and a batch
+//! of ten thousand heartbeats holds nobody's lease up. What both have in common (one owner, one writer with group commit
+//! and full sync, readers apart, a clock that never goes back) is the desk's.
+//!
+//! Every step is one savepoint of the writer's transaction, and decides on what the file says: nothing is kept in memory.
+//! What goes with a change is made by triggers (`sql/ledger/migrations/0002_triggers.sql`).
+
+mod engagement;
+mod liveness;
+mod log;
+mod outbox;
+mod provider;
+mod reserve;
+mod rows;
+mod settings;
+mod step;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+use tenure_core::ledger::provider::check_batch;
+use tenure_core::ledger::{
+    Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, LogEntry, Move, NewEngagement,
+    OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, Reserve, ReserveOutcome,
+    RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
+};
+use tenure_core::store::{Call, Finding, Health, Page, PageRequest, bad_cursor, check_limit};
+use tenure_core::{Clock, EngagementId, Error, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
+
+use self::step::{LedgerBooks, Step};
+use crate::clock::StoreClock;
+use crate::desk::{Desk, OpenFile};
+use crate::error::Cause;
+use crate::file::{self, unreadable};
+use crate::reader::Readers;
+use crate::sql::{read_instant, statements};
+use crate::step::Answer;
+
+statements! { "ledger/step.sql":
+    HIGH_WATER = "high_water",
+}
+
+/// The ledger of rosters in one SQLite file, owned by this process. `sqlite:PATH`.
+///
+/// Other programs may read the file, and write to its tables `rosters`, `providers`, `heartbeats` and `engagements`, while
+/// it is open: what they change gets versions, log entries and outbox rows like what the steps change. A transaction of
+/// theirs delays every step, and makes it fail when it takes more than 10 s.
+#[derive(Debug)]
+pub struct SqliteLedger {
+    desk: Desk<LedgerBooks>,
+}
+
+impl SqliteLedger {
+    /// Opens the file at `path`, makes it if it is missing, and owns it until [`close`](Ledger::close) or the end of the
+    /// process. Everything that was acknowledged is there again. O(1); blocks meanwhile, so call it at start-up or on a
+    /// thread that may block.
+    ///
+    /// # Errors
+    /// `Misconfigured`, with nothing changed in the file: another process owns it (named), the path is a directory or
+    /// cannot be written, the file is damaged, another program's, a store's, or a newer Tenure's. `Unavailable` when
+    /// another program holds SQLite's write lock for more than 10 s.
+    pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
+        let (path, lock, sql) = file::open(path.as_ref(), &file::LEDGER)?;
+        let load = || -> Result<_, Cause> {
+            let high_water = sql.query_row(HIGH_WATER, [], |row| read_instant(row, 0))?;
+            Ok((high_water, Readers::open(&path)?))
+        };
+        let (high_water, readers) = load().map_err(|cause| unreadable(&path, &file::LEDGER, &cause))?;
+        let clock = StoreClock::new(clock, high_water);
+        let file = Arc::new(OpenFile::new(&file::LEDGER, path, clock, lock));
+        let desk = Desk::start(file, sql, readers, LedgerBooks::default())?;
+        Ok(Arc::new(Self { desk }))
+    }
+
+    /// Writes down where this process serves the ledger, so that who finds the file owned is told whom to ask.
+    ///
+    /// # Errors
+    /// `Unavailable` when the lock file cannot be written or the ledger is closed.
+    pub fn set_address(&self, listen: &str) -> Result<()> {
+        self.desk.file().set_address(listen)
+    }
+
+    /// The file, without symbolic links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.desk.file().path
+    }
+
+    /// Has the writer run a step on a roster, and waits until it is durable.
+    async fn step<T: Send + 'static>(
+        &self,
+        roster: &RosterName,
+        call: Call,
+        work: impl FnOnce(&mut Step<'_>) -> Answer<T> + Send + 'static,
+    ) -> Result<T> {
+        let (file, roster) = (Arc::clone(self.desk.file()), roster.clone());
+        let step = move |books: &mut LedgerBooks, sql: &Connection| {
+            let now = file.clock.now();
+            if call.not_after.is_some_and(|limit| now > limit) {
+                return Ok(Err(Error::too_late()));
+            }
+            work(&mut Step::new(sql, &roster, now, books))
+        };
+        self.desk.step(step).await
+    }
+
+    /// Reads a roster on a connection of its own.
+    async fn read<T: Send + 'static>(
+        &self,
+        roster: &RosterName,
+        read: impl FnOnce(&Connection, &str) -> Result<T, Cause> + Send + 'static,
+    ) -> Result<T> {
+        let roster = roster.clone();
+        self.desk.read(move |sql| read(sql, roster.as_str())).await
+    }
+}
+
+#[async_trait]
+impl Ledger for SqliteLedger {
+    fn place(&self) -> String {
+        format!("sqlite:{}", self.path().display())
+    }
+
+    fn health(&self) -> Health {
+        self.desk.file().health()
+    }
+
+    async fn now(&self) -> Result<StoreTime> {
+        self.desk.file().check_open()?;
+        self.desk.keep_high_water();
+        Ok(self.desk.file().clock.now())
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        crate::examine::examine(self.desk.file()).await
+    }
+
+    async fn close(&self) {
+        self.desk.close().await;
+    }
+
+    async fn rosters(&self) -> Result<Vec<RosterName>> {
+        self.desk.read(settings::rosters).await
+    }
+
+    async fn settings(&self, roster: &RosterName) -> Result<RosterSettings> {
+        let known = self.read(roster, settings::get).await?;
+        Ok(known.unwrap_or_default())
+    }
+
+    async fn set_settings(&self, roster: &RosterName, patch: &SettingsPatch, call: Call) -> Result<RosterSettings> {
+        patch.check()?;
+        let patch = *patch;
+        self.step(roster, call, move |step| step.set_settings(&patch)).await
+    }
+
+    async fn put_provider(
+        &self,
+        roster: &RosterName,
+        provider: &ProviderId,
+        spec: &ProviderSpec,
+        call: Call,
+    ) -> Result<ProviderChange> {
+        spec.check()?;
+        let (provider, spec) = (provider.clone(), spec.clone());
+        self.step(roster, call, move |step| step.put(&provider, &spec)).await
+    }
+
+    async fn remove_provider(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<RemoveOutcome> {
+        let provider = provider.clone();
+        self.step(roster, call, move |step| step.remove(&provider)).await
+    }
+
+    async fn provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<Option<Provider>> {
+        let provider = provider.clone();
+        self.read(roster, move |sql, roster| provider::get(sql, roster, provider.as_str()))
+            .await
+    }
+
+    async fn providers(
+        &self,
+        roster: &RosterName,
+        state: Option<ProviderState>,
+        page: &PageRequest,
+    ) -> Result<Page<Provider>> {
+        let limit = check_limit(page.limit)?;
+        let after = match &page.after {
+            Some(cursor) => ProviderId::new(cursor).map_err(|_| bad_cursor(cursor))?.to_string(),
+            None => String::new(),
+        };
+        self.read(roster, move |sql, roster| {
+            provider::list(sql, roster, state, &after, limit)
+        })
+        .await
+    }
+
+    async fn activate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange> {
+        let provider = provider.clone();
+        self.step(roster, call, move |step| step.set_active(&provider, true))
+            .await
+    }
+
+    async fn deactivate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange> {
+        let provider = provider.clone();
+        self.step(roster, call, move |step| step.set_active(&provider, false))
+            .await
+    }
+
+    async fn go_online(
+        &self,
+        roster: &RosterName,
+        provider: &ProviderId,
+        tenure: Option<&TenureId>,
+        call: Call,
+    ) -> Result<OnlineOutcome> {
+        check_tenure(provider, tenure)?;
+        let (provider, tenure) = (provider.clone(), tenure.cloned());
+        self.step(roster, call, move |step| step.go_online(&provider, tenure.as_ref()))
+            .await
+    }
+
+    async fn go_offline(
+        &self,
+        roster: &RosterName,
+        provider: &ProviderId,
+        tenure: Option<&TenureId>,
+        call: Call,
+    ) -> Result<ProviderChange> {
+        let (provider, tenure) = (provider.clone(), tenure.cloned());
+        self.step(roster, call, move |step| step.go_offline(&provider, tenure.as_ref()))
+            .await
+    }
+
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure], call: Call) -> Result<Vec<Provider>> {
+        check_batch(ended.len())?;
+        let ended = ended.to_vec();
+        self.step(roster, call, move |step| step.offline_ended(ended)).await
+    }
+
+    async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow], call: Call) -> Result<Vec<Provider>> {
+        check_follows(follows)?;
+        let follows = follows.to_vec();
+        self.step(roster, call, move |step| step.follow_tenures(follows)).await
+    }
+
+    async fn record_heartbeats(
+        &self,
+        roster: &RosterName,
+        heartbeats: &[(ProviderId, StoreTime)],
+        call: Call,
+    ) -> Result<u64> {
+        check_batch(heartbeats.len())?;
+        let heartbeats = heartbeats.to_vec();
+        self.step(roster, call, move |step| step.record_heartbeats(&heartbeats))
+            .await
+    }
+
+    async fn available(
+        &self,
+        roster: &RosterName,
+        limit: u32,
+        fresh_since: Option<StoreTime>,
+    ) -> Result<Vec<Candidate>> {
+        let limit = check_limit(limit)?;
+        self.read(roster, move |sql, roster| {
+            reserve::available(sql, roster, limit, fresh_since)
+        })
+        .await
+    }
+
+    async fn stats(&self, roster: &RosterName, fresh_since: Option<StoreTime>) -> Result<RosterStats> {
+        self.read(roster, move |sql, roster| provider::stats(sql, roster, fresh_since))
+            .await
+    }
+
+    async fn log(
+        &self,
+        roster: &RosterName,
+        provider: Option<&ProviderId>,
+        page: &PageRequest,
+    ) -> Result<Page<LogEntry>> {
+        let limit = check_limit(page.limit)?;
+        let after: u64 = match &page.after {
+            Some(cursor) => cursor.parse().map_err(|_| bad_cursor(cursor))?,
+            None => 0,
+        };
+        let provider = provider.cloned();
+        self.read(roster, move |sql, roster| {
+            log::read(sql, roster, provider.as_ref(), after, limit)
+        })
+        .await
+    }
+
+    async fn create_engagement(
+        &self,
+        roster: &RosterName,
+        engagement: &NewEngagement,
+        call: Call,
+    ) -> Result<EngagementOutcome> {
+        engagement.check()?;
+        let new = engagement.clone();
+        self.step(roster, call, move |step| step.create(&new)).await
+    }
+
+    async fn move_engagement(
+        &self,
+        roster: &RosterName,
+        engagement: &EngagementId,
+        to: &Move,
+        call: Call,
+    ) -> Result<EngagementOutcome> {
+        to.check()?;
+        let (engagement, to) = (engagement.clone(), to.clone());
+        self.step(roster, call, move |step| step.move_to(&engagement, &to))
+            .await
+    }
+
+    async fn reserve(&self, roster: &RosterName, request: &Reserve, call: Call) -> Result<ReserveOutcome> {
+        request.check()?;
+        let request = request.clone();
+        self.step(roster, call, move |step| step.reserve(&request)).await
+    }
+
+    async fn engagement(&self, roster: &RosterName, engagement: &EngagementId) -> Result<Option<Engagement>> {
+        let engagement = engagement.clone();
+        self.read(roster, move |sql, roster| engagement::get(sql, roster, &engagement))
+            .await
+    }
+
+    async fn expire_due(&self, roster: &RosterName, limit: u32, call: Call) -> Result<ExpiredBatch> {
+        let limit = check_limit(limit)?;
+        self.step(roster, call, move |step| step.expire_due(limit)).await
+    }
+
+    async fn dirty(&self, roster: &RosterName, limit: u32) -> Result<Vec<Dirty>> {
+        let limit = check_limit(limit)?;
+        self.read(roster, move |sql, roster| outbox::dirty(sql, roster, limit))
+            .await
+    }
+
+    async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> Result<u64> {
+        check_batch(rows.len())?;
+        let rows = rows.to_vec();
+        self.step(roster, call, move |step| step.clean(&rows)).await
+    }
+
+    async fn next_version(&self) -> Result<Version> {
+        self.desk.step(|_, sql| outbox::next_version(sql)).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

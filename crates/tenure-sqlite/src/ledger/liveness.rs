@@ -1,0 +1,80 @@
+//! Following the hot store: ended tenures, tenures of those who joined anew, heartbeats.
+
+use std::collections::BTreeMap;
+
+use rusqlite::params;
+use tenure_core::ledger::{EndedTenure, Follow, Provider, Reason};
+use tenure_core::{ProviderId, StoreTime, TenureId};
+
+use super::rows::is;
+use super::step::Step;
+use crate::error::Cause;
+use crate::sql::{instant, statements};
+use crate::step::Answer;
+
+statements! { "ledger/liveness.sql":
+    IS_UNDER = "is_under",
+    END = "end",
+    FOLLOW = "follow",
+    HEAR = "hear",
+}
+
+impl Step<'_> {
+    /// Whether its provider is online under exactly this tenure.
+    fn is_under(&self, tenure: &TenureId) -> Result<bool, Cause> {
+        let (provider, tenure) = (tenure.member().as_str(), tenure.to_string());
+        is(self.sql, IS_UNDER, params![self.roster, provider, tenure])
+    }
+
+    pub(super) fn offline_ended(&mut self, mut ended: Vec<EndedTenure>) -> Answer<Vec<Provider>> {
+        ended.sort_by(|a, b| a.tenure.member().cmp(b.tenure.member()));
+        let mut changed = Vec::new();
+        for EndedTenure { tenure, at, reason } in ended {
+            if !self.is_under(&tenure)? {
+                continue;
+            }
+            self.because(Reason::Ended(reason))?;
+            self.sql.prepare_cached(END)?.execute(params![
+                self.roster,
+                tenure.member().as_str(),
+                tenure.to_string(),
+                instant(at.min(self.now)),
+            ])?;
+            changed.push(self.written(&ProviderId::from(tenure.member()))?);
+        }
+        Ok(Ok(changed))
+    }
+
+    pub(super) fn follow_tenures(&mut self, mut follows: Vec<Follow>) -> Answer<Vec<Provider>> {
+        follows.sort_by(|a, b| a.from.member().cmp(b.from.member()));
+        let mut changed = Vec::new();
+        for Follow { from, to } in follows {
+            if from == to || !self.is_under(&from)? {
+                continue;
+            }
+            self.because(Reason::Asked)?;
+            self.sql.prepare_cached(FOLLOW)?.execute(params![
+                self.roster,
+                from.member().as_str(),
+                from.to_string(),
+                to.to_string(),
+            ])?;
+            changed.push(self.written(&ProviderId::from(from.member()))?);
+        }
+        Ok(Ok(changed))
+    }
+
+    pub(super) fn record_heartbeats(&mut self, heartbeats: &[(ProviderId, StoreTime)]) -> Answer<u64> {
+        let mut latest: BTreeMap<&ProviderId, StoreTime> = BTreeMap::new();
+        for (provider, at) in heartbeats {
+            let kept = latest.entry(provider).or_insert(*at);
+            *kept = (*kept).max(*at);
+        }
+        let mut hear = self.sql.prepare_cached(HEAR)?;
+        let mut news = 0;
+        for (provider, at) in latest {
+            news += hear.execute(params![self.roster, provider.as_str(), instant(at)])? as u64;
+        }
+        Ok(Ok(news))
+    }
+}
