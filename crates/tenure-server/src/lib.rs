@@ -27,6 +27,7 @@ mod app;
 mod conn;
 mod extract;
 mod front;
+pub mod jwt;
 mod lease_log;
 mod meters;
 mod reply;
