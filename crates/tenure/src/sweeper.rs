@@ -27,6 +27,8 @@ use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
 use tenure_core::store::Store;
 
+use tenure_core::time::StoreTime;
+
 use crate::loops::{FLOOR, LoopBody, LoopSettings, Loops, Turn, Waker};
 use crate::membership::in_time;
 use crate::meters;
@@ -115,6 +117,8 @@ struct Inner {
     passes: AtomicU64,
     /// Wakes the reaper.
     reaper: OnceLock<Waker>,
+    /// Wakes whoever lets the ledgers of rosters follow.
+    followers: OnceLock<Waker>,
     groups: Mutex<BTreeMap<Group, Entry>>,
 }
 
@@ -125,6 +129,8 @@ struct Entry {
     janitor: Slot<Work>,
     reaper: Slot<ReapWork>,
     reconcile: Slot<ReconcileWork>,
+    /// The time of the earliest end that a ledger has to follow, as it was told last.
+    offline: Option<StoreTime>,
 }
 
 impl fmt::Debug for Sweeper {
@@ -160,6 +166,7 @@ impl Sweeper {
             name,
             passes: AtomicU64::new(0),
             reaper: OnceLock::new(),
+            followers: OnceLock::new(),
             groups: Mutex::default(),
         });
         let body = Arc::clone(&inner);
@@ -185,6 +192,13 @@ impl Sweeper {
         self.loops.wake(JANITOR);
     }
 
+    /// From now on wakes this loop when providers of some roster have ended and the ledger has to follow, or when that is
+    /// due at another time than it was: the janitor, which looks at every group all the time, sees it first. One loop; a
+    /// second is not heeded.
+    pub fn wake_when_offline(&self, waker: Waker) {
+        self.inner.followers.get_or_init(|| waker);
+    }
+
     /// The groups it visits.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
@@ -204,6 +218,7 @@ impl Inner {
             reaper: Slot::due_at(now + self.settings.reap_interval),
             // Processes that were started together must not compare everything together, and none at its start.
             reconcile: Slot::due_at(now + jitter(&*self.clock, self.settings.reconcile_interval / 2, 100)),
+            offline: None,
         });
         entry.named_at = now;
         if now_due {

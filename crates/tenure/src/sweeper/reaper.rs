@@ -182,6 +182,7 @@ impl Inner {
     /// The janitor has looked at a group: the reaper comes when the first grace ends, if it does not come before.
     pub(super) fn hear(&self, group: &Group, status: &GroupStatus, arrived: tenure_core::clock::Mono) {
         meters::sessions(group, status);
+        self.hear_of_ends(group, status);
         let Some(at) = status.next_reap else { return };
         let due_at = arrived + at.since(status.as_of);
         let sooner = self
@@ -190,6 +191,19 @@ impl Inner {
             .is_some_and(|entry| !entry.reaper.failing() && entry.reaper.at_latest(due_at));
         if sooner && let Some(reaper) = self.reaper.get() {
             reaper.wake();
+        }
+    }
+
+    fn hear_of_ends(&self, group: &Group, status: &GroupStatus) {
+        let changed = self
+            .groups()
+            .get_mut(group)
+            .is_some_and(|entry| std::mem::replace(&mut entry.offline, status.next_offline) != status.next_offline);
+        if changed
+            && status.next_offline.is_some()
+            && let Some(followers) = self.followers.get()
+        {
+            followers.wake();
         }
     }
 }

@@ -5,6 +5,7 @@ use tenure_core::session::{Attach, Detach, SessionSettings};
 use tenure_core::sweep::drift;
 
 use super::*;
+use crate::loops::{LoopBody, LoopSettings, Turn};
 
 impl World {
     /// Sessions with a grace, all disconnected.
@@ -265,4 +266,61 @@ async fn the_reconcile_runs_once_a_day_in_slices_and_tells_what_it_found() {
     assert_eq!(world.ears.lines("WARN reconciled"), 1);
     assert!(world.ears.lines("DEBUG reconciled") >= 1);
     assert_eq!(world.ears.count("tenure_sessions_drift"), 0, "too old is not adrift");
+}
+
+/// A loop that counts its turns and wants none.
+struct Counter(Arc<std::sync::atomic::AtomicU64>);
+
+#[async_trait::async_trait]
+impl LoopBody for Counter {
+    async fn turn(&mut self) -> Result<Turn> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Ok(Turn { next: None, skipped: 0 })
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_provider_wakes_those_who_let_the_ledger_follow_once() {
+    use tenure_core::ledger::{Provider, Version};
+    use tenure_core::roster::{Entry, Put};
+
+    let world = world(1);
+    let g = group("roster.care");
+    let (sweeper, loops) = &world.sweepers[0];
+    let turns = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = Arc::clone(&turns);
+    let follower = loops.start(LoopSettings::new("follower", secs(3_600)), move || {
+        Counter(Arc::clone(&counted))
+    });
+    sweeper.wake_when_offline(follower.unwrap());
+    sweeper.touch(&g);
+    let mirror = world.memory.mirror().unwrap();
+    let ann = tenure_core::id::ProviderId::new("ann").unwrap();
+    let seated = mirror
+        .seat(&g, std::slice::from_ref(&ann), secs(4), true, Call::default())
+        .await;
+    let tenure = seated.unwrap().remove(0).tenure;
+    let row = Provider {
+        provider: ann,
+        display_name: None,
+        active: true,
+        online: Some(tenure),
+        capacity: 1,
+        occupancy: 0,
+        last_online_at: None,
+        last_offline_at: None,
+        last_heartbeat_at: None,
+        revoked_before: None,
+        version: Version(1),
+    };
+    let put = mirror
+        .put_providers(&g, &[Put::newer(Entry::Row(row))], Call::default())
+        .await;
+    put.unwrap();
+    world.pass(secs(4) - ms(50)).await;
+    let before = turns.load(std::sync::atomic::Ordering::SeqCst);
+    world.pass(ms(200)).await;
+    assert_eq!(turns.load(std::sync::atomic::Ordering::SeqCst), before + 1);
+    world.pass(secs(20)).await;
+    assert_eq!(turns.load(std::sync::atomic::Ordering::SeqCst), before + 1);
 }
