@@ -1,9 +1,16 @@
 //! Runs a program only where it is the primary.
 //!
 //! What to do is decided by the pure machine in [`tenure_core::supervise`]; here are the hands and eyes of it: sources
-//! of evidence about leadership ([`leadership`]), and catalogs in which the service is registered ([`catalog`]).
+//! of evidence about leadership ([`leadership`]), the [`child`] and its [`process`]es, the [`probe`] that tells when it is
+//! ready, catalogs in which the service is registered ([`catalog`]), and the loop that ties them together ([`run`]).
 
 pub mod catalog;
+pub mod child;
 pub mod leadership;
+pub mod probe;
+pub mod process;
+pub mod run;
+pub mod signals;
+pub mod status;
 mod off_thread;
 mod survive;

@@ -1,0 +1,156 @@
+//! The keeper: a process of its own that ends the child's group when the supervisor cannot.
+//!
+//! A supervisor that is killed takes the child along by the kernel's parent-death signal, but not what the child started;
+//! and one that is frozen (SIGSTOP, a debugger) takes nobody along, while its lease runs out. The keeper reads from a
+//! pipe until when the child may live: when that instant passes, and when the pipe breaks, it kills. The instants are
+//! those of the kernel's boot clock, which both processes share and which counts suspend.
+
+use std::io::{self, BufRead, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group, test_kill_process_group};
+use rustix::time::{ClockId, clock_gettime};
+use tenure_core::clock::{Clock, Mono};
+
+use super::Helpers;
+use crate::process::{Processes, Started, children_of};
+
+/// The longest wait between two looks at the boot clock: what waits counts no suspend.
+const LOOK: Duration = Duration::from_millis(100);
+/// The pause between two blows at a group that does not get empty.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// The supervisor's end of it.
+#[derive(Debug)]
+pub struct Keeper {
+    process: Started,
+    pipe: Option<ChildStdin>,
+}
+
+impl Keeper {
+    /// Starts one for the group of a child that runs.
+    pub(super) async fn start(processes: &Processes, helpers: &Helpers, group: Pid) -> io::Result<Self> {
+        let mut command = Command::new(&helpers.program);
+        command
+            .args(&helpers.keep)
+            .arg(std::process::id().to_string())
+            .arg(group.as_raw_pid().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .process_group(0);
+        let mut process = processes.spawn(command).await?;
+        let pipe = process.stdin.take();
+        if let Some(pipe) = &pipe {
+            // A keeper that does not read must not hold us up.
+            rustix::io::ioctl_fionbio(pipe, true)?;
+        }
+        Ok(Self { process, pipe })
+    }
+
+    /// The child may live until this instant, or `None`: for as long as the supervisor does.
+    pub(super) fn until(&mut self, until: Option<Mono>, clock: &dyn Clock) {
+        let line = match until {
+            // The boot clock is read first: a pause between the two can only make it earlier.
+            Some(until) => {
+                let boot = boot_time();
+                format!("until {}\n", boot.saturating_add(until.since(clock.mono())).as_nanos())
+            }
+            None => "forever\n".to_owned(),
+        };
+        if let Some(pipe) = &mut self.pipe
+            && let Err(error) = pipe.write_all(line.as_bytes())
+        {
+            tracing::warn!(%error, "the keeper of the child does not hear");
+        }
+    }
+
+    /// There is nothing to keep any more.
+    pub(super) async fn dismiss(&mut self) {
+        if self.process.ended.borrow().is_none() {
+            let _ = kill_process(self.process.pid, Signal::KILL);
+            self.process.code().await;
+        }
+    }
+}
+
+impl Drop for Keeper {
+    /// A supervisor that ends without the child's end being known leaves it to the keeper, by the broken pipe.
+    fn drop(&mut self) {
+        self.pipe = None;
+    }
+}
+
+/// The keeper's own end of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep {
+    /// The process id of the supervisor.
+    pub supervisor: Pid,
+    /// The child's process group.
+    pub group: Pid,
+}
+
+impl Keep {
+    /// Reads from stdin until when the child may live, and kills its group when that has passed or nobody speaks any
+    /// more. Returns when nothing of the group is left.
+    pub fn run(self) {
+        let (tell, heard) = mpsc::channel();
+        // It ends with this process.
+        std::thread::spawn(move || {
+            for line in io::stdin().lock().lines() {
+                if line.is_err() || tell.send(line.unwrap_or_default()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut until = None;
+        while until.is_none_or(|until| boot_time() < until) {
+            let wait = until.map_or(LOOK, |until: Duration| until.saturating_sub(boot_time()).min(LOOK));
+            match heard.recv_timeout(wait) {
+                Ok(line) => until = instant(&line).unwrap_or(until),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        while test_kill_process_group(self.group) != Err(Errno::SRCH) {
+            let _ = kill_process_group(self.group, Signal::KILL);
+            // What has left the group is a child of the supervisor, if that is there to adopt.
+            let strays = children_of(self.supervisor).into_iter().filter(|pid| *pid != getpid());
+            strays.for_each(|pid| _ = kill_process(pid, Signal::KILL));
+            let _ = heard.recv_timeout(AGAIN);
+        }
+    }
+}
+
+/// `None`: not understood. `Some(None)`: for ever.
+#[expect(clippy::option_option, reason = "an instant that may be never, or no word at all")]
+fn instant(line: &str) -> Option<Option<Duration>> {
+    if line == "forever" {
+        return Some(None);
+    }
+    let nanos = line.strip_prefix("until ")?.parse::<u64>().ok()?;
+    Some(Some(Duration::from_nanos(nanos)))
+}
+
+fn boot_time() -> Duration {
+    let at = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(at.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(at.tv_nsec).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_an_instant_or_never_or_nothing() {
+        assert_eq!(instant("until 1500"), Some(Some(Duration::from_nanos(1_500))));
+        assert_eq!(instant("forever"), Some(None));
+        for line in ["", "until", "until -1", "until x", "for ever"] {
+            assert_eq!(instant(line), None, "{line}");
+        }
+    }
+}

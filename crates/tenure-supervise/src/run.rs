@@ -1,0 +1,233 @@
+//! The supervisor at work: one loop that feeds the machine with what happens, and does what it says.
+
+mod followed;
+mod registration;
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::future::pending;
+use std::sync::Arc;
+
+use tenure_core::clock::{Clock, Mono};
+use tenure_core::supervise::{Action, Event, Evidence, Run, Settings, Supervisor};
+use tokio::sync::{mpsc, watch};
+
+use self::followed::Followed;
+use crate::child::Program;
+use crate::probe::Readiness;
+use crate::process::Processes;
+use crate::process::launch::CANNOT_EXECUTE;
+use crate::signals::Wish;
+use crate::status::Status;
+
+pub use registration::{NoCatalog, Registration};
+
+/// Everything that a supervisor needs.
+#[derive(Debug)]
+pub struct Supervision<R> {
+    /// Local time.
+    pub clock: Arc<dyn Clock>,
+    /// Who starts and buries processes.
+    pub processes: Processes,
+    /// What to run.
+    pub program: Program,
+    /// Variables for it, besides the supervisor's own environment and what each run gets: `TENURE_ROLE` (`primary`), and
+    /// `TENURE_TERM` and `TENURE_TOKEN` where the leadership has them.
+    pub variables: Vec<(OsString, OsString)>,
+    /// How to tell that it is ready.
+    pub readiness: Readiness,
+    /// When it starts and stops.
+    pub settings: Settings,
+    /// Whether this node is the primary. A source that ends leaves the evidence uncertain.
+    pub evidence: watch::Receiver<Evidence>,
+    /// The service in the catalog.
+    pub registration: R,
+    /// What signals want.
+    pub wishes: mpsc::Receiver<Wish>,
+}
+
+impl<R: Registration> Supervision<R> {
+    /// What a supervisor tells about itself before it has begun.
+    #[must_use]
+    pub fn status(&self) -> watch::Sender<Status> {
+        let machine = Supervisor::new(self.settings, self.clock.mono());
+        watch::Sender::new(Status::of(&machine, None, self.registration.status(), &*self.clock))
+    }
+
+    /// Runs the program wherever and whenever this node is the primary, until it is over; tells the exit code.
+    ///
+    /// When it returns, nothing of the program is left (unless it hangs in the kernel), and the service was taken out of
+    /// the catalog or the stop budget was used up. It is not to be dropped before: what then remains of the program is
+    /// killed by its keeper, and the catalog is not told.
+    pub async fn run(self, status: &watch::Sender<Status>) -> u8 {
+        let machine = Supervisor::new(self.settings, self.clock.mono());
+        let mut work = Work {
+            machine,
+            child: None,
+            news: VecDeque::new(),
+            confirms: false,
+            is_deaf: false,
+            parts: self,
+        };
+        let first = work.parts.evidence.borrow_and_update().clone();
+        work.news.push_back(Event::Evidence(first));
+        loop {
+            let event = match work.news.pop_front() {
+                Some(event) => event,
+                None => work.next().await,
+            };
+            if let Some(code) = work.take(event).await {
+                work.tell(status);
+                return code;
+            }
+            work.tell(status);
+        }
+    }
+}
+
+/// A supervisor at work.
+struct Work<R> {
+    machine: Supervisor,
+    child: Option<Followed>,
+    /// What has happened while something else was done.
+    news: VecDeque<Event>,
+    /// Whether the catalog has to confirm a deregistration.
+    confirms: bool,
+    /// The source of evidence has ended.
+    is_deaf: bool,
+    parts: Supervision<R>,
+}
+
+impl<R: Registration> Work<R> {
+    /// Waits for what happens next.
+    async fn next(&mut self) -> Event {
+        let wake = self.machine.wake();
+        let parts = &mut self.parts;
+        loop {
+            tokio::select! {
+                biased;
+                Some(wish) = parts.wishes.recv() => match wish {
+                    Wish::End(code) => return Event::Stop(code),
+                    Wish::Pass(signal) => {
+                        if let Some(child) = &self.child {
+                            child.pass(signal);
+                        }
+                    }
+                },
+                heard = parts.evidence.changed(), if !self.is_deaf => return Event::Evidence(match heard {
+                    Ok(()) => parts.evidence.borrow_and_update().clone(),
+                    Err(_) => {
+                        // It would end again and again.
+                        self.is_deaf = true;
+                        Evidence::Uncertain("the source of leadership has ended".to_owned())
+                    }
+                }),
+                event = followed::next(self.child.as_mut(), &*parts.clock) => return event,
+                () = parts.registration.absent(), if self.confirms => return Event::Absent,
+                () = until(&*parts.clock, wake) => return Event::Tick,
+            }
+        }
+    }
+
+    /// Takes in what has happened, and does what comes of it. The exit code, when it is over.
+    async fn take(&mut self, event: Event) -> Option<u8> {
+        if let Some(child) = &mut self.child {
+            child.note(&event);
+        }
+        log(&event);
+        if let Event::Gone(_) = event {
+            self.child = None;
+        }
+        if event == Event::Absent {
+            self.confirms = false;
+        }
+        let before = self.machine.stage();
+        let actions = self.machine.on(event, self.parts.clock.mono());
+        for action in actions {
+            tracing::debug!(?action, "supervisor");
+            if let Action::Exit(code) = action {
+                return Some(code);
+            }
+            self.act(action).await;
+        }
+        if let Some(child) = &mut self.child {
+            child.keep_until(self.machine.deadline(), self.parts.settings.reserve, &*self.parts.clock);
+        }
+        let after = self.machine.stage();
+        if before != after {
+            tracing::info!(
+                from = before.as_str(),
+                to = after.as_str(),
+                run = self.machine.run().0,
+                "supervisor"
+            );
+        }
+        None
+    }
+
+    async fn act(&mut self, action: Action) {
+        match action {
+            Action::Start(run) => self.start(run).await,
+            Action::Register => {
+                self.confirms = false;
+                self.parts.registration.want(true);
+            }
+            Action::Deregister => {
+                self.confirms = true;
+                self.parts.registration.want(false);
+            }
+            Action::Term(_) => self.child.iter().for_each(Followed::term),
+            Action::Kill(_) => self.child.iter_mut().for_each(Followed::kill),
+            Action::Exit(_) => {}
+        }
+    }
+
+    async fn start(&mut self, run: Run) {
+        let parts = &self.parts;
+        let mut variables = parts.variables.clone();
+        variables.push(("TENURE_ROLE".into(), "primary".into()));
+        if let Evidence::Primary(primacy) = self.machine.evidence() {
+            let term = primacy.term.map(|term| ("TENURE_TERM".into(), term.to_string().into()));
+            let token = primacy
+                .token
+                .map(|token| ("TENURE_TOKEN".into(), token.to_string().into()));
+            variables.extend(term.into_iter().chain(token));
+        }
+        match Followed::start(run, parts, variables).await {
+            Ok(child) => self.child = Some(child),
+            Err(error) => {
+                tracing::error!(%error, %run, "the program cannot be started");
+                self.news.extend([Event::Ended(run, CANNOT_EXECUTE), Event::Gone(run)]);
+            }
+        }
+    }
+
+    fn tell(&self, status: &watch::Sender<Status>) {
+        let pid = self.child.as_ref().map(Followed::pid);
+        let now = Status::of(&self.machine, pid, self.parts.registration.status(), &*self.parts.clock);
+        status.send_if_modified(|last| {
+            let is_news = *last != now;
+            *last = now;
+            is_news
+        });
+    }
+}
+
+fn log(event: &Event) {
+    match event {
+        Event::Evidence(Evidence::Primary(primacy)) => tracing::debug!(?primacy, "leadership: primary"),
+        Event::Evidence(Evidence::Replica) => tracing::info!("leadership: replica"),
+        Event::Evidence(Evidence::Uncertain(why)) => tracing::warn!(why, "leadership: uncertain"),
+        Event::Ended(run, code) => tracing::info!(%run, code, "the child has ended"),
+        Event::Ready(run) => tracing::info!(%run, "the child is ready"),
+        Event::Stop(code) => tracing::info!(signal = code.saturating_sub(128), "asked to end"),
+        Event::Gone(_) | Event::Absent | Event::Tick => {}
+    }
+}
+
+async fn until(clock: &dyn Clock, at: Option<Mono>) {
+    match at {
+        Some(at) => clock.sleep(at.since(clock.mono())).await,
+        None => pending().await,
+    }
+}

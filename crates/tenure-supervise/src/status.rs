@@ -1,0 +1,79 @@
+//! What a supervisor tells about itself: to people, to health checks, and to its child.
+
+mod file;
+mod listen;
+
+use serde::Serialize;
+use tenure_core::StoreTime;
+use tenure_core::clock::Clock;
+use tenure_core::supervise::{Evidence, Primacy, Supervisor};
+
+pub use file::keep_file;
+pub use listen::{StatusServer, listen};
+
+/// A snapshot. Its JSON is what `--status-file` and `--status-listen` show.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// Where it stands: `waiting`, `backing_off`, `starting`, `running`, `draining`, `stopping`, `leaving`, `over`.
+    pub state: &'static str,
+    /// The latest evidence about leadership: `primary`, `replica` or `uncertain`.
+    pub leadership: &'static str,
+    /// Why it is uncertain.
+    pub reason: Option<String>,
+    /// How often the child was started.
+    pub runs: u64,
+    /// The process id of the child.
+    pub pid: Option<i32>,
+    /// The term under which this node leads.
+    pub term: Option<u64>,
+    /// The fencing token of the lease.
+    pub token: Option<u64>,
+    /// Until when this node leads if nothing more is heard: a UTC time by this machine's clock. Work that only a primary
+    /// may do must not go on past it.
+    pub deadline: Option<String>,
+    /// Whether the service shall be in the catalog.
+    pub registered: bool,
+    /// What the catalog says to that.
+    pub catalog: String,
+}
+
+impl Status {
+    /// The snapshot of a machine.
+    #[must_use]
+    pub fn of(machine: &Supervisor, pid: Option<i32>, catalog: String, clock: &dyn Clock) -> Self {
+        let (leadership, reason, primacy) = match machine.evidence() {
+            Evidence::Primary(primacy) => ("primary", None, *primacy),
+            Evidence::Replica => ("replica", None, Primacy::default()),
+            Evidence::Uncertain(why) => ("uncertain", Some(why.clone()), Primacy::default()),
+        };
+        let deadline = machine.deadline().map(|at| {
+            let left = at.since(clock.mono()).as_micros();
+            let wall = clock
+                .wall_micros()
+                .saturating_add(u64::try_from(left).unwrap_or(u64::MAX));
+            // To the second below: the two clocks are not read in one instant, and what has not changed is not news.
+            StoreTime::from_micros(wall - wall % 1_000_000).to_string()
+        });
+        Self {
+            state: machine.stage().as_str(),
+            leadership,
+            reason,
+            runs: machine.run().0,
+            pid,
+            term: primacy.term.map(|term| term.get()),
+            token: primacy.token.map(|token| token.get()),
+            deadline,
+            registered: machine.is_wanted(),
+            catalog,
+        }
+    }
+
+    /// As JSON, with a line end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Nothing in it can fail to be written.
+        let mut json = serde_json::to_string(self).unwrap_or_default();
+        json.push('\n');
+        json
+    }
+}

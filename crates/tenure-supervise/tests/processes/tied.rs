@@ -1,0 +1,48 @@
+//! The child's life is tied to the supervisor's, and to the deadline of its evidence.
+
+use rustix::process::Signal;
+
+use crate::support::{dies, is_alive, supervise};
+
+/// A child in two processes, neither of which ends by itself.
+const SCRIPT: &str = "sleep 1000 & echo $! > grandchild; trap '' TERM; while :; do sleep 1; done";
+
+#[test]
+fn a_killed_supervisor_takes_the_child_and_its_group_along() {
+    let mut supervisor = supervise(&[], SCRIPT);
+    supervisor.say("primary");
+    let child = supervisor.running();
+    let grandchild = supervisor.pid_in("grandchild");
+    assert!(is_alive(child) && is_alive(grandchild));
+    supervisor.signal(Signal::KILL);
+    dies("the child", child);
+    dies("the grandchild", grandchild);
+}
+
+#[test]
+fn a_child_is_gone_when_its_deadline_passes() {
+    let mut supervisor = supervise(&["--grace", "100ms"], SCRIPT);
+    supervisor.say("primary 2000");
+    let child = supervisor.running();
+    let grandchild = supervisor.pid_in("grandchild");
+    supervisor.hear("\"state\":\"backing_off\"");
+    assert!(!is_alive(child) && !is_alive(grandchild));
+    supervisor.say("primary 60000");
+    assert_ne!(supervisor.running(), child);
+}
+
+#[test]
+fn a_frozen_supervisor_does_not_keep_its_child_alive_past_the_deadline() {
+    let mut supervisor = supervise(&["--grace", "100ms"], SCRIPT);
+    supervisor.say("primary 2000");
+    let child = supervisor.running();
+    let grandchild = supervisor.pid_in("grandchild");
+    supervisor.signal(Signal::STOP);
+    dies("the child", child);
+    dies("the grandchild", grandchild);
+    // It has not crashed: it starts again when there is new evidence.
+    supervisor.signal(Signal::CONT);
+    supervisor.hear("\"state\":\"backing_off\"");
+    supervisor.say("primary 60000");
+    supervisor.running();
+}
