@@ -47,6 +47,15 @@ impl Evidence {
             token: None,
         })
     }
+
+    /// The fencing token that comes with it.
+    #[must_use]
+    pub const fn token(&self) -> Option<Token> {
+        match self {
+            Self::Primary(primacy) => primacy.token,
+            Self::Replica | Self::Uncertain(_) => None,
+        }
+    }
 }
 
 /// What comes with being the primary.
@@ -57,7 +66,8 @@ pub struct Primacy {
     pub until: Option<Mono>,
     /// The term of the tenure under which this node leads, for the child.
     pub term: Option<Term>,
-    /// The fencing token of the lease, for the child.
+    /// The fencing token of the lease, for the child. Another token is another reign: a child that was started under the
+    /// old one is stopped.
     pub token: Option<Token>,
 }
 

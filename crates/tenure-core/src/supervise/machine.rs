@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Action, Event, Evidence, OnUncertain, Primacy, Restart, Run, Settings, Stage};
 use crate::clock::Mono;
+use crate::lease::Token;
 
 /// How often a child that should be dead is killed again: what it forks meanwhile is not in the first blow.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -20,6 +21,8 @@ pub struct Supervisor {
     unclear_since: Mono,
     /// When the latest evidence for this node stops counting. Doubt does not lift it.
     deadline: Option<Mono>,
+    /// The token under which the child was started.
+    token: Option<Token>,
     entry: Entry,
     /// No child starts before; after failures.
     not_before: Mono,
@@ -90,6 +93,7 @@ impl Supervisor {
             evidence: Evidence::Uncertain("nothing was heard yet".to_owned()),
             unclear_since: now,
             deadline: None,
+            token: None,
             entry: Entry::Absent,
             not_before: now,
             failures: 0,
@@ -309,6 +313,7 @@ impl Supervisor {
         match self.state {
             State::Waiting if due(self.may_start_at()) && !due(self.too_late_at()) => {
                 self.run = Run(self.run.0.saturating_add(1));
+                self.token = self.evidence.token();
                 self.state = State::Starting { since: now };
                 actions.push(Action::Start(self.run));
             }
@@ -367,6 +372,8 @@ impl Supervisor {
     fn must_stop_at(&self) -> Option<Mono> {
         let by_evidence = match (&self.evidence, self.settings.on_uncertain) {
             (Evidence::Replica, _) => Some(Mono::default()),
+            // Primary again, after somebody else may have been: the child works under a token that no sink takes.
+            (Evidence::Primary(primacy), _) if primacy.token != self.token => Some(Mono::default()),
             (Evidence::Uncertain(_), OnUncertain::StopAfter(after)) => Some(self.unclear_since + after),
             (Evidence::Uncertain(_), OnUncertain::Keep) | (Evidence::Primary(_), _) => None,
         };

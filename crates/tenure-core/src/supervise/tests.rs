@@ -185,6 +185,24 @@ fn a_child_that_was_killed_for_the_deadline_has_not_crashed() {
 }
 
 #[test]
+fn a_child_does_not_go_on_under_the_token_of_an_earlier_reign() {
+    let reign = |token| {
+        Event::Evidence(Evidence::Primary(Primacy {
+            token: Some(Token::new(token).unwrap()),
+            ..Primacy::default()
+        }))
+    };
+    let mut story = Story::new(Settings::default());
+    assert_eq!(story.on(reign(1)), [Action::Start(Run(1))]);
+    assert_eq!(story.on(Event::Ready(Run(1))), [Action::Register]);
+    assert_eq!(story.on(reign(1)), []);
+    // Lost and won again, so quickly that nobody has heard of the loss.
+    assert_eq!(story.on(reign(2)), [Action::Deregister, Action::Term(Run(1))]);
+    story.on(Event::Ended(Run(1), 143));
+    assert_eq!(story.on(Event::Gone(Run(1))), [Action::Start(Run(2))]);
+}
+
+#[test]
 fn a_shutdown_deregisters_drains_stops_and_ends_with_the_childs_code() {
     let mut story = Story::running(Settings::default());
     assert_eq!(story.on(Event::Stop(143)), [Action::Deregister]);
