@@ -7,10 +7,10 @@
 pub mod catalog;
 pub mod child;
 pub mod leadership;
+mod off_thread;
 pub mod probe;
 pub mod process;
 pub mod run;
 pub mod signals;
 pub mod status;
-mod off_thread;
 mod survive;
