@@ -19,11 +19,13 @@ fn the_rules_say_what_their_tests_say() {
     let Some(promtool) = have("promtool").or_skip() else {
         return;
     };
-    for (verb, file) in [("check", "sessions.yml"), ("test", "sessions.test.yml")] {
-        let mut command = Command::new(&promtool);
-        command.args([verb, "rules", file]).current_dir(rules());
-        let ran = run(command);
-        assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    for noun in ["sessions", "roster"] {
+        for (verb, file) in [("check", format!("{noun}.yml")), ("test", format!("{noun}.test.yml"))] {
+            let mut command = Command::new(&promtool);
+            command.args([verb, "rules", &file]).current_dir(rules());
+            let ran = run(command);
+            assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+        }
     }
 }
 
@@ -35,8 +37,25 @@ fn named(rules: &str) -> BTreeSet<String> {
     metrics.map(str::to_owned).collect()
 }
 
+/// The metrics that the daemon serves.
+fn served(daemon: &Daemon) -> BTreeSet<String> {
+    let (_, metrics) = daemon.text("GET", "/metrics", "");
+    let lines = metrics.lines().filter(|line| !line.starts_with('#'));
+    let names = lines.filter_map(|line| line.split(['{', ' ']).next());
+    names.map(str::to_owned).collect()
+}
+
 #[test]
-fn the_daemon_serves_every_metric_that_a_rule_looks_at() {
+fn the_daemon_serves_every_metric_that_a_rule_about_rosters_looks_at() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    assert!(daemon.http("PUT", "/v1/rosters/care/providers/ann", "{}").0 < 300);
+    let wanted = named(&fs::read_to_string(rules().join("roster.yml")).unwrap());
+    assert_eq!(wanted.len(), 5, "{wanted:?}");
+    wait::until("all is served", SOON, || served(&daemon).is_superset(&wanted));
+}
+
+#[test]
+fn the_daemon_serves_every_metric_that_a_rule_about_sessions_looks_at() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let tenure = daemon.join("g", "gw", 60_000);
     let attach = json!({"tenure": tenure, "connection": "c", "grace_ms": 1000}).to_string();
@@ -47,19 +66,9 @@ fn the_daemon_serves_every_metric_that_a_rule_looks_at() {
     assert_eq!(wanted.len(), 4, "{wanted:?}");
     // This one is served from the first find on, and in a store that nobody else writes into there is nothing to find.
     assert!(wanted.remove(tenure::meters::SESSIONS_DRIFT), "{wanted:?}");
-    let mut missing = Vec::new();
+    let mut missing = BTreeSet::new();
     wait::until("the session is reaped and all is served", SOON, || {
-        let (_, metrics) = daemon.text("GET", "/metrics", "");
-        let served: BTreeSet<&str> = metrics
-            .lines()
-            .filter_map(|line| line.split_once('{'))
-            .map(|(name, _)| name)
-            .collect();
-        missing = wanted
-            .iter()
-            .filter(|name| !served.contains(name.as_str()))
-            .cloned()
-            .collect();
+        missing = wanted.difference(&served(&daemon)).cloned().collect();
         if !missing.is_empty() {
             eprintln!("not served yet: {missing:?}");
         }
