@@ -8,14 +8,17 @@ use std::time::Duration;
 use axum::body::Bytes;
 use tenure::batch::{BatchSettings, BeatBatcher};
 use tenure::loops::Loops;
+use tenure::roster::Rosters;
 use tenure::sweeper::Sweeper;
 use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::ledger::Ledger;
 use tenure_core::store::Store;
 use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+use crate::jwt::Verifier;
 use crate::settings::Settings;
 use crate::watch::Watch;
 
@@ -32,10 +35,24 @@ pub struct Parts {
     /// The janitor of this process, when it has one: told at once which groups are joined here, so that none waits for
     /// its next look at the store.
     pub sweeper: Option<Sweeper>,
+    /// Rosters; without them their routes answer 501.
+    pub rosters: Option<RosterParts>,
+}
+
+/// What a server needs to serve rosters.
+#[derive(Clone)]
+pub struct RosterParts {
+    /// The service, on the store of the server.
+    pub rosters: Rosters,
+    /// Its ledger, for status and doctor.
+    pub ledger: Arc<dyn Ledger>,
+    /// Checks the tokens of providers, who need one from then on. Whoever starts the server runs its
+    /// [`KeyWatch`](crate::jwt::KeyWatch).
+    pub jwt: Option<Arc<Verifier>>,
 }
 
 impl Parts {
-    /// A store, a clock, and a supervisor of its own on the current runtime; no janitor.
+    /// A store, a clock, and a supervisor of its own on the current runtime; no janitor, and no rosters.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -47,6 +64,7 @@ impl Parts {
             clock,
             loops,
             sweeper: None,
+            rosters: None,
         }
     }
 }
@@ -57,6 +75,9 @@ pub(crate) struct App {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) loops: Loops,
     pub(crate) sweeper: Option<Sweeper>,
+    pub(crate) rosters: Option<Rosters>,
+    pub(crate) ledger: Option<Arc<dyn Ledger>>,
+    pub(crate) jwt: Option<Arc<Verifier>>,
     pub(crate) settings: Settings,
     pub(crate) beats: BeatBatcher,
     pub(crate) watch: Watch,
@@ -82,7 +103,12 @@ impl App {
             clock,
             loops,
             sweeper,
+            rosters,
         } = parts;
+        let (rosters, ledger, jwt) = match rosters {
+            Some(parts) => (Some(parts.rosters), Some(parts.ledger), parts.jwt),
+            None => (None, None, None),
+        };
         let batch = BatchSettings {
             give_up: settings.request_timeout,
             ..BatchSettings::default()
@@ -100,6 +126,9 @@ impl App {
             clock,
             loops,
             sweeper,
+            rosters,
+            ledger,
+            jwt,
             settings,
             beats,
             draining,

@@ -37,7 +37,7 @@ mod session_log;
 mod settings;
 mod watch;
 
-pub use app::Parts;
+pub use app::{Parts, RosterParts};
 pub use routes::openapi::document;
 pub use server::{Drained, Server};
 pub use settings::Settings;

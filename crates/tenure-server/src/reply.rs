@@ -1,7 +1,7 @@
 //! Answers: JSON, and problems.
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -10,7 +10,14 @@ use tenure_core::error::{Error, ErrorKind};
 
 /// What a handler answers when it does not do what was asked.
 #[derive(Debug)]
-pub(crate) struct Failure(Box<Problem>);
+pub(crate) struct Failure(Box<Refusal>);
+
+#[derive(Debug)]
+struct Refusal {
+    problem: Problem,
+    /// With 401: what would have helped (RFC 9110, 11.6.1).
+    challenge: Option<HeaderValue>,
+}
 
 /// What handlers answer.
 pub(crate) type Answer = Result<Response, Failure>;
@@ -19,11 +26,18 @@ impl Failure {
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
         Problem::new(code, detail).into()
     }
+
+    /// Adds what would have helped, in the words of `WWW-Authenticate`.
+    pub(crate) fn with_challenge(mut self, challenge: &str) -> Self {
+        self.0.challenge = HeaderValue::from_str(challenge).ok();
+        self
+    }
 }
 
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
-        Self(Box::new(problem))
+        let challenge = None;
+        Self(Box::new(Refusal { problem, challenge }))
     }
 }
 
@@ -38,10 +52,14 @@ impl From<Error> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = serde_json::to_vec(&*self.0).unwrap_or_default();
+        let Refusal { problem, challenge } = *self.0;
+        let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = with_type(status, body.into(), HeaderValue::from_static(PROBLEM_JSON));
-        if let Some(after) = self.0.retry_after_ms {
+        if let Some(challenge) = challenge {
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        if let Some(after) = problem.retry_after_ms {
             response
                 .headers_mut()
                 .insert(RETRY_AFTER, HeaderValue::from(after.div_ceil(1000)));

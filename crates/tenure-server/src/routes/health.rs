@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use tenure::roster::Belief;
 use tenure::wire::Readiness;
 use tenure_core::id::Group;
+use tenure_core::store::Health;
 
 use crate::app::App;
 use crate::extract::NoQuery;
@@ -19,6 +21,9 @@ const PANICS_IN_A_ROW: u32 = 5;
 const STUCK_INTERVALS: u32 = 3;
 /// this much more, before it counts as stuck: its calls of the store have timeouts of their own.
 const STUCK_EXTRA: Duration = Duration::from_secs(30);
+
+/// The most rosters that are told of.
+const MAX_NOTES: usize = 100;
 
 /// Is the process alive?
 ///
@@ -49,12 +54,13 @@ pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
             ));
         }
     }
-    readiness(reasons)
+    readiness(reasons, Vec::new())
 }
 
 /// Can it do its work?
 ///
-/// The store answers and takes writes, and the daemon is not on its way down.
+/// The store answers and takes writes, and the daemon is not on its way down. A roster that is `seeding`, and a ledger that
+/// does not answer, are in the notes: everything else works.
 #[utoipa::path(
     get, path = "/readyz", tag = "daemon",
     responses(
@@ -76,15 +82,39 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
         Ok(as_of) => app.learn(as_of),
         Err(error) => reasons.push(format!("store: {}", error.chain())),
     }
-    readiness(reasons)
+    readiness(reasons, roster_notes(&app))
 }
 
-fn readiness(reasons: Vec<String>) -> Answer {
+/// What there is to say about rosters, without asking anybody.
+fn roster_notes(app: &App) -> Vec<String> {
+    let Some(rosters) = &app.rosters else {
+        return Vec::new();
+    };
+    let status = rosters.status();
+    let mut notes = Vec::new();
+    if let Health::Down { reason } = &status.ledger {
+        notes.push(format!("ledger: {reason}"));
+    }
+    if !status.discovered {
+        notes.push("rosters: seeding; the ledger has not told yet which there are".to_owned());
+    }
+    let behind = status.rosters.iter().filter(|roster| roster.belief != Belief::Mirror);
+    for roster in behind.take(MAX_NOTES) {
+        let why = match roster.belief {
+            Belief::Seeding => "seeding",
+            _ => "the mirror is away or has not caught up",
+        };
+        notes.push(format!("roster {}: {why}; it answers from the ledger", roster.roster));
+    }
+    notes
+}
+
+fn readiness(reasons: Vec<String>, notes: Vec<String>) -> Answer {
     let ready = reasons.is_empty();
     let status = if ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    json(status, &Readiness { ready, reasons })
+    json(status, &Readiness { ready, reasons, notes })
 }

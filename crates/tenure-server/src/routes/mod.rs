@@ -10,6 +10,7 @@ mod metrics;
 pub(crate) mod openapi;
 mod registries;
 mod root;
+mod rosters;
 mod sessions;
 mod status;
 mod stream;
@@ -75,6 +76,29 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
         (Usual, routes!(sessions::detach_many)),
         (Usual, routes!(sessions::read::stats)),
         (Usual, routes!(sessions::read::orphans)),
+        (Usual, routes!(rosters::list)),
+        (Usual, routes!(rosters::settings, rosters::set)),
+        (
+            Usual,
+            routes!(
+                rosters::providers::put,
+                rosters::reading::one,
+                rosters::providers::remove
+            ),
+        ),
+        (Usual, routes!(rosters::reading::list)),
+        (Usual, routes!(rosters::providers::online)),
+        (Usual, routes!(rosters::providers::offline)),
+        (Usual, routes!(rosters::providers::activate)),
+        (Usual, routes!(rosters::providers::deactivate)),
+        (Beat, routes!(rosters::providers::heartbeat)),
+        (Usual, routes!(rosters::reading::available)),
+        (Usual, routes!(rosters::reading::availability)),
+        (Usual, routes!(rosters::reading::stats)),
+        (Usual, routes!(rosters::reading::log)),
+        (Usual, routes!(rosters::engagements::create)),
+        (Usual, routes!(rosters::engagements::one, rosters::engagements::change)),
+        (Usual, routes!(rosters::engagements::reserve)),
         (Long, routes!(events::read)),
         (Long, routes!(sweep::run)),
         (Usual, routes!(groups::list)),

@@ -70,6 +70,15 @@ pub(crate) struct Writes;
 /// A tenure that is over.
 pub(crate) struct Ended;
 
+/// A daemon without a ledger, and so without rosters.
+pub(crate) struct Unbuilt;
+
+/// What is for operators, not for providers.
+pub(crate) struct OfOperators;
+
+/// What a provider does in its own name.
+pub(crate) struct OfProviders;
+
 impl IntoResponses for Reads {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         use Code::{Internal, Invalid, StoreUnavailable};
@@ -95,6 +104,26 @@ impl IntoResponses for Writes {
 impl IntoResponses for Ended {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         problems(&[Code::TenureEnded])
+    }
+}
+
+impl IntoResponses for Unbuilt {
+    fn responses() -> BTreeMap<String, RefOr<Described>> {
+        problems(&[Code::Unsupported])
+    }
+}
+
+impl IntoResponses for OfOperators {
+    fn responses() -> BTreeMap<String, RefOr<Described>> {
+        problems(&[Code::NotForProviders])
+    }
+}
+
+impl IntoResponses for OfProviders {
+    fn responses() -> BTreeMap<String, RefOr<Described>> {
+        let tokens = Code::ALL.iter().filter(|code| code.status() == 401);
+        let others = [Code::WrongProvider, Code::ProviderDeactivated, Code::NotFound];
+        problems(&Vec::from_iter(tokens.copied().chain(others)))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use tenure::loops::LoopStatus;
+use tenure::wire::roster::{RostersState, TokensState};
 use tenure::wire::{Findings, LoopState, Now, ServerStatus, StoreState, ms};
 use tenure_core::clock::within;
 use tenure_core::store::{Finding, Health, Severity};
@@ -47,6 +48,7 @@ pub(crate) async fn status(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
         loops: app.loops.snapshot().into_iter().map(loop_state).collect(),
         groups,
         groups_total,
+        rosters: rosters_state(&app),
         groups_age_ms: listed.map(ms),
         streams: app.streams.inside() as u64,
         requests: app.requests.inside() as u64,
@@ -66,6 +68,19 @@ pub(crate) fn store_state(app: &App) -> StoreState {
         up,
         reason,
     }
+}
+
+/// The rosters as far as is known without asking anybody.
+fn rosters_state(app: &App) -> Option<RostersState> {
+    let (rosters, ledger) = (app.rosters.as_ref()?, app.ledger.as_ref()?);
+    let tokens = app.jwt.as_ref().map(|verifier| {
+        let status = verifier.status();
+        TokensState {
+            keys: status.keys as u64,
+            trouble: status.trouble,
+        }
+    });
+    Some(RostersState::new(rosters.status(), ledger.place(), tokens))
 }
 
 fn loop_state(status: LoopStatus) -> LoopState {
@@ -93,21 +108,37 @@ pub(crate) async fn now(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
 
 /// Look at what could hurt
 ///
-/// Version, settings and permissions of the store. Never fails; what cannot be looked at is a finding.
+/// Version, settings and permissions of the store, and of the ledger if there is one. Never fails; what cannot be looked at is a finding.
 #[utoipa::path(
     get, path = "/v1/doctor", tag = "daemon",
     responses((status = 200, description = "The findings", body = Findings))
 )]
 pub(crate) async fn doctor(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
     let _place = Inside::enter(&app, |app| &app.requests).ok_or_else(overloaded)?;
-    let findings = within(&*app.clock, EXAMINATION, app.store.examine())
-        .await
-        .unwrap_or_else(|| {
-            vec![Finding::new(
-                "store",
-                Severity::Error,
-                format!("the store at {} does not answer", app.store.place()),
-            )]
-        });
+    let silent = |what: &str, place: String| {
+        let message = format!("the {what} at {place} does not answer");
+        vec![Finding::new(what, Severity::Error, message)]
+    };
+    let store = async {
+        let findings = within(&*app.clock, EXAMINATION, app.store.examine()).await;
+        findings.unwrap_or_else(|| silent("store", app.store.place()))
+    };
+    let ledger = async {
+        let Some(ledger) = &app.ledger else {
+            return Vec::new();
+        };
+        let findings = within(&*app.clock, EXAMINATION, ledger.examine()).await;
+        findings.unwrap_or_else(|| silent("ledger", ledger.place()))
+    };
+    let (mut findings, of_ledger) = tokio::join!(store, ledger);
+    findings.extend(of_ledger);
+    findings.extend(key_trouble(&app));
     json(StatusCode::OK, &Findings { findings })
+}
+
+/// Keys that are in the file and are not used.
+fn key_trouble(app: &App) -> Option<Finding> {
+    let trouble = app.jwt.as_ref()?.status().trouble?;
+    let message = format!("the keys for the tokens of providers stay as they were: {trouble}");
+    Some(Finding::new("tokens", Severity::Warning, message))
 }

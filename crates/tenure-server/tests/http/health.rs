@@ -209,6 +209,7 @@ async fn liveness_fails_when_a_loop_keeps_panicking() {
         clock,
         loops,
         sweeper: None,
+        rosters: None,
     };
     let daemon = Daemon::of(parts, Settings::default()).await;
     tenure_testkit::wait::until_async("the loop has panicked often", PATIENCE, || async {

@@ -50,6 +50,26 @@ const SERVED: &[(&str, &str)] = &[
     ("delete", "/v1/groups/{g}/tenures/{t}"),
     ("put", "/v1/groups/{g}/tenures/{t}/beat"),
     ("get", "/v1/now"),
+    ("get", "/v1/rosters"),
+    ("get", "/v1/rosters/{r}"),
+    ("patch", "/v1/rosters/{r}"),
+    ("get", "/v1/rosters/{r}/availability"),
+    ("get", "/v1/rosters/{r}/available"),
+    ("post", "/v1/rosters/{r}/engagements"),
+    ("get", "/v1/rosters/{r}/engagements/{e}"),
+    ("patch", "/v1/rosters/{r}/engagements/{e}"),
+    ("get", "/v1/rosters/{r}/log"),
+    ("get", "/v1/rosters/{r}/providers"),
+    ("delete", "/v1/rosters/{r}/providers/{p}"),
+    ("get", "/v1/rosters/{r}/providers/{p}"),
+    ("put", "/v1/rosters/{r}/providers/{p}"),
+    ("post", "/v1/rosters/{r}/providers/{p}/activate"),
+    ("post", "/v1/rosters/{r}/providers/{p}/deactivate"),
+    ("post", "/v1/rosters/{r}/providers/{p}/heartbeat"),
+    ("post", "/v1/rosters/{r}/providers/{p}/offline"),
+    ("post", "/v1/rosters/{r}/providers/{p}/online"),
+    ("post", "/v1/rosters/{r}/reserve"),
+    ("get", "/v1/rosters/{r}/stats"),
     ("get", "/v1/status"),
 ];
 
@@ -104,7 +124,7 @@ async fn every_route_describes_its_parameters_bodies_and_errors() {
         let described = parameters.iter().filter(|p| p["in"] == "path").count();
         assert_eq!(described, in_path, "{at}: {parameters:?}");
         let responses = operation["responses"].as_object().unwrap();
-        if path.starts_with("/v1/groups") {
+        if path.starts_with("/v1/groups") || path.starts_with("/v1/rosters") {
             for status in ["422", "500", "503"] {
                 let schema = &responses[status]["content"]["application/problem+json"]["schema"]["$ref"];
                 assert_eq!(schema, "#/components/schemas/Problem", "{at} {status}");
@@ -145,6 +165,9 @@ async fn every_schema_that_is_named_is_there() {
         "Session",
         "AttachAnswer",
         "OrphansAnswer",
+        "Provider",
+        "AvailableAnswer",
+        "Engagement",
         "ServerStatus",
     ] {
         assert!(schemas.contains_key(name), "{name} is not described");

@@ -11,6 +11,7 @@ mod lease;
 mod membership;
 mod problem;
 mod registry;
+pub mod roster;
 mod session;
 mod status;
 mod sweep;
@@ -61,6 +62,8 @@ pub const END_REASON: &str = "tenure-end-reason";
 pub const REMOVED: &str = "tenure-removed";
 /// The answer header with the last epoch of a session that was deleted, on `DELETE …/sessions/{s}`.
 pub const SESSION_EPOCH: &str = "tenure-session-epoch";
+/// The answer header that tells whether the mirror has a removal already (`true` or `false`), on `DELETE …/providers/{p}`.
+pub const MIRRORED: &str = "tenure-mirrored";
 /// The longest `wait_ms` of an events page.
 pub const MAX_EVENT_WAIT: Duration = Duration::from_secs(30);
 

@@ -8,7 +8,7 @@ use tenure_core::id::{MemberId, SessionId, TenureId};
 use tenure_core::membership::EndReason;
 use tenure_core::session::Limit;
 
-use super::ms_up;
+use super::{ms_up, roster};
 
 /// The media type of errors.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -55,6 +55,44 @@ codes! {
     MalformedJson = "malformed_json", 400, "The body is not JSON";
     /// The request is not what HTTP or this interface asks for.
     BadRequest = "bad_request", 400, "The request cannot be read";
+    /// The route is for providers, who have to show a token, and none came.
+    TokenMissing = "token_missing", 401, "A provider's token is needed";
+    /// The token is longer than any that is looked at.
+    TokenTooLong = "token_too_long", 401, "The token is too long";
+    /// It is no token.
+    TokenMalformed = "token_malformed", 401, "The token cannot be read";
+    /// The token is signed by another algorithm than the configured one.
+    TokenAlgorithm = "token_algorithm", 401, "The token is signed by another algorithm";
+    /// The token needs an extension that is not understood.
+    TokenExtension = "token_extension", 401, "The token needs an extension";
+    /// The token is signed by a key that is not known here.
+    TokenKeyUnknown = "token_key_unknown", 401, "The key of the token is not known";
+    /// The signature is wrong.
+    TokenSignature = "token_signature", 401, "The signature of the token is wrong";
+    /// The token does not say when it expires.
+    TokenWithoutExpiry = "token_without_expiry", 401, "The token does not expire";
+    /// The token's time is over.
+    TokenExpired = "token_expired", 401, "The token has expired";
+    /// The token does not say when it was issued.
+    TokenWithoutIssueTime = "token_without_issue_time", 401, "The token does not say when it was issued";
+    /// The token's time has not come.
+    TokenNotYetValid = "token_not_yet_valid", 401, "The token is not valid yet";
+    /// The token names no provider.
+    TokenSubject = "token_subject", 401, "The token names no provider";
+    /// The token is from another issuer.
+    TokenIssuer = "token_issuer", 401, "The token is from another issuer";
+    /// The token is for another audience.
+    TokenAudience = "token_audience", 401, "The token is for another audience";
+    /// The token lacks a claim that is required.
+    TokenClaim = "token_claim", 401, "The token lacks a claim";
+    /// The token was issued before its provider was deactivated.
+    TokenRevoked = "token_revoked", 401, "The token was revoked";
+    /// The token is another provider's.
+    WrongProvider = "wrong_provider", 403, "The token is another provider's";
+    /// The route is for operators, and the token is a provider's.
+    NotForProviders = "not_for_providers", 403, "This is not for providers";
+    /// An operator has deactivated the provider.
+    ProviderDeactivated = "provider_deactivated", 403, "The provider is deactivated";
     /// Nothing is served at this path.
     NoSuchRoute = "no_such_route", 404, "Nothing is served at this path";
     /// There is no such session, or only an orphan that nothing resumes.
@@ -80,6 +118,14 @@ codes! {
     SessionActive = "session_active", 409, "The session has connections";
     /// The session cannot take another connection, or more fields of data.
     SessionFull = "session_full", 409, "The session cannot take more";
+    /// The provider is not online.
+    ProviderOffline = "provider_offline", 409, "The provider is offline";
+    /// The provider to be removed is online or engaged.
+    ProviderBusy = "provider_busy", 409, "The provider is online or engaged";
+    /// Nobody has room.
+    NoneAvailable = "none_available", 409, "Nobody is available";
+    /// The engagement is over, or is another than the one meant.
+    EngagementConflict = "engagement_conflict", 409, "The engagement does not allow this";
     /// The group is inside a grace period.
     Unsettled = "unsettled", 409, "The group is inside a grace period";
     /// The call arrived after its `Tenure-Not-After` and changed nothing.
@@ -179,6 +225,12 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub limit: Option<Limit>,
+    /// With `provider_deactivated` and `provider_busy`: the provider as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Box<roster::Provider>>,
+    /// With `engagement_conflict`: the engagement as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engagement: Option<Box<roster::Engagement>>,
 }
 
 impl Problem {
@@ -199,6 +251,8 @@ impl Problem {
             session: None,
             connections: None,
             limit: None,
+            provider: None,
+            engagement: None,
         }
     }
 
@@ -254,6 +308,20 @@ impl Problem {
         self
     }
 
+    /// Adds the provider as it is.
+    #[must_use]
+    pub fn with_provider(mut self, provider: roster::Provider) -> Self {
+        self.provider = Some(Box::new(provider));
+        self
+    }
+
+    /// Adds the engagement as it is.
+    #[must_use]
+    pub fn with_engagement(mut self, engagement: roster::Engagement) -> Self {
+        self.engagement = Some(Box::new(engagement));
+        self
+    }
+
     /// What it means to a Rust caller. A code that this version does not know is judged by its status: below 500
     /// nothing changed, from 500 on the outcome is unknown.
     #[must_use]
@@ -270,11 +338,15 @@ impl Problem {
             Some(Code::RequestTimeout) => None,
             Some(Code::TenureEnded) => Some(ErrorKind::Ended(self.reason.unwrap_or(EndReason::Unknown))),
             Some(Code::ClaimHeld | Code::LeaseHeld | Code::AliasTaken | Code::SessionActive) => Some(ErrorKind::Held),
+            Some(Code::ProviderBusy | Code::NoneAvailable | Code::EngagementConflict) => Some(ErrorKind::Held),
             Some(Code::NotOwner | Code::NotHolder) => Some(ErrorKind::NotOwner),
             Some(Code::NotFound | Code::SessionNotFound) => Some(ErrorKind::NotFound),
             Some(Code::Unsettled) => Some(ErrorKind::Unsettled),
             Some(Code::TooLate) => Some(ErrorKind::TooLate),
-            Some(Code::Denied) => Some(ErrorKind::Denied),
+            Some(Code::Denied | Code::WrongProvider | Code::NotForProviders | Code::ProviderDeactivated) => {
+                Some(ErrorKind::Denied)
+            }
+            Some(code) if code.status() == 401 => Some(ErrorKind::Denied),
             Some(Code::Misconfigured | Code::NoSuchRoute | Code::MethodNotAllowed) => Some(ErrorKind::Misconfigured),
             Some(Code::Unsupported) => Some(ErrorKind::Unsupported),
             Some(Code::Internal) => Some(ErrorKind::Internal),

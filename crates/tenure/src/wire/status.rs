@@ -5,6 +5,7 @@ use tenure_core::id::Group;
 use tenure_core::store::Finding;
 use tenure_core::time::StoreTime;
 
+use super::roster::RostersState;
 use super::sweep::GroupState;
 
 /// The store's clock.
@@ -59,6 +60,9 @@ pub struct Readiness {
     pub ready: bool,
     /// Why not; empty when it can.
     pub reasons: Vec<String>,
+    /// What works, but not as it should: a roster that is seeding answers from the ledger.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A background loop of the daemon.
@@ -125,6 +129,9 @@ pub struct ServerStatus {
     pub groups: Vec<Watched>,
     /// How many groups there are, also those that are not listed.
     pub groups_total: u64,
+    /// The rosters; absent when the daemon has no ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rosters: Option<RostersState>,
     /// How long ago the groups were last listed; absent when they never were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups_age_ms: Option<u64>,

@@ -1,0 +1,150 @@
+//! Who is there, and who has room.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use tenure::roster::ProviderView;
+use tenure::wire::Problem;
+use tenure::wire::roster::{
+    AvailabilityAnswer, AvailableAnswer, AvailableQuery, LogPage, LogQuery, Provider, ProvidersPage, ProvidersQuery,
+    RosterStats, Source,
+};
+use tenure_core::id::{ProviderId, RosterName};
+
+use super::gate::unknown;
+use crate::app::App;
+use crate::extract::{Names, NoQuery, Query};
+use crate::reply::{Answer, json};
+use crate::routes::openapi::{Reads, Unbuilt};
+
+/// Look a provider up
+///
+/// Whether it is alive is as of now and waits for no sweep.
+#[utoipa::path(
+    get, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
+    params(("r" = String, Path, description = "The roster"), ("p" = String, Path, description = "The provider")),
+    responses(
+        (status = 200, description = "The provider", body = Provider),
+        (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
+        Reads, Unbuilt
+    )
+)]
+pub(crate) async fn one(
+    State(app): State<Arc<App>>,
+    Names((name, provider)): Names<(RosterName, ProviderId)>,
+    _: NoQuery,
+) -> Answer {
+    let roster = app.roster(&name)?;
+    let found = app.look_in(roster.provider(&provider)).await?;
+    let view = found.value.ok_or_else(|| unknown(&name, &provider))?;
+    json(StatusCode::OK, &shown(view, found.source.into()))
+}
+
+/// List providers
+///
+/// All, or those in one state. A page may be shorter than its limit, and empty, and still have a `next`.
+#[utoipa::path(
+    get, path = "/v1/rosters/{r}/providers", tag = "rosters",
+    params(("r" = String, Path, description = "The roster"), ProvidersQuery),
+    responses((status = 200, description = "A page of providers", body = ProvidersPage), Reads, Unbuilt)
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Names(name): Names<RosterName>,
+    Query(query): Query<ProvidersQuery>,
+) -> Answer {
+    let (state, page) = query.request()?;
+    let roster = app.roster(&name)?;
+    let found = app.look_in(roster.providers(state, &page)).await?;
+    let source = found.source.into();
+    let providers = found.value.items.into_iter().map(|view| shown(view, source));
+    let page = ProvidersPage {
+        providers: providers.collect(),
+        next: found.value.next,
+    };
+    json(StatusCode::OK, &page)
+}
+
+/// Who can take work
+///
+/// Online, active, with room and heard of lately: the least occupied first, then by name.
+#[utoipa::path(
+    get, path = "/v1/rosters/{r}/available", tag = "rosters",
+    params(("r" = String, Path, description = "The roster"), AvailableQuery),
+    responses((status = 200, description = "They", body = AvailableAnswer), Reads, Unbuilt)
+)]
+pub(crate) async fn available(
+    State(app): State<Arc<App>>,
+    Names(name): Names<RosterName>,
+    Query(query): Query<AvailableQuery>,
+) -> Answer {
+    let limit = query.limit()?;
+    let roster = app.roster(&name)?;
+    let found = app.look_in(roster.available(limit)).await?;
+    let answer = AvailableAnswer {
+        providers: found.value.into_iter().map(Into::into).collect(),
+        source: found.source.into(),
+    };
+    json(StatusCode::OK, &answer)
+}
+
+/// Can anybody take work?
+///
+/// From a snapshot that all daemons share, at most as old as the roster's `snapshot_ms`, and made anew when something
+/// relevant has changed: cheap enough for every customer to ask all the time.
+#[utoipa::path(
+    get, path = "/v1/rosters/{r}/availability", tag = "rosters",
+    params(("r" = String, Path, description = "The roster")),
+    responses((status = 200, description = "Whether, and how many", body = AvailabilityAnswer), Reads, Unbuilt)
+)]
+pub(crate) async fn availability(State(app): State<Arc<App>>, Names(name): Names<RosterName>, _: NoQuery) -> Answer {
+    let roster = app.roster(&name)?;
+    let found = app.look_in(roster.availability()).await?;
+    let answer = AvailabilityAnswer {
+        available: found.value.is_any(),
+        count: found.value.count,
+        as_of: found.value.as_of,
+        source: found.source.into(),
+        complete: found.value.complete,
+    };
+    json(StatusCode::OK, &answer)
+}
+
+/// Count providers by state
+#[utoipa::path(
+    get, path = "/v1/rosters/{r}/stats", tag = "rosters",
+    params(("r" = String, Path, description = "The roster")),
+    responses((status = 200, description = "How many are in which state", body = RosterStats), Reads, Unbuilt)
+)]
+pub(crate) async fn stats(State(app): State<Arc<App>>, Names(name): Names<RosterName>, _: NoQuery) -> Answer {
+    let roster = app.roster(&name)?;
+    let found = app.look_in(roster.stats()).await?;
+    json(StatusCode::OK, &RosterStats::new(found.value, found.source.into()))
+}
+
+/// Read the log
+///
+/// Every change of a provider's state, once, the oldest first: of one provider or of all.
+#[utoipa::path(
+    get, path = "/v1/rosters/{r}/log", tag = "rosters",
+    params(("r" = String, Path, description = "The roster"), LogQuery),
+    responses((status = 200, description = "A page of the log", body = LogPage), Reads, Unbuilt)
+)]
+pub(crate) async fn log(
+    State(app): State<Arc<App>>,
+    Names(name): Names<RosterName>,
+    Query(query): Query<LogQuery>,
+) -> Answer {
+    let (provider, page) = query.request()?;
+    let roster = app.roster(&name)?;
+    let entries = app.look_in(roster.log(provider.as_ref(), &page)).await?;
+    json(StatusCode::OK, &LogPage::from(entries))
+}
+
+fn shown(view: ProviderView, source: Source) -> Provider {
+    Provider {
+        source: Some(source),
+        ..Provider::from(view)
+    }
+}

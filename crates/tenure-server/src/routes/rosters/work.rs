@@ -1,0 +1,73 @@
+//! Asking the service: where it is, how long it may take, and what is finished although nobody waits any more.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tenure::roster::{Roster, Rosters};
+use tenure_core::clock::within;
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::id::RosterName;
+use tenure_core::store::Call;
+
+use crate::app::App;
+
+/// How long anything about a roster may take. The service has shorter limits of its own for the hot store and for the
+/// ledger, and a call may need both; whoever asked is promised an answer within two seconds.
+const PATIENCE: Duration = Duration::from_millis(1_900);
+
+impl App {
+    /// The service.
+    ///
+    /// # Errors
+    /// `Unsupported` without a ledger, with what to configure.
+    pub(crate) fn rosters(&self) -> Result<&Rosters> {
+        self.rosters.as_ref().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unsupported,
+                "this daemon has no ledger, and rosters need one: start it with --ledger postgres://… (or TENURE_LEDGER)",
+            )
+        })
+    }
+
+    /// One roster.
+    ///
+    /// # Errors
+    /// Those of [`App::rosters`] and of the service.
+    pub(crate) fn roster(&self, name: &RosterName) -> Result<Roster> {
+        self.rosters()?.roster(name)
+    }
+
+    /// Asks for something that changes nothing (or for a heartbeat).
+    pub(crate) async fn look_in<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        match within(&*self.clock, PATIENCE, work).await {
+            Some(answer) => answer,
+            None => Err(too_slow(Outcome::Unchanged)),
+        }
+    }
+
+    /// Asks for a change. It goes to its end in a task of its own: a client that hangs up leaves nothing half done, least
+    /// of all a deactivation that the ledger has and the hot store has not.
+    ///
+    /// The not-after is the hot store's time and cannot be checked by the ledger; what has not begun by then does not begin.
+    pub(crate) async fn write_in<T: Send + 'static>(
+        &self,
+        call: Call,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        if let (Some(not_after), Some(now)) = (call.not_after, self.store_time())
+            && now > not_after
+        {
+            return Err(Error::too_late());
+        }
+        match within(&*self.clock, PATIENCE, tokio::spawn(work)).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) => Err(Error::new(ErrorKind::Internal, "the work for a roster panicked").because(error)),
+            None => Err(too_slow(Outcome::Unknown)),
+        }
+    }
+}
+
+fn too_slow(outcome: Outcome) -> Error {
+    let message = format!("neither mirror nor ledger answered within {} ms", PATIENCE.as_millis());
+    Error::unavailable(message, outcome)
+}
