@@ -106,6 +106,7 @@ pub mod heart;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod lease;
+pub mod ledger;
 pub mod loops;
 pub mod member_id;
 pub mod membership;

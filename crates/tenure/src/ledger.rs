@@ -1,0 +1,113 @@
+//! Ledgers by URL: where rosters are durable.
+//!
+//! | URL | ledger |
+//! |---|---|
+//! | `memory:` | everything in this process, gone with it; for trying things out |
+//! | `sqlite:PATH` | one file of its own, owned by one process |
+//! | `postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST2…]/DATABASE`, `postgresql://…` | a Postgres database, shared by any number |
+//!
+//! No error repeats a URL, because a URL may hold a password.
+
+use std::sync::Arc;
+
+use tenure_core::clock::Clock;
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::ledger::{Ledger, MemoryLedger};
+
+/// The schemes there are, for messages.
+const SCHEMES: &str = "memory:, sqlite:PATH and postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE";
+
+/// Opens the ledger at a URL. Call it on the runtime on which the ledger is to be used: connections live there.
+///
+/// A Postgres database is not asked for anything yet: the first call connects, looks at the schema, and makes or updates
+/// it, so a program starts also while the database is away. [`Ledger::examine`] tells whether all is well.
+///
+/// # Errors
+/// `Misconfigured` for a URL that names no ledger, and for a file that another process owns, that is damaged, or that
+/// holds something else (nothing in it is changed); `Unsupported` for what this program was built without.
+pub async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Ledger>> {
+    let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
+        return Err(misconfigured(format!(
+            "the ledger's URL has no scheme; there are {SCHEMES}"
+        )));
+    };
+    match scheme {
+        "memory" if rest.is_empty() => Ok(MemoryLedger::new(clock)),
+        "memory" => Err(misconfigured("write memory: alone; it has no address".to_owned())),
+        "sqlite" => open_sqlite(rest, clock).await,
+        "postgres" | "postgresql" => open_postgres(url, clock),
+        "valkey" | "redis" | "valkeys" | "rediss" => Err(misconfigured(format!(
+            "{scheme}:// is a store, and no ledger: what it says last may be lost with it; there are {SCHEMES}"
+        ))),
+        "http" | "https" => Err(misconfigured(format!(
+            "{scheme}:// is a daemon, which has a ledger of its own: name it as the store; for a ledger there are {SCHEMES}"
+        ))),
+        // Only the scheme is shown.
+        _ => {
+            let shown: String = scheme.chars().take(32).collect();
+            Err(misconfigured(format!(
+                "{shown:?} is not a scheme of a ledger; there are {SCHEMES}"
+            )))
+        }
+    }
+}
+
+/// Whether it can be a scheme at all (RFC 3986, section 3.1). What cannot may be a password.
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+}
+
+fn misconfigured(message: String) -> Error {
+    Error::new(ErrorKind::Misconfigured, message)
+}
+
+#[cfg(not(all(feature = "postgres", feature = "sqlite")))]
+fn left_out(what: &str, feature: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("this program was built without {what}; enable the feature `{feature}`"),
+    )
+}
+
+#[cfg(feature = "sqlite")]
+async fn open_sqlite(path: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Ledger>> {
+    use tenure_sqlite::SqliteLedger;
+    // Both sqlite:/var/lib/x.db and sqlite:///var/lib/x.db are in use for the same file.
+    let path = path.strip_prefix("//").unwrap_or(path).to_owned();
+    match path.as_str() {
+        "" => {
+            return Err(misconfigured(
+                "the ledger's URL names no file; write sqlite:PATH, like sqlite:ledger.db".to_owned(),
+            ));
+        }
+        ":memory:" => {
+            return Err(misconfigured(
+                "sqlite::memory: is no file; write memory: for a ledger that is gone with the process".to_owned(),
+            ));
+        }
+        _ => {}
+    }
+    let opened = tokio::task::spawn_blocking(move || SqliteLedger::open(path, clock)).await;
+    let opened = opened.map_err(|error| Error::new(ErrorKind::Internal, "opening the file panicked").because(error))?;
+    Ok(opened?)
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn open_sqlite(_: &str, _: Arc<dyn Clock>) -> Result<Arc<dyn Ledger>> {
+    Err(left_out("SQLite", "sqlite"))
+}
+
+#[cfg(feature = "postgres")]
+fn open_postgres(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Ledger>> {
+    use tenure_postgres::{PostgresLedger, PostgresOptions};
+    Ok(PostgresLedger::new(PostgresOptions::new(url)?, clock))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn open_postgres(_: &str, _: Arc<dyn Clock>) -> Result<Arc<dyn Ledger>> {
+    Err(left_out("Postgres", "postgres"))
+}
+
+#[cfg(test)]
+mod tests;
