@@ -1,4 +1,4 @@
-//! Coalescing single beats into batches.
+//! Coalescing single beats into batches (and what else is asked one by one and cheaper together).
 //!
 //! Measured: a beat that travels alone costs the store several times what it costs in a batch of 64 or more. So the beats
 //! of many callers are gathered, per group, while a batch is under way: an idle batcher sends at once (no latency is
@@ -9,22 +9,23 @@
 //! older moment, and a caller counts its trust from when it asked.
 
 mod flight;
+mod gatherer;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tenure_core::clock::Clock;
-use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::error::Result;
 use tenure_core::id::Group;
 use tenure_core::membership::{Beat, BeatReply};
 use tenure_core::store::Store;
 use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
-use flight::Flight;
+pub(crate) use self::gatherer::{Gathered, Gatherer};
+use crate::meters;
 
 /// How beats are gathered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,39 +66,13 @@ pub struct Beated {
 /// Gathers beats. Cheap to clone; all clones are one.
 #[derive(Clone)]
 pub struct BeatBatcher {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
-    settings: BatchSettings,
-    runtime: Handle,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    groups: BTreeMap<Group, Queue>,
-    waiting: usize,
-}
-
-#[derive(Default)]
-struct Queue {
-    waiting: Vec<Waiter>,
-    in_flight: usize,
-    lingering: bool,
-}
-
-struct Waiter {
-    beat: Beat,
-    answer: oneshot::Sender<Result<Beated>>,
+    gatherer: Gatherer<Beats>,
 }
 
 impl fmt::Debug for BeatBatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BeatBatcher")
-            .field("settings", &self.inner.settings)
+            .field("settings", self.gatherer.settings())
             .finish_non_exhaustive()
     }
 }
@@ -107,13 +82,7 @@ impl BeatBatcher {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runtime: Handle, settings: BatchSettings) -> Self {
         Self {
-            inner: Arc::new(Inner {
-                store,
-                clock,
-                settings,
-                runtime,
-                state: Mutex::default(),
-            }),
+            gatherer: Gatherer::new(Beats { store }, clock, runtime, settings),
         }
     }
 
@@ -123,110 +92,45 @@ impl BeatBatcher {
     /// Those of [`MembershipStore::beat`](tenure_core::membership::MembershipStore::beat); `Unavailable` at once, with
     /// nothing changed, when too many beats are waiting already.
     pub async fn beat(&self, group: &Group, beat: Beat) -> Result<Beated> {
-        match self.inner.enqueue(group, &beat)? {
-            Place::Idle(flight) => flight.alone(&beat).await,
-            Place::Waiting(answer) => answer.await.unwrap_or_else(|_| {
-                Err(Error::unavailable(
-                    "the batch of this beat was given up; its runtime has ended",
-                    Outcome::Unknown,
-                ))
-            }),
-        }
+        self.gatherer.ask(group, beat).await
     }
 }
 
-enum Place {
-    /// Nothing is under way in this group: the caller sends its beat itself.
-    Idle(Flight),
-    /// It will be answered from a batch that is yet to be sent.
-    Waiting(oneshot::Receiver<Result<Beated>>),
+/// Beats, on their way to a store.
+struct Beats {
+    store: Arc<dyn Store>,
 }
 
-impl Inner {
-    fn enqueue(self: &Arc<Self>, group: &Group, beat: &Beat) -> Result<Place> {
-        let mut state = self.state();
-        let waiting = state.waiting;
-        let queue = state.groups.entry(group.clone()).or_default();
-        if queue.in_flight == 0 && queue.waiting.is_empty() {
-            queue.in_flight = 1;
-            return Ok(Place::Idle(Flight::new(self, group)));
-        }
-        if waiting >= self.settings.queue {
-            return Err(
-                Error::unavailable(format!("{waiting} beats are waiting already"), Outcome::Unchanged)
-                    .with_retry_after(Duration::from_millis(100)),
-            );
-        }
-        let (answer, answered) = oneshot::channel();
-        queue.waiting.push(Waiter {
-            beat: beat.clone(),
-            answer,
-        });
-        let may_send = queue.in_flight < self.settings.in_flight;
-        let full = queue.waiting.len() >= self.settings.max_batch;
-        let linger = may_send && !full && !queue.lingering;
-        queue.lingering |= linger;
-        state.waiting += 1;
-        let batch = if full { self.next_batch(&mut state, group) } else { None };
-        drop(state);
-        self.launch(group, batch);
-        if linger {
-            self.runtime.spawn(Arc::clone(self).linger(group.clone()));
-        }
-        Ok(Place::Waiting(answered))
+#[async_trait]
+impl Gathered for Beats {
+    type Item = Beat;
+    type Answer = Beated;
+    const WHAT: &'static str = "beats";
+
+    async fn send(&self, group: &Group, beats: &[Beat]) -> Result<Vec<Beated>> {
+        let beaten = self.store.beat(group, beats).await?;
+        let as_of = beaten.as_of;
+        let replies = beaten.replies.into_iter();
+        Ok(replies.map(|reply| Beated { reply, as_of }).collect())
     }
 
-    async fn linger(self: Arc<Self>, group: Group) {
-        self.clock.sleep(self.settings.linger).await;
-        let mut state = self.state();
-        if let Some(queue) = state.groups.get_mut(&group) {
-            queue.lingering = false;
-        }
-        let batch = self.next_batch(&mut state, &group);
-        drop(state);
-        self.launch(&group, batch);
-    }
-
-    /// Takes a batch of what waits, if there is anything and one more may be under way.
-    fn next_batch(&self, state: &mut State, group: &Group) -> Option<Vec<Waiter>> {
-        let queue = state.groups.get_mut(group)?;
-        if queue.waiting.is_empty() || queue.in_flight >= self.settings.in_flight {
-            return None;
-        }
-        let batch: Vec<Waiter> = queue
-            .waiting
-            .drain(..queue.waiting.len().min(self.settings.max_batch))
-            .collect();
-        queue.in_flight += 1;
-        state.waiting -= batch.len();
-        Some(batch)
-    }
-
-    /// Sends a batch. Not under the lock: a runtime that has ended drops the flight at once, which takes the lock.
-    fn launch(self: &Arc<Self>, group: &Group, batch: Option<Vec<Waiter>>) {
-        if let Some(batch) = batch {
-            self.runtime.spawn(Flight::new(self, group).together(batch));
-        }
-    }
-
-    /// A batch is no longer under way: what gathered meanwhile goes at once.
-    fn landed(self: &Arc<Self>, group: &Group) {
-        let mut state = self.state();
-        let Some(queue) = state.groups.get_mut(group) else {
-            return;
+    fn sent(&self, done: &Result<Vec<Beated>>, beats: usize) {
+        let Ok(beaten) = done else {
+            return meters::beats("failed", beats as u64);
         };
-        queue.in_flight = queue.in_flight.saturating_sub(1);
-        if queue.waiting.is_empty() && queue.in_flight == 0 {
-            state.groups.remove(group);
-            return;
+        let (mut renewed, mut ended, mut unknown) = (0, 0, 0);
+        for beated in beaten {
+            match beated.reply {
+                BeatReply::Renewed { .. } => renewed += 1,
+                BeatReply::Ended(_) => ended += 1,
+                BeatReply::Unknown => unknown += 1,
+            }
         }
-        let batch = self.next_batch(&mut state, group);
-        drop(state);
-        self.launch(group, batch);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        for (outcome, count) in [("renewed", renewed), ("ended", ended), ("unknown", unknown)] {
+            if count > 0 {
+                meters::beats(outcome, count);
+            }
+        }
     }
 }
 

@@ -5,73 +5,55 @@ use std::sync::Arc;
 use tenure_core::clock::within;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::Group;
-use tenure_core::membership::{Beat, BeatReply, Beaten};
 
-use super::{Beated, Inner, Waiter};
+use super::gatherer::{Gathered, Inner, Waiter};
 use crate::error_copy::copy_of;
-use crate::meters;
 
 /// Counts as under way until it is dropped, however that happens: an abandoned caller must not block its group.
-pub(super) struct Flight {
-    inner: Arc<Inner>,
+pub(super) struct Flight<S: Gathered> {
+    inner: Arc<Inner<S>>,
     group: Group,
 }
 
-impl Drop for Flight {
+impl<S: Gathered> Drop for Flight<S> {
     fn drop(&mut self) {
         self.inner.landed(&self.group);
     }
 }
 
-impl Flight {
-    pub(super) fn new(inner: &Arc<Inner>, group: &Group) -> Self {
+impl<S: Gathered> Flight<S> {
+    pub(super) fn new(inner: &Arc<Inner<S>>, group: &Group) -> Self {
         Self {
             inner: Arc::clone(inner),
             group: group.clone(),
         }
     }
 
-    /// Sends one beat from its caller's own task: an idle group costs no task and no channel.
-    pub(super) async fn alone(self, beat: &Beat) -> Result<Beated> {
-        let beaten = self.send(std::slice::from_ref(beat)).await?;
-        let reply = beaten.replies.first().copied().ok_or_else(short_answer)?;
-        Ok(Beated {
-            reply,
-            as_of: beaten.as_of,
-        })
+    /// Sends one item from its caller's own task: an idle group costs no task and no channel.
+    pub(super) async fn alone(self, item: &S::Item) -> Result<S::Answer> {
+        self.send_one(item).await
     }
 
     /// Sends a batch and answers everyone in it.
-    pub(super) async fn together(self, mut batch: Vec<Waiter>) {
-        // Who has given up needs no beat; its tenure may have been left meanwhile.
+    pub(super) async fn together(self, mut batch: Vec<Waiter<S>>) {
+        // Who has given up needs no answer; for a beat, its tenure may have been left meanwhile.
         batch.retain(|waiter| !waiter.answer.is_closed());
-        let beats: Vec<Beat> = batch.iter().map(|waiter| waiter.beat.clone()).collect();
-        if beats.is_empty() {
+        let items: Vec<S::Item> = batch.iter().map(|waiter| waiter.item.clone()).collect();
+        if items.is_empty() {
             return;
         }
-        match self.send(&beats).await {
-            Ok(beaten) => {
-                let mut replies = beaten.replies.into_iter();
+        match self.send(&items).await {
+            Ok(answers) => {
+                let mut answers = answers.into_iter();
                 for waiter in batch {
-                    let reply = replies.next().map(|reply| Beated {
-                        reply,
-                        as_of: beaten.as_of,
-                    });
                     // It only fails when the caller has gone.
-                    drop(waiter.answer.send(reply.ok_or_else(short_answer)));
+                    drop(waiter.answer.send(answers.next().ok_or_else(short_answer::<S>)));
                 }
             }
-            // The store refuses a batch as a whole for one bad beat in it: then each gets its own answer.
-            Err(error) if error.kind() == ErrorKind::Invalid && beats.len() > 1 => {
-                for (waiter, beat) in batch.into_iter().zip(&beats) {
-                    let answer = self.send(std::slice::from_ref(beat)).await.and_then(|beaten| {
-                        let reply = beaten.replies.first().copied().ok_or_else(short_answer)?;
-                        Ok(Beated {
-                            reply,
-                            as_of: beaten.as_of,
-                        })
-                    });
-                    drop(waiter.answer.send(answer));
+            // The store refuses a batch as a whole for one bad item in it: then each gets its own answer.
+            Err(error) if error.kind() == ErrorKind::Invalid && items.len() > 1 => {
+                for (waiter, item) in batch.into_iter().zip(&items) {
+                    drop(waiter.answer.send(self.send_one(item).await));
                 }
             }
             Err(error) => {
@@ -82,37 +64,29 @@ impl Flight {
         }
     }
 
-    async fn send(&self, beats: &[Beat]) -> Result<Beaten> {
+    async fn send_one(&self, item: &S::Item) -> Result<S::Answer> {
+        let answers = self.send(std::slice::from_ref(item)).await?;
+        answers.into_iter().next().ok_or_else(short_answer::<S>)
+    }
+
+    async fn send(&self, items: &[S::Item]) -> Result<Vec<S::Answer>> {
         let Inner {
-            clock, settings, store, ..
+            clock,
+            settings,
+            sender,
+            ..
         } = &*self.inner;
-        let done = within(&**clock, settings.give_up, store.beat(&self.group, beats)).await;
+        let done = within(&**clock, settings.give_up, sender.send(&self.group, items)).await;
         let done =
             done.unwrap_or_else(|| Err(Error::unavailable("the store did not answer in time", Outcome::Unknown)));
-        count(&done, beats.len());
+        sender.sent(&done, items.len());
         done
     }
 }
 
-fn short_answer() -> Error {
-    Error::new(ErrorKind::Internal, "the store answered fewer beats than it was asked")
-}
-
-fn count(done: &Result<Beaten>, beats: usize) {
-    let Ok(beaten) = done else {
-        return meters::beats("failed", beats as u64);
-    };
-    let (mut renewed, mut ended, mut unknown) = (0, 0, 0);
-    for reply in &beaten.replies {
-        match reply {
-            BeatReply::Renewed { .. } => renewed += 1,
-            BeatReply::Ended(_) => ended += 1,
-            BeatReply::Unknown => unknown += 1,
-        }
-    }
-    for (outcome, count) in [("renewed", renewed), ("ended", ended), ("unknown", unknown)] {
-        if count > 0 {
-            meters::beats(outcome, count);
-        }
-    }
+fn short_answer<S: Gathered>() -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        format!("fewer {} were answered than asked", S::WHAT),
+    )
 }
