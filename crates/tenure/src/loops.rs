@@ -177,6 +177,11 @@ impl Loops {
         }
     }
 
+    /// Where the loops run.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.inner.runtime
+    }
+
     /// What each loop did so far, by name. No I/O.
     #[must_use]
     pub fn snapshot(&self) -> Vec<LoopStatus> {

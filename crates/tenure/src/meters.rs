@@ -51,6 +51,30 @@ pub const ORPHAN_CLEANUP: &str = "tenure_orphan_cleanup_duration_seconds";
 /// Sessions that the reaper of this process deleted. Label: group.
 pub const ORPHANS_DELETED: &str = "tenure_orphan_sessions_deleted_total";
 
+/// Calls of a roster's mirror that failed. Label: roster, as for all of these; `other` stands for names that the ledger does
+/// not know.
+pub const ROSTER_MIRROR_ERRORS: &str = "tenure_roster_mirror_errors_total";
+/// Rows of the ledger that may not have reached the mirror. Label: roster.
+pub const ROSTER_DIRTY: &str = "tenure_roster_dirty";
+/// Differences that the last reconcile of this process found. Label: roster.
+pub const ROSTER_DIVERGENCE: &str = "tenure_roster_divergence";
+/// 1 while this process believes the mirror, 0 while the ledger answers. Label: roster.
+pub const ROSTER_TRUSTED: &str = "tenure_roster_mirror_trusted";
+/// Reads that the ledger was asked for in place of the mirror. Label: roster.
+pub const ROSTER_FALLBACK_READS: &str = "tenure_roster_fallback_reads_total";
+/// Reads by where the answer came from. Labels: roster, source (`mirror`, `ledger`, `none` for a failure).
+pub const ROSTER_READS: &str = "tenure_roster_reads_total";
+/// Heartbeats. Labels: roster, result (`recorded`, `offline`, `deactivated`, `revoked`, `unknown`, `failed`), recorded
+/// (`mirror`, `ledger`, `none`).
+pub const ROSTER_HEARTBEATS: &str = "tenure_roster_heartbeats_total";
+/// Writes that committed in the ledger. Labels: roster, mirrored (`true`, `false`).
+pub const ROSTER_WRITES: &str = "tenure_roster_writes_total";
+/// The breaker of the ledger's fallback: 0 closed, 1 half open, 2 open.
+pub const ROSTER_BREAKER: &str = "tenure_roster_breaker_state";
+/// How long ago a sweep of a roster was last seen done well, in seconds. Labels: roster, sweep (`offline`, `heartbeats`,
+/// `reconcile`, `expiry`).
+pub const ROSTER_SWEEP_AGE: &str = "tenure_roster_sweep_age_seconds";
+
 /// The most series of [`EVICTED`] and [`LEASES_EVICTED`] together; owners above it are counted under `other`.
 pub const MAX_EVICTED_SERIES: usize = 1_000;
 
@@ -140,6 +164,46 @@ pub(crate) fn evicted(group: &Group, registry: &str, owner: &MemberId, count: u6
         ("owner", owner),
     ];
     metrics::counter!(EVICTED, &labels).increment(count);
+}
+
+pub(crate) fn roster_mirror_error(roster: String) {
+    metrics::counter!(ROSTER_MIRROR_ERRORS, "roster" => roster).increment(1);
+}
+
+pub(crate) fn roster_fallback_read(roster: String) {
+    metrics::counter!(ROSTER_FALLBACK_READS, "roster" => roster).increment(1);
+}
+
+pub(crate) fn roster_read(roster: String, source: &'static str) {
+    metrics::counter!(ROSTER_READS, "roster" => roster, "source" => source).increment(1);
+}
+
+pub(crate) fn roster_heartbeat(roster: String, result: &'static str, recorded: &'static str) {
+    metrics::counter!(ROSTER_HEARTBEATS, "roster" => roster, "result" => result, "recorded" => recorded).increment(1);
+}
+
+pub(crate) fn roster_write(roster: String, mirrored: bool) {
+    let mirrored = if mirrored { "true" } else { "false" };
+    metrics::counter!(ROSTER_WRITES, "roster" => roster, "mirrored" => mirrored).increment(1);
+}
+
+pub(crate) fn roster_breaker(state: u8) {
+    metrics::gauge!(ROSTER_BREAKER).set(f64::from(state));
+}
+
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 rows")]
+pub(crate) fn roster(roster: &str, trusted: bool, dirty: u64) {
+    metrics::gauge!(ROSTER_TRUSTED, "roster" => roster.to_owned()).set(f64::from(u8::from(trusted)));
+    metrics::gauge!(ROSTER_DIRTY, "roster" => roster.to_owned()).set(dirty as f64);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 rows")]
+pub(crate) fn roster_divergence(roster: &str, found: u64) {
+    metrics::gauge!(ROSTER_DIVERGENCE, "roster" => roster.to_owned()).set(found as f64);
+}
+
+pub(crate) fn roster_sweep_age(roster: &str, sweep: &'static str, age: Duration) {
+    metrics::gauge!(ROSTER_SWEEP_AGE, "roster" => roster.to_owned(), "sweep" => sweep).set(age.as_secs_f64());
 }
 
 /// The label of an owner: itself while there is room for another series, `other` from then on.

@@ -17,6 +17,8 @@ mod engagement;
 pub(crate) mod fallback;
 mod handle;
 mod heartbeat;
+mod in_ledger;
+pub(crate) mod line;
 pub(crate) mod mirror;
 pub(crate) mod one;
 mod provider;
@@ -24,7 +26,8 @@ mod reading;
 pub(crate) mod service;
 mod settings;
 mod status;
-mod trust;
+mod sync;
+pub(crate) mod trust;
 
 pub use self::answer::{
     Admission, Availability, EngagementAnswer, Heard, Online, ProviderView, Removal, Reservation, Source, Sourced,

@@ -1,10 +1,14 @@
 //! Engagements: facts that are written down, and places that are reserved.
 
 use tenure_core::error::Result;
-use tenure_core::id::EngagementId;
-use tenure_core::ledger::{Engagement, Move, NewEngagement};
+use tenure_core::id::{EngagementId, ProviderId};
+use tenure_core::ledger::engagement::MAX_CANDIDATES;
+use tenure_core::ledger::{
+    Candidates, Engagement, EngagementChange, EngagementOutcome, Move, NewEngagement, Reserve, ReserveOutcome,
+};
+use tenure_core::store::Call;
 
-use super::answer::{EngagementAnswer, Reservation, Wanted};
+use super::answer::{EngagementAnswer, Reservation, Wanted, Written};
 use super::handle::Roster;
 
 impl Roster {
@@ -13,8 +17,12 @@ impl Roster {
     /// # Errors
     /// `NotFound` for an unknown provider, `Invalid`: nothing changed.
     pub async fn create_engagement(&self, engagement: &NewEngagement) -> Result<EngagementAnswer> {
-        let _ = engagement;
-        self.soon()
+        self.touch();
+        let ledger = self.inner.ledger();
+        let outcome = ledger
+            .create_engagement(self.name(), engagement, Call::default())
+            .await?;
+        Ok(self.engaged(outcome).await)
     }
 
     /// Moves an engagement to another status, another provider or both, in one step. O(open engagements of both).
@@ -22,8 +30,12 @@ impl Roster {
     /// # Errors
     /// `NotFound` for an unknown engagement or provider, `Invalid`: nothing changed.
     pub async fn move_engagement(&self, engagement: &EngagementId, to: &Move) -> Result<EngagementAnswer> {
-        let _ = (engagement, to);
-        self.soon()
+        self.touch();
+        let ledger = self.inner.ledger();
+        let outcome = ledger
+            .move_engagement(self.name(), engagement, to, Call::default())
+            .await?;
+        Ok(self.engaged(outcome).await)
     }
 
     /// One engagement, from the ledger. O(1).
@@ -31,8 +43,8 @@ impl Roster {
     /// # Errors
     /// None of its own.
     pub async fn engagement(&self, engagement: &EngagementId) -> Result<Option<Engagement>> {
-        let _ = engagement;
-        self.soon()
+        self.touch();
+        self.inner.ledger().engagement(self.name(), engagement).await
     }
 
     /// Takes a place with the least occupied provider that has room: the mirror ranks, the ledger decides under a lock, so
@@ -41,7 +53,60 @@ impl Roster {
     /// # Errors
     /// `Invalid`: nothing changed.
     pub async fn reserve(&self, wanted: &Wanted) -> Result<Reservation> {
-        let _ = wanted;
-        self.soon()
+        self.touch();
+        let outcome = match self.ranked().await? {
+            Some(ranked) => self.reserve_with(wanted, Candidates::Ranked(ranked)).await?,
+            None => ReserveOutcome::NoneAvailable,
+        };
+        let outcome = match outcome {
+            // The mirror knew nobody, or everybody it knew was taken meanwhile. The ledger may know more.
+            ReserveOutcome::NoneAvailable => {
+                let fresh_since = self.inner.fresh_since(&self.one).await?;
+                self.reserve_with(wanted, Candidates::Any { fresh_since }).await?
+            }
+            outcome => outcome,
+        };
+        Ok(match outcome {
+            ReserveOutcome::Reserved(change) => Reservation::Reserved(self.engagement_written(change).await),
+            ReserveOutcome::NoneAvailable => Reservation::NoneAvailable,
+            ReserveOutcome::Conflict(there) => Reservation::Conflict(there),
+        })
+    }
+
+    /// Whom to try, in this order; `None` when the mirror cannot tell, or knows nobody.
+    async fn ranked(&self) -> Result<Option<Vec<ProviderId>>> {
+        let limit = u32::try_from(MAX_CANDIDATES).unwrap_or(u32::MAX);
+        let ranked = self.rank_in_mirror(limit).await?.unwrap_or_default();
+        let names: Vec<_> = ranked.into_iter().map(|candidate| candidate.provider).collect();
+        Ok(Some(names).filter(|names| !names.is_empty()))
+    }
+
+    async fn reserve_with(&self, wanted: &Wanted, candidates: Candidates) -> Result<ReserveOutcome> {
+        let request = Reserve {
+            engagement: wanted.engagement.clone(),
+            candidates,
+            status: wanted.status,
+            expires_in: wanted.expires_in,
+        };
+        self.inner
+            .ledger()
+            .reserve(self.name(), &request, Call::default())
+            .await
+    }
+
+    async fn engaged(&self, outcome: EngagementOutcome) -> EngagementAnswer {
+        match outcome {
+            EngagementOutcome::Done(change) => EngagementAnswer::Done(self.engagement_written(change).await),
+            EngagementOutcome::Conflict(there) => EngagementAnswer::Conflict(there),
+        }
+    }
+
+    async fn engagement_written(&self, change: EngagementChange) -> Written<EngagementChange> {
+        let mirrored = self.spread(change.providers.iter().cloned()).await;
+        Written {
+            changed: change.changed,
+            value: change,
+            mirrored,
+        }
     }
 }

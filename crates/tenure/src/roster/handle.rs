@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, RosterName};
-use tenure_core::ledger::{RosterSettings, SettingsPatch};
+use tenure_core::ledger::{Provider, RosterSettings, SettingsPatch};
+use tenure_core::roster::Entry;
+use tenure_core::store::Call;
 
 use super::answer::{Sourced, Written};
 use super::one::One;
 use super::service::Inner;
+use crate::meters;
 
 /// One roster, as this process serves it. Cheap to clone.
 ///
@@ -45,12 +48,21 @@ impl Roster {
         EngagementId::new(format!("e-{:016x}{:016x}", chance(), chance()))
     }
 
-    /// The settings that this process obeys; at most a second old. O(1), no I/O once they are known.
+    /// The settings that this process obeys; at most a second old. From the mirror also stands for what is known without
+    /// asking. O(1), no I/O once they are known.
     ///
     /// # Errors
     /// None of its own.
     pub async fn settings(&self) -> Result<Sourced<RosterSettings>> {
-        self.soon()
+        self.touch();
+        match self.one.settings() {
+            Some(settings) => Ok(Sourced::mirror(settings)),
+            None => {
+                let settings = self.inner.settings_in_ledger(&self.one).await?;
+                self.one.obey(settings);
+                Ok(Sourced::ledger(settings))
+            }
+        }
     }
 
     /// Changes the settings, for every instance within a second. O(1), and O(online providers) in the background when
@@ -59,14 +71,42 @@ impl Roster {
     /// # Errors
     /// `Invalid` for what breaks a limit: nothing changed.
     pub async fn set_settings(&self, patch: &SettingsPatch) -> Result<Written<RosterSettings>> {
-        let _ = patch;
-        self.soon()
+        self.touch();
+        let before = self.inner.settings_of(&self.one).await;
+        let ledger = self.inner.ledger();
+        let settings = ledger.set_settings(self.name(), patch, Call::default()).await?;
+        self.one.obey(settings);
+        self.one.line().set_known(true);
+        let mirrored = self.inner.mirror_settings(&self.one, settings).await;
+        self.inner.wake();
+        self.answered(mirrored);
+        Ok(Written {
+            value: settings,
+            changed: settings.version > before.version,
+            mirrored,
+        })
     }
 
-    pub(super) fn soon<T>(&self) -> Result<T> {
-        Err(tenure_core::error::Error::new(
-            tenure_core::error::ErrorKind::Unsupported,
-            "this is not built yet",
-        ))
+    /// Gives the mirror what a write has left in the ledger; answers whether it has it.
+    pub(super) async fn spread(&self, rows: impl IntoIterator<Item = Provider>) -> bool {
+        let entries = rows.into_iter().map(Entry::Row).collect();
+        self.spread_entries(entries).await
+    }
+
+    pub(super) async fn spread_entries(&self, entries: Vec<Entry>) -> bool {
+        let mirrored = self.inner.mirror_now(&self.one, entries).await;
+        self.answered(mirrored);
+        mirrored
+    }
+
+    /// A write is about to be answered: reads of this process see it from now on.
+    fn answered(&self, mirrored: bool) {
+        self.one.wrote(self.inner.guard().mark());
+        meters::roster_write(self.one.line().label(), mirrored);
+    }
+
+    /// Somebody uses this roster.
+    pub(super) fn touch(&self) {
+        self.one.used(self.inner.clock().mono());
     }
 }

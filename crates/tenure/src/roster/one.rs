@@ -1,20 +1,250 @@
-//! What this process knows of one roster.
+//! What this process knows of one roster: whether to believe its mirror, its settings, who was heard of while the hot
+//! store was away, and how its sweeps stand. Holds no I/O but the gathering of heartbeats.
 
-use tenure_core::id::RosterName;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure_core::clock::Mono;
+use tenure_core::id::{ProviderId, RosterName};
+use tenure_core::ledger::{RosterSettings, Version};
+use tenure_core::roster::Stamp;
+use tenure_core::time::StoreTime;
+
+use super::answer::Availability;
+use super::fallback::Mark;
+use super::heartbeat::Hearts;
+use super::line::Line;
+use super::status::{RosterStatus, Sweep, SweepAges};
+use super::trust::Wish;
+use crate::batch::Gatherer;
+use crate::meters;
+
+/// The most heartbeats that wait to be written down; more are answered all the same and are not written.
+const MAX_NOTES: usize = 200_000;
 
 /// One roster. Shared by its handles, the loops and the sweeps.
-#[derive(Debug)]
 pub(crate) struct One {
-    roster: RosterName,
+    line: Arc<Line>,
+    heartbeats: Gatherer<Hearts>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    settings: Option<RosterSettings>,
+    /// Members may have another ttl than the settings say.
+    retime: bool,
+    used_at: Mono,
+    /// When a write was last answered: reads of the ledger must have begun after it.
+    wrote: Option<Mark>,
+    /// Who was heard of and is not written down, and when on the local clock.
+    notes: BTreeMap<ProviderId, Mono>,
+    noted_at: Option<Mono>,
+    /// The count of this process while the ledger answers, and when it was asked for.
+    counted: Option<(Mono, Availability)>,
+    asked_ledger_at: Option<Mono>,
+    counted_dirty_at: Option<Mono>,
+    dirty: u64,
+    divergence: Option<u64>,
+    swept: BTreeMap<Sweep, Mono>,
 }
 
 impl One {
-    pub(crate) fn new(roster: RosterName) -> Self {
-        Self { roster }
+    pub(crate) fn new(line: Arc<Line>, heartbeats: Gatherer<Hearts>, now: Mono) -> Self {
+        let state = State {
+            used_at: now,
+            ..State::default()
+        };
+        Self {
+            line,
+            heartbeats,
+            state: Mutex::new(state),
+        }
     }
 
     /// Which.
     pub(crate) fn roster(&self) -> &RosterName {
-        &self.roster
+        self.line.roster()
+    }
+
+    /// The line to its mirror.
+    pub(crate) fn line(&self) -> &Line {
+        &self.line
+    }
+
+    pub(super) fn heartbeats(&self) -> &Gatherer<Hearts> {
+        &self.heartbeats
+    }
+
+    // What the sweeps ask and say.
+
+    /// Whether the mirror is to be compared with the ledger out of turn, and what makes it done.
+    pub(crate) fn wish(&self) -> Option<Wish> {
+        self.line.trust().wish()
+    }
+
+    /// A reconcile of this process went through all of both sides, and the mirror said this after it: belief may return.
+    pub(crate) fn reconciled(&self, stamp: &Stamp, differences: u64, now: Mono) {
+        self.line.trust().reconciled(stamp, now);
+        self.state().divergence = Some(differences);
+        meters::roster_divergence(&self.line.label(), differences);
+        self.swept(Sweep::Reconcile, now);
+    }
+
+    /// Somebody else's reconcile was done then, on the hot store's clock.
+    pub(crate) fn reconciled_elsewhere(&self, done_at: StoreTime, now: Mono) {
+        self.line.trust().reconciled_elsewhere(done_at);
+        self.swept(Sweep::Reconcile, now);
+    }
+
+    /// A sweep was done well, by this process or another.
+    pub(crate) fn swept(&self, sweep: Sweep, now: Mono) {
+        self.state().swept.insert(sweep, now);
+    }
+
+    // Settings.
+
+    /// The settings, as far as they are known.
+    pub(crate) fn settings(&self) -> Option<RosterSettings> {
+        self.state().settings
+    }
+
+    /// Takes settings over if they are newer, and answers whether they were.
+    pub(super) fn obey(&self, settings: RosterSettings) -> bool {
+        let mut state = self.state();
+        let newer = state.settings.is_none_or(|known| known.version < settings.version);
+        if newer {
+            state.settings = Some(settings);
+            state.retime = settings.version > Version::NONE;
+        }
+        newer
+    }
+
+    /// Whether members may have another ttl than the settings say.
+    pub(super) fn is_to_retime(&self) -> bool {
+        self.state().retime
+    }
+
+    pub(super) fn set_to_retime(&self, retime: bool) {
+        self.state().retime = retime;
+    }
+
+    // Reads of the ledger.
+
+    /// A write was answered.
+    pub(super) fn wrote(&self, mark: Mark) {
+        let mut state = self.state();
+        state.wrote = state.wrote.max(Some(mark));
+    }
+
+    /// After which moment a read of the ledger must have begun.
+    pub(super) fn last_write(&self) -> Option<Mark> {
+        self.state().wrote
+    }
+
+    /// The count of this process, if it is younger than `age`.
+    pub(super) fn counted(&self, age: Duration, now: Mono) -> Option<Availability> {
+        let (at, counted) = self.state().counted?;
+        (now.since(at) < age).then_some(counted)
+    }
+
+    pub(super) fn set_counted(&self, asked_at: Mono, counted: Availability) {
+        let mut state = self.state();
+        if state.counted.is_none_or(|(at, _)| at <= asked_at) {
+            state.counted = Some((asked_at, counted));
+        }
+    }
+
+    // Heartbeats that the ledger has to be told.
+
+    /// A provider was heard of while the hot store was away.
+    pub(super) fn note(&self, provider: &ProviderId, now: Mono) {
+        let mut state = self.state();
+        if state.notes.len() < MAX_NOTES || state.notes.contains_key(provider) {
+            state.notes.insert(provider.clone(), now);
+        }
+    }
+
+    /// Takes the notes to write them down, if the oldest may have waited for `wait`.
+    pub(super) fn take_notes(&self, wait: Duration, now: Mono) -> BTreeMap<ProviderId, Mono> {
+        let mut state = self.state();
+        if state.notes.is_empty() || state.noted_at.is_some_and(|at| now.since(at) < wait) {
+            return BTreeMap::new();
+        }
+        state.noted_at = Some(now);
+        std::mem::take(&mut state.notes)
+    }
+
+    /// They could not be written; what was heard since is newer.
+    pub(super) fn give_notes_back(&self, notes: BTreeMap<ProviderId, Mono>) {
+        let mut state = self.state();
+        for (provider, at) in notes {
+            let kept = state.notes.entry(provider).or_insert(at);
+            *kept = (*kept).max(at);
+        }
+    }
+
+    // What the loop keeps in mind.
+
+    /// Whether anybody has asked for it lately.
+    pub(super) fn is_idle(&self, now: Mono, idle: Duration) -> bool {
+        now.since(self.state().used_at) > idle
+    }
+
+    pub(super) fn used(&self, now: Mono) {
+        self.state().used_at = now;
+    }
+
+    pub(super) fn ledger_is_due(&self, every: Duration, now: Mono) -> bool {
+        self.state().asked_ledger_at.is_none_or(|at| now.since(at) >= every)
+    }
+
+    pub(super) fn asked_ledger(&self, now: Mono) {
+        self.state().asked_ledger_at = Some(now);
+    }
+
+    pub(super) fn dirty_count_is_due(&self, every: Duration, now: Mono) -> bool {
+        self.state().counted_dirty_at.is_none_or(|at| now.since(at) >= every)
+    }
+
+    pub(super) fn set_dirty(&self, dirty: u64, now: Mono) {
+        let mut state = self.state();
+        state.dirty = dirty;
+        state.counted_dirty_at = Some(now);
+    }
+
+    pub(super) fn dirty(&self) -> u64 {
+        self.state().dirty
+    }
+
+    /// How it stands.
+    pub(super) fn status(&self, now: Mono) -> RosterStatus {
+        let (belief, away, since) = {
+            let trust = self.line.trust();
+            (trust.belief(), trust.is_away(), trust.untrusted_since())
+        };
+        let state = self.state();
+        let age = |sweep: Sweep| state.swept.get(&sweep).map(|at| now.since(*at));
+        RosterStatus {
+            roster: self.roster().clone(),
+            belief,
+            untrusted_for: since.map(|since| now.since(since)),
+            away,
+            dirty: state.dirty,
+            divergence: state.divergence,
+            noted: state.notes.len() as u64,
+            settings: state.settings.unwrap_or_default(),
+            sweeps: SweepAges {
+                offline: age(Sweep::Offline),
+                heartbeats: age(Sweep::Heartbeats),
+                reconcile: age(Sweep::Reconcile),
+                expiry: age(Sweep::Expiry),
+            },
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

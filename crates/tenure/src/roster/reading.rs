@@ -1,12 +1,17 @@
 //! Who is there, and who has room.
 
-use tenure_core::error::Result;
+use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::ProviderId;
-use tenure_core::ledger::{Candidate, LogEntry, ProviderState, RosterStats};
-use tenure_core::store::{Page, PageRequest};
+use tenure_core::ledger::{Candidate, LogEntry, Provider, ProviderState, RosterStats};
+use tenure_core::roster::{Seen, Standing};
+use tenure_core::store::{Page, PageRequest, bad_cursor, check_limit};
 
-use super::answer::{Availability, ProviderView, Sourced};
+use super::answer::{Availability, ProviderView, Source, Sourced};
 use super::handle::Roster;
+use crate::meters;
+
+/// How many pages of the mirror one page of a listing looks through for a rare state.
+const PAGES: usize = 10;
 
 impl Roster {
     /// One provider; `None` when there is none of that name. O(1).
@@ -14,8 +19,17 @@ impl Roster {
     /// # Errors
     /// None of its own.
     pub async fn provider(&self, provider: &ProviderId) -> Result<Sourced<Option<ProviderView>>> {
-        let _ = provider;
-        self.soon()
+        self.counted(async {
+            if let Some(Some(seen)) = self.look_in_mirror(provider).await? {
+                return Ok(Sourced::mirror(Some(view_of_seen(seen))));
+            }
+            let row = self.inner.row(&self.one, provider).await?;
+            let Some(row) = row else {
+                return Ok(Sourced::ledger(None));
+            };
+            Ok(Sourced::ledger(self.views(vec![row]).await?.pop()))
+        })
+        .await
     }
 
     /// Whether a provider is online, active, and heard of lately. O(1).
@@ -23,8 +37,10 @@ impl Roster {
     /// # Errors
     /// `NotFound` when there is no such provider.
     pub async fn is_reachable(&self, provider: &ProviderId) -> Result<Sourced<bool>> {
-        let _ = provider;
-        self.soon()
+        let Sourced { value, source } = self.provider(provider).await?;
+        let none = || Error::new(ErrorKind::NotFound, format!("the roster has no provider {provider}"));
+        let value = value.ok_or_else(none)?.reachable;
+        Ok(Sourced { value, source })
     }
 
     /// Who can take work, the least occupied first, then by name. O(limit).
@@ -32,8 +48,14 @@ impl Roster {
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.
     pub async fn available(&self, limit: u32) -> Result<Sourced<Vec<Candidate>>> {
-        let _ = limit;
-        self.soon()
+        check_limit(limit)?;
+        self.counted(async {
+            if let Some(ranked) = self.rank_in_mirror(limit).await? {
+                return Ok(Sourced::mirror(ranked));
+            }
+            Ok(Sourced::ledger(self.inner.candidates(&self.one, limit).await?))
+        })
+        .await
     }
 
     /// How many can take work: the shared snapshot, at most as old as the roster's settings say. From the ledger it is one
@@ -42,7 +64,22 @@ impl Roster {
     /// # Errors
     /// None of its own.
     pub async fn availability(&self) -> Result<Sourced<Availability>> {
-        self.soon()
+        self.counted(async {
+            let line = self.one.line();
+            if line.is_believed() {
+                let settings = self.inner.settings_of(&self.one).await;
+                let call = line.mirror()?.availability(line.group(), settings.snapshot);
+                if let Some(counted) = self.believed(line.read(call, |counted| &counted.stamp).await)? {
+                    return Ok(Sourced::mirror(Availability {
+                        count: counted.count,
+                        as_of: counted.as_of,
+                        complete: counted.complete,
+                    }));
+                }
+            }
+            Ok(Sourced::ledger(self.inner.count(&self.one).await?))
+        })
+        .await
     }
 
     /// How many are in which state. From the mirror `dirty` is as it was last counted. O(1) from the mirror, O(providers)
@@ -51,7 +88,19 @@ impl Roster {
     /// # Errors
     /// None of its own.
     pub async fn stats(&self) -> Result<Sourced<RosterStats>> {
-        self.soon()
+        self.counted(async {
+            let line = self.one.line();
+            if line.is_believed() {
+                let call = line.mirror()?.roster_stats(line.group());
+                if let Some(counted) = self.believed(line.read(call, |counted| &counted.stamp).await)? {
+                    let dirty = self.one.dirty();
+                    return Ok(Sourced::mirror(RosterStats { dirty, ..counted.stats }));
+                }
+            }
+            let (stats, _) = self.inner.counts(&self.one).await?;
+            Ok(Sourced::ledger(stats))
+        })
+        .await
     }
 
     /// Lists providers, all or those in one state, in the order of the source. A provider present throughout is listed at
@@ -65,8 +114,33 @@ impl Roster {
         state: Option<ProviderState>,
         page: &PageRequest,
     ) -> Result<Sourced<Page<ProviderView>>> {
-        let _ = (state, page);
-        self.soon()
+        let limit = check_limit(page.limit)?;
+        let (source, after) = match page.after.as_deref() {
+            None => (Source::Mirror, None),
+            Some(cursor) => match cursor.split_at_checked(1) {
+                Some(("m", rest)) => (Source::Mirror, Some(rest.to_owned())),
+                Some(("l", rest)) => (Source::Ledger, Some(rest.to_owned())),
+                _ => return Err(bad_cursor(cursor)),
+            },
+        };
+        self.counted(async {
+            if source == Source::Mirror {
+                let request = PageRequest {
+                    after: after.clone(),
+                    limit,
+                };
+                if let Some(page) = self.list_in_mirror(state, request).await? {
+                    return Ok(Sourced::mirror(page));
+                }
+            }
+            let after = after.filter(|_| source == Source::Ledger);
+            let page = self.inner.page(&self.one, state, &PageRequest { after, limit }).await?;
+            Ok(Sourced::ledger(Page {
+                items: self.views(page.items).await?,
+                next: page.next.map(|next| format!("l{next}")),
+            }))
+        })
+        .await
     }
 
     /// Reads the log forwards, of one provider or all. Always from the ledger. O(page).
@@ -74,7 +148,131 @@ impl Roster {
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, or a limit outside 1..=1000.
     pub async fn log(&self, provider: Option<&ProviderId>, page: &PageRequest) -> Result<Page<LogEntry>> {
-        let _ = (provider, page);
-        self.soon()
+        self.touch();
+        self.inner.ledger().log(self.name(), provider, page).await
+    }
+
+    /// A provider as the mirror has it; `None` when the mirror is not to be believed.
+    pub(super) async fn look_in_mirror(&self, provider: &ProviderId) -> Result<Option<Option<Seen>>> {
+        let line = self.one.line();
+        if !line.is_believed() {
+            return Ok(None);
+        }
+        let call = line.mirror()?.look(line.group(), std::slice::from_ref(provider));
+        let looked = self.believed(line.read(call, |looked| &looked.stamp).await)?;
+        Ok(looked.map(|looked| looked.seen.into_iter().next().flatten()))
+    }
+
+    /// Who can take work, as the mirror has it; `None` when the mirror is not to be believed.
+    pub(super) async fn rank_in_mirror(&self, limit: u32) -> Result<Option<Vec<Candidate>>> {
+        let line = self.one.line();
+        let mut ranked = Vec::new();
+        let mut after = None;
+        for _ in 0..PAGES {
+            if !line.is_believed() {
+                return Ok(None);
+            }
+            let wanted = limit - u32::try_from(ranked.len()).unwrap_or(limit).min(limit - 1);
+            let page = PageRequest { after, limit: wanted };
+            let call = line.mirror()?.available(line.group(), &page);
+            let Some(part) = self.believed(line.read(call, |part| &part.stamp).await)? else {
+                return Ok(None);
+            };
+            ranked.extend(part.candidates);
+            after = part.next;
+            if after.is_none() || ranked.len() >= limit as usize {
+                break;
+            }
+        }
+        Ok(Some(ranked))
+    }
+
+    async fn list_in_mirror(
+        &self,
+        state: Option<ProviderState>,
+        mut request: PageRequest,
+    ) -> Result<Option<Page<ProviderView>>> {
+        let line = self.one.line();
+        let mut page = Page::default();
+        for _ in 0..PAGES {
+            if !line.is_believed() {
+                return Ok(None);
+            }
+            let call = line.mirror()?.rows(line.group(), &request);
+            let Some(part) = self.believed(line.read(call, |part| &part.stamp).await)? else {
+                return Ok(None);
+            };
+            let seen = part
+                .rows
+                .into_iter()
+                .filter(|seen| state.is_none_or(|state| is_in(seen, state)));
+            page.items.extend(seen.map(view_of_seen));
+            page.next = part.next.as_ref().map(|next| format!("m{next}"));
+            request.after = part.next;
+            if !page.items.is_empty() || request.after.is_none() {
+                break;
+            }
+        }
+        Ok(Some(page))
+    }
+
+    /// Rows of the ledger, as far as it knows who is reachable.
+    async fn views(&self, rows: Vec<Provider>) -> Result<Vec<ProviderView>> {
+        let fresh = match rows.iter().any(|row| row.online.is_some()) {
+            true => self.inner.fresh_since(&self.one).await?,
+            false => None,
+        };
+        let view = |row: Provider| ProviderView {
+            reachable: row.online.is_some() && row.active && row.is_fresh(fresh),
+            row,
+        };
+        Ok(rows.into_iter().map(view).collect())
+    }
+
+    /// What the mirror answered, if it is to be believed. That it does not answer is none of the caller's concern; that it
+    /// was asked what makes no sense is.
+    fn believed<T>(&self, answer: Result<(T, bool)>) -> Result<Option<T>> {
+        match answer {
+            Ok((answer, believed)) => Ok(Some(answer).filter(|_| believed)),
+            Err(error) if error.kind() == ErrorKind::Invalid => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Counts a read by where its answer came from.
+    async fn counted<T>(&self, read: impl Future<Output = Result<Sourced<T>>>) -> Result<Sourced<T>> {
+        self.touch();
+        let answer = read.await;
+        let label = self.one.line().label();
+        match &answer {
+            Ok(Sourced { source, .. }) => {
+                if *source == Source::Ledger {
+                    meters::roster_fallback_read(label.clone());
+                }
+                meters::roster_read(label, source.as_str());
+            }
+            Err(error) if error.kind() == ErrorKind::Invalid => {}
+            Err(_) => meters::roster_read(label, "none"),
+        }
+        answer
+    }
+}
+
+fn view_of_seen(seen: Seen) -> ProviderView {
+    ProviderView {
+        reachable: seen.standing == Standing::Alive && seen.row.active,
+        row: seen.row,
+    }
+}
+
+/// Whether one is in a state, as the mirror sees it: whose tenure has ended is offline, though the ledger has not followed.
+fn is_in(seen: &Seen, state: ProviderState) -> bool {
+    let alive = seen.standing == Standing::Alive;
+    match state {
+        ProviderState::Online => alive,
+        ProviderState::Available => seen.is_available(),
+        ProviderState::Busy => alive && !seen.row.has_room(),
+        ProviderState::Offline => seen.row.active && !alive,
+        ProviderState::Deactivated => !seen.row.active,
     }
 }

@@ -1,25 +1,44 @@
 //! The service of all rosters of a process.
+//!
+//! For the sweeps: [`Inner::known`] lists the rosters, [`Inner::ledger`] and [`One::line`](super::one::One::line) lead to
+//! both sides, and [`Rosters::start`] is where their loops are started.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
-use tenure_core::clock::Clock;
-use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::clock::{Clock, within};
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::RosterName;
 use tenure_core::ledger::Ledger;
 use tenure_core::store::Store;
+use tokio::runtime::Handle;
 
+use super::fallback::Guard;
+use super::fallback::breaker::BreakerState;
 use super::handle::Roster;
+use super::heartbeat::Hearts;
+use super::in_ledger::LedgerReads;
+use super::line::{Hot, Line};
+use super::mirror::Cleaning;
 use super::one::One;
 use super::settings::RostersSettings;
 use super::status::{BreakerView, RostersStatus};
-use crate::loops::Loops;
+use super::sync;
+use crate::batch::{BatchSettings, Gatherer};
+use crate::loops::{Loops, Waker};
 
-/// All rosters of one process. Cheap to clone; all clones are one.
+/// After which time without a use a roster is forgotten that the ledger does not know.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// All rosters of one process. Cheap to clone; all clones are one. Its loops run for as long as a clone is held, or until
+/// they are shut down.
 #[derive(Clone)]
 pub struct Rosters {
     inner: Arc<Inner>,
+    loops: Loops,
 }
 
 /// What the handles, the loops and the sweeps share.
@@ -28,24 +47,32 @@ pub(crate) struct Inner {
     ledger: Arc<dyn Ledger>,
     clock: Arc<dyn Clock>,
     settings: RostersSettings,
+    runtime: Handle,
+    hot: Hot,
+    guard: Guard,
+    reads: LedgerReads,
+    cleaner: Gatherer<Cleaning>,
     rosters: Mutex<BTreeMap<RosterName, Arc<One>>>,
+    discovered: AtomicBool,
+    waker: OnceLock<Waker>,
 }
 
 impl fmt::Debug for Rosters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rosters")
             .field("settings", &self.inner.settings)
+            .field("loops", &self.loops)
             .finish_non_exhaustive()
     }
 }
 
 impl Rosters {
-    /// Starts the service on a store that has mirrors, and the loops that keep it up. The calls run on the runtime of
+    /// Starts the service on a store that has mirrors, and the loops that keep it up. Its calls run on the runtime of
     /// `loops`.
     ///
     /// # Errors
-    /// `Unsupported` for a store without mirrors (a daemon elsewhere has rosters of its own), `Invalid` for settings that
-    /// cannot work, or when `loops` has these loops already.
+    /// `Unsupported` for a store without mirrors (a daemon elsewhere has rosters of its own), `Invalid` or `Misconfigured`
+    /// for settings that cannot work, `Invalid` when `loops` has these loops already.
     pub fn start(
         store: Arc<dyn Store>,
         ledger: Arc<dyn Ledger>,
@@ -57,15 +84,31 @@ impl Rosters {
         if store.mirror().is_none() {
             return Err(Error::new(ErrorKind::Unsupported, "this store mirrors no roster"));
         }
-        let _ = loops;
-        let inner = Inner {
+        let runtime = loops.runtime().clone();
+        let guard = Guard::new(Arc::clone(&clock), runtime.clone(), settings.fallback())?;
+        let cleaning = Cleaning {
+            ledger: Arc::clone(&ledger),
+        };
+        let inner = Arc::new(Inner {
+            hot: Hot::new(Arc::clone(&store), Arc::clone(&clock), settings.mirror_timeout),
+            reads: LedgerReads::new(&guard),
+            cleaner: Gatherer::new(cleaning, Arc::clone(&clock), runtime.clone(), BatchSettings::default()),
+            rosters: Mutex::default(),
+            discovered: AtomicBool::new(false),
+            waker: OnceLock::new(),
             store,
             ledger,
             clock,
             settings,
-            rosters: Mutex::default(),
-        };
-        Ok(Self { inner: Arc::new(inner) })
+            runtime,
+            guard,
+        });
+        let waker = sync::start(&inner, loops)?;
+        inner.waker.get_or_init(|| waker);
+        Ok(Self {
+            inner,
+            loops: loops.clone(),
+        })
     }
 
     /// The roster of that name, whether or not the ledger has heard of it. No I/O.
@@ -74,42 +117,147 @@ impl Rosters {
     /// `Invalid` for a name that is too long to be a group's as well; `Unavailable` when more rosters are in use than
     /// [`RostersSettings::max_rosters`].
     pub fn roster(&self, name: &RosterName) -> Result<Roster> {
-        let mut rosters = self
-            .inner
-            .rosters
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let one = rosters
-            .entry(name.clone())
-            .or_insert_with(|| Arc::new(One::new(name.clone())));
+        let one = self.inner.one(name)?;
         Ok(Roster {
             inner: Arc::clone(&self.inner),
-            one: Arc::clone(one),
+            one,
         })
     }
 
     /// The rosters that the ledger knows, by name, as it told last. No I/O.
     #[must_use]
     pub fn names(&self) -> Vec<RosterName> {
-        Vec::new()
+        self.inner.known().iter().map(|one| one.roster().clone()).collect()
     }
 
     /// How they stand. No I/O, O(rosters).
     #[must_use]
     pub fn status(&self) -> RostersStatus {
+        let now = self.inner.clock.mono();
+        let guard = self.inner.guard.status();
         RostersStatus {
-            rosters: Vec::new(),
-            discovered: false,
+            rosters: self.inner.known().iter().map(|one| one.status(now)).collect(),
+            discovered: self.inner.discovered.load(Ordering::Relaxed),
             ledger: self.inner.ledger.health(),
-            breaker: BreakerView::Closed,
-            fallback_running: 0,
-            fallback_waiting: 0,
+            breaker: match guard.breaker {
+                BreakerState::Closed => BreakerView::Closed,
+                BreakerState::Open(left) => BreakerView::Open(left),
+                BreakerState::HalfOpen => BreakerView::HalfOpen,
+            },
+            fallback_running: guard.running,
+            fallback_waiting: guard.waiting,
         }
+    }
+
+    /// The durable truth.
+    #[must_use]
+    pub fn ledger(&self) -> &Arc<dyn Ledger> {
+        &self.inner.ledger
     }
 }
 
 impl Inner {
+    /// The rosters that the ledger knows.
+    pub(crate) fn known(&self) -> Vec<Arc<One>> {
+        let rosters = self.rosters();
+        rosters.values().filter(|one| one.line().is_known()).cloned().collect()
+    }
+
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.clock
+    }
+
+    pub(crate) fn shared_clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    pub(crate) fn ledger(&self) -> &Arc<dyn Ledger> {
+        &self.ledger
+    }
+
+    pub(crate) fn settings(&self) -> &RostersSettings {
+        &self.settings
+    }
+
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    pub(super) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    pub(super) fn reads(&self) -> &LedgerReads {
+        &self.reads
+    }
+
+    pub(super) fn cleaner(&self) -> &Gatherer<Cleaning> {
+        &self.cleaner
+    }
+
+    /// Lets the loop that keeps mirrors up turn now.
+    pub(super) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// Bounds a call of the ledger that nobody is answered by: one that hangs must not hold up what the mirror needs.
+    ///
+    /// # Errors
+    /// Those of the call; `Unavailable` when it took too long.
+    pub(crate) async fn in_time<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let done = within(&*self.clock, self.settings.ledger_timeout * 2, call).await;
+        done.unwrap_or_else(|| {
+            Err(Error::unavailable(
+                "the ledger did not answer in time",
+                Outcome::Unknown,
+            ))
+        })
+    }
+
+    fn one(&self, name: &RosterName) -> Result<Arc<One>> {
+        let mut rosters = self.rosters();
+        if let Some(one) = rosters.get(name) {
+            return Ok(Arc::clone(one));
+        }
+        if rosters.len() >= self.settings.max_rosters {
+            return Err(Error::unavailable(
+                format!("{} rosters are in use already; raise the limit", rosters.len()),
+                Outcome::Unchanged,
+            ));
+        }
+        let line = Arc::new(Line::new(self.hot.clone(), name.clone())?);
+        let hearts = Hearts {
+            line: Arc::clone(&line),
+        };
+        let (clock, runtime) = (Arc::clone(&self.clock), self.runtime.clone());
+        let hearts = Gatherer::new(hearts, clock, runtime, self.settings.heartbeats);
+        let one = Arc::new(One::new(line, hearts, self.clock.mono()));
+        rosters.insert(name.clone(), Arc::clone(&one));
+        Ok(one)
+    }
+
+    /// The ledger has told which rosters it knows.
+    pub(super) fn discovered(&self, names: &[RosterName]) {
+        for name in names {
+            match self.one(name) {
+                Ok(one) => one.line().set_known(true),
+                Err(error) => tracing::warn!(roster = %name, error = error.chain(), "a roster cannot be served"),
+            }
+        }
+        self.discovered.store(true, Ordering::Relaxed);
+        // Nothing takes a roster out of the ledger; one that it never had is forgotten when nobody asks for it.
+        let now = self.clock.mono();
+        self.rosters()
+            .retain(|_, one| one.line().is_known() || !one.is_idle(now, IDLE));
+    }
+
+    fn rosters(&self) -> MutexGuard<'_, BTreeMap<RosterName, Arc<One>>> {
+        self.rosters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

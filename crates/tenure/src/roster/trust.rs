@@ -8,6 +8,7 @@
 use tenure_core::clock::Mono;
 use tenure_core::ledger::Version;
 use tenure_core::roster::Stamp;
+use tenure_core::time::StoreTime;
 
 use super::status::Belief;
 
@@ -15,18 +16,42 @@ use super::status::Belief;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reach(u64);
 
+/// Why the mirror should be compared with the ledger out of turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// It was never filled in this life of its data; whoever fills it does it for all.
+    Seed,
+    /// It lost the end of its data: this process has to compare by itself before it believes again, whoever else did.
+    Own,
+    /// Something happened that may have cost it something: this process came, the mirror was away, the store did not serve.
+    /// Done when anybody has compared since then.
+    Since(StoreTime),
+}
+
 /// What is known of one mirror.
 #[derive(Debug)]
 pub(crate) struct Trust {
     reach: u64,
     drained: Option<u64>,
-    seeded: bool,
+    /// Whether there was a stamp since the last failure, and what it said about being filled.
+    seeded: Option<bool>,
     /// The highest version that this process knows the mirror to have had.
     acked: Version,
     fell: bool,
     away: bool,
     /// Since when it has not been believed.
-    since: Option<Mono>,
+    untrusted_since: Option<Mono>,
+    doubt: Doubt,
+    resumed_at: Option<StoreTime>,
+}
+
+/// Whether something happened that only a comparison can tell the harm of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    None,
+    /// Yes, and the store has not told its time since.
+    Undated,
+    Since(StoreTime),
 }
 
 impl Trust {
@@ -35,41 +60,51 @@ impl Trust {
         Self {
             reach: 0,
             drained: None,
-            seeded: false,
+            seeded: None,
             acked: Version::NONE,
             fell: false,
             away: false,
-            since: Some(now),
+            untrusted_since: Some(now),
+            doubt: Doubt::Undated,
+            resumed_at: None,
         }
     }
 
     /// Whether to believe it.
     pub(crate) fn is_believed(&self) -> bool {
-        self.seeded && !self.fell && !self.away && self.drained == Some(self.reach)
+        self.seeded == Some(true) && !self.fell && !self.away && !self.needs_drain()
     }
 
     /// The same in words.
     pub(crate) fn belief(&self) -> Belief {
         match self.is_believed() {
             true => Belief::Mirror,
-            false if !self.away && !self.seeded => Belief::Seeding,
+            false if self.away || self.seeded == Some(true) => Belief::Ledger,
+            // Never filled, or not looked at yet.
+            false if self.seeded == Some(false) || self.resumed_at.is_none() => Belief::Seeding,
             false => Belief::Ledger,
         }
     }
 
-    /// Whether the last call failed.
+    /// Whether the last call failed. Then nobody waits for another but who looks whether it is back.
     pub(crate) fn is_away(&self) -> bool {
         self.away
     }
 
     /// Since when it has not been believed; `None` while it is.
     pub(crate) fn untrusted_since(&self) -> Option<Mono> {
-        self.since
+        self.untrusted_since
     }
 
-    /// Whether only a comparison of everything can bring belief back.
-    pub(crate) fn needs_reconcile(&self) -> bool {
-        !self.away && (!self.seeded || self.fell)
+    /// Whether it should be compared with the ledger out of turn; `None` while it cannot be reached.
+    pub(crate) fn wish(&self) -> Option<Wish> {
+        match (self.away, self.seeded, self.doubt) {
+            (true, _, _) | (_, None, _) => None,
+            (_, Some(false), _) => Some(Wish::Seed),
+            _ if self.fell => Some(Wish::Own),
+            (_, _, Doubt::Since(since)) => Some(Wish::Since(since)),
+            _ => None,
+        }
     }
 
     /// Whether the outbox has to be drained before it is believed.
@@ -92,6 +127,14 @@ impl Trust {
     pub(crate) fn failed(&mut self, now: Mono) {
         self.reach += 1;
         self.away = true;
+        self.seeded = None;
+        self.doubt = Doubt::Undated;
+        self.settle(now);
+    }
+
+    /// Something was written in the ledger and not even sent to the mirror: no drain that began before has it.
+    pub(crate) fn missed(&mut self, now: Mono) {
+        self.reach += 1;
         self.settle(now);
     }
 
@@ -110,10 +153,19 @@ impl Trust {
     /// believed.
     pub(crate) fn observe(&mut self, stamp: &Stamp, acked: Version, now: Mono) -> bool {
         self.away = false;
-        self.seeded = stamp.seeded;
-        // A reply that was overtaken by a newer one, which told of a fall, must not take that back.
-        self.fell = stamp.high < acked || (self.fell && stamp.high < self.acked);
-        self.acked = self.acked.max(stamp.high);
+        self.seeded = Some(stamp.seeded);
+        if stamp.seeded {
+            self.fell |= stamp.high < acked;
+            self.acked = self.acked.max(stamp.high);
+        } else {
+            // Another life of the data: who fills it brings everything.
+            self.acked = stamp.high;
+            self.fell = false;
+        }
+        if self.doubt == Doubt::Undated || self.resumed_at.is_some_and(|at| at != stamp.resumed_at) {
+            self.doubt = Doubt::Since(stamp.as_of);
+        }
+        self.resumed_at = Some(stamp.resumed_at);
         self.settle(now);
         self.is_believed()
     }
@@ -126,19 +178,132 @@ impl Trust {
         self.settle(now);
     }
 
-    /// Everything was compared, and this is what the mirror said after it: what was known from before counts no more.
+    /// This process has compared everything, and this is what the mirror said after it: what was known from before counts
+    /// no more.
     pub(crate) fn reconciled(&mut self, stamp: &Stamp, now: Mono) {
         self.away = false;
-        self.seeded = stamp.seeded;
+        self.seeded = Some(stamp.seeded);
         self.acked = stamp.high;
         self.fell = false;
+        self.doubt = Doubt::None;
+        self.resumed_at = Some(stamp.resumed_at);
         self.settle(now);
     }
 
+    /// Somebody else has compared everything, and was done then.
+    pub(crate) fn reconciled_elsewhere(&mut self, done_at: StoreTime) {
+        if matches!(self.doubt, Doubt::Since(since) if done_at >= since) {
+            self.doubt = Doubt::None;
+        }
+    }
+
     fn settle(&mut self, now: Mono) {
-        self.since = match self.is_believed() {
+        self.untrusted_since = match self.is_believed() {
             true => None,
-            false => self.since.or(Some(now)),
+            false => self.untrusted_since.or(Some(now)),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::secs;
+
+    fn at(s: u64) -> Mono {
+        Mono::from_origin(secs(s))
+    }
+
+    fn stamp(seeded: bool, high: u64) -> Stamp {
+        Stamp {
+            seeded,
+            high: Version(high),
+            settings: Version::NONE,
+            resumed_at: StoreTime::from_micros(1),
+            as_of: StoreTime::from_micros(100),
+        }
+    }
+
+    /// Believed since second 1, with version 10.
+    fn believed() -> Trust {
+        let mut trust = Trust::new(at(0));
+        assert!(!trust.observe(&stamp(true, 10), Version::NONE, at(0)));
+        trust.drained(trust.reach(), at(1));
+        assert!(trust.is_believed());
+        trust
+    }
+
+    #[test]
+    fn it_takes_a_filled_mirror_and_a_drained_outbox() {
+        let mut trust = Trust::new(at(0));
+        trust.drained(trust.reach(), at(0));
+        assert!(!trust.is_believed());
+        assert!(!trust.observe(&stamp(false, 10), Version::NONE, at(0)));
+        assert_eq!((trust.belief(), trust.wish()), (Belief::Seeding, Some(Wish::Seed)));
+        assert!(trust.observe(&stamp(true, 10), Version::NONE, at(1)));
+        assert_eq!((trust.belief(), trust.untrusted_since()), (Belief::Mirror, None));
+    }
+
+    #[test]
+    fn a_failure_counts_until_the_outbox_is_drained_after_it() {
+        let mut trust = believed();
+        let before = trust.reach();
+        trust.failed(at(2));
+        assert_eq!((trust.belief(), trust.untrusted_since()), (Belief::Ledger, Some(at(2))));
+        assert_eq!(trust.wish(), None, "nobody can compare with what is away");
+        trust.drained(before, at(3));
+        assert!(
+            !trust.observe(&stamp(true, 10), trust.acked(), at(3)),
+            "that one began before the failure"
+        );
+        trust.drained(trust.reach(), at(4));
+        assert!(trust.is_believed());
+        assert_eq!(trust.wish(), Some(Wish::Since(StoreTime::from_micros(100))));
+        trust.reconciled_elsewhere(StoreTime::from_micros(99));
+        assert!(trust.wish().is_some());
+        trust.reconciled_elsewhere(StoreTime::from_micros(100));
+        assert_eq!(trust.wish(), None);
+    }
+
+    #[test]
+    fn a_version_that_falls_counts_until_this_process_has_compared() {
+        let mut trust = believed();
+        let acked = trust.acked();
+        trust.ack(Version(12));
+        assert!(
+            trust.observe(&stamp(true, 11), acked, at(2)),
+            "it was sent before 12 was there"
+        );
+        assert!(!trust.observe(&stamp(true, 11), trust.acked(), at(2)));
+        assert!(
+            !trust.observe(&stamp(true, 20), trust.acked(), at(3)),
+            "what fell out is still missing"
+        );
+        assert_eq!((trust.belief(), trust.wish()), (Belief::Ledger, Some(Wish::Own)));
+        trust.reconciled_elsewhere(StoreTime::from_micros(1_000));
+        assert_eq!(trust.wish(), Some(Wish::Own));
+        trust.reconciled(&stamp(true, 11), at(4));
+        assert!(trust.is_believed());
+        assert!(trust.observe(&stamp(true, 11), trust.acked(), at(4)));
+    }
+
+    #[test]
+    fn data_that_is_gone_as_a_whole_is_another_life() {
+        let mut trust = believed();
+        assert!(!trust.observe(&stamp(false, 0), trust.acked(), at(2)));
+        assert_eq!(trust.wish(), Some(Wish::Seed));
+        assert!(trust.observe(&stamp(true, 9), trust.acked(), at(3)));
+    }
+
+    #[test]
+    fn a_store_that_did_not_serve_is_compared_and_believed_meanwhile() {
+        let mut trust = believed();
+        trust.reconciled(&stamp(true, 10), at(1));
+        let resumed = Stamp {
+            resumed_at: StoreTime::from_micros(2),
+            ..stamp(true, 10)
+        };
+        assert!(trust.observe(&resumed, trust.acked(), at(2)));
+        assert_eq!(trust.wish(), Some(Wish::Since(StoreTime::from_micros(100))));
     }
 }

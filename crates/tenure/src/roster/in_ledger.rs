@@ -1,0 +1,196 @@
+//! Reads of the ledger in place of the mirror, each through the guard.
+//!
+//! Who is fresh is asked of what the ledger has been told, which lags: while the mirror is not believed, everyone counts as
+//! heard of when that began, so nobody becomes stale for the sake of an outage before `stale_after` of it has passed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::error::Result;
+use tenure_core::id::{ProviderId, RosterName};
+use tenure_core::ledger::{Candidate, Ledger, Provider, ProviderState, RosterSettings, RosterStats};
+use tenure_core::roster::SNAPSHOT_AT_MOST_EVERY;
+use tenure_core::store::{Page, PageRequest};
+use tenure_core::time::StoreTime;
+
+use super::answer::Availability;
+use super::fallback::{Guard, Mark, Reads};
+use super::one::One;
+use super::service::Inner;
+
+type PageKey = (RosterName, &'static str, Option<String>, u32);
+
+/// The kinds of reads.
+pub(super) struct LedgerReads {
+    rows: Reads<(RosterName, ProviderId), Option<Provider>>,
+    pages: Reads<PageKey, Page<Provider>>,
+    available: Reads<(RosterName, u32, Option<Duration>), Vec<Candidate>>,
+    stats: Reads<(RosterName, Option<Duration>), (RosterStats, StoreTime)>,
+    snapshot: Reads<(RosterName, Option<Duration>), (RosterStats, StoreTime)>,
+    settings: Reads<RosterName, RosterSettings>,
+    fresh: Reads<(RosterName, Option<Duration>), Option<StoreTime>>,
+}
+
+impl LedgerReads {
+    pub(super) fn new(guard: &Guard) -> Self {
+        Self {
+            rows: guard.reads(),
+            pages: guard.reads(),
+            available: guard.reads(),
+            stats: guard.reads(),
+            snapshot: guard.reads(),
+            settings: guard.reads(),
+            fresh: guard.reads(),
+        }
+    }
+}
+
+impl Inner {
+    /// A row, no older than what this process has written.
+    pub(super) async fn row(&self, one: &One, provider: &ProviderId) -> Result<Option<Provider>> {
+        self.row_after(one, provider, one.last_write()).await
+    }
+
+    /// A row, no older than this call.
+    pub(super) async fn row_now(&self, one: &One, provider: &ProviderId) -> Result<Option<Provider>> {
+        self.row_after(one, provider, Some(self.guard().mark())).await
+    }
+
+    async fn row_after(&self, one: &One, provider: &ProviderId, after: Option<Mark>) -> Result<Option<Provider>> {
+        let (ledger, key) = (Arc::clone(self.ledger()), (one.roster().clone(), provider.clone()));
+        let (roster, provider) = key.clone();
+        let work = move || async move { ledger.provider(&roster, &provider).await };
+        self.reads().rows.read(key, after, work).await
+    }
+
+    pub(super) async fn page(
+        &self,
+        one: &One,
+        state: Option<ProviderState>,
+        page: &PageRequest,
+    ) -> Result<Page<Provider>> {
+        let (ledger, roster, page) = (Arc::clone(self.ledger()), one.roster().clone(), page.clone());
+        let name = state.map_or("", ProviderState::as_str);
+        let key = (roster.clone(), name, page.after.clone(), page.limit);
+        let work = move || async move { ledger.providers(&roster, state, &page).await };
+        self.reads().pages.read(key, one.last_write(), work).await
+    }
+
+    pub(super) async fn candidates(&self, one: &One, limit: u32) -> Result<Vec<Candidate>> {
+        let horizon = self.horizon(one).await;
+        let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
+        let key = (roster.clone(), limit, horizon);
+        let work = move || async move {
+            let fresh = fresh_since(&*ledger, horizon).await?;
+            ledger.available(&roster, limit, fresh).await
+        };
+        self.reads().available.read(key, one.last_write(), work).await
+    }
+
+    /// The counts, and the ledger's time of them.
+    pub(super) async fn counts(&self, one: &One) -> Result<(RosterStats, StoreTime)> {
+        let horizon = self.horizon(one).await;
+        let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
+        let key = (roster.clone(), horizon);
+        let work = move || async move { counted(&*ledger, &roster, horizon).await };
+        self.reads().stats.read(key, one.last_write(), work).await
+    }
+
+    /// How many can take work: the snapshot of this process.
+    pub(super) async fn count(&self, one: &Arc<One>) -> Result<Availability> {
+        let clock = Arc::clone(self.shared_clock());
+        if let Some(counted) = one.counted(SNAPSHOT_AT_MOST_EVERY, clock.mono()) {
+            return Ok(counted);
+        }
+        let horizon = self.horizon(one).await;
+        let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
+        let (key, kept) = ((roster.clone(), horizon), Arc::clone(one));
+        let work = move || async move {
+            let asked_at = clock.mono();
+            let (stats, as_of) = counted(&*ledger, &roster, horizon).await?;
+            let count = stats.available;
+            // Kept before anybody is answered: who comes then finds it.
+            kept.set_counted(
+                asked_at,
+                Availability {
+                    count,
+                    as_of,
+                    complete: true,
+                },
+            );
+            Ok((stats, as_of))
+        };
+        let (stats, as_of) = self.reads().snapshot.read(key, None, work).await?;
+        Ok(Availability {
+            count: stats.available,
+            as_of,
+            complete: true,
+        })
+    }
+
+    /// Since when one must have been heard of to be chosen by the ledger alone, on its clock.
+    pub(super) async fn fresh_since(&self, one: &One) -> Result<Option<StoreTime>> {
+        let horizon = self.horizon(one).await;
+        let ledger = Arc::clone(self.ledger());
+        let work = move || async move { fresh_since(&*ledger, horizon).await };
+        let key = (one.roster().clone(), horizon);
+        self.reads().fresh.read(key, None, work).await
+    }
+
+    /// The settings: those that are known, else the ledger's, else the mirror's, else the defaults.
+    pub(super) async fn settings_of(&self, one: &One) -> RosterSettings {
+        if let Some(known) = one.settings() {
+            return known;
+        }
+        let from_ledger = self.settings_in_ledger(one).await;
+        let settings = match from_ledger {
+            Ok(settings) => Some(settings),
+            Err(_) => self.settings_in_mirror(one).await.ok().flatten(),
+        };
+        settings.map_or_else(RosterSettings::default, |settings| {
+            one.obey(settings);
+            one.settings().unwrap_or(settings)
+        })
+    }
+
+    pub(super) async fn settings_in_ledger(&self, one: &One) -> Result<RosterSettings> {
+        let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
+        let key = roster.clone();
+        let work = move || async move { ledger.settings(&roster).await };
+        self.reads().settings.read(key, one.last_write(), work).await
+    }
+
+    pub(super) async fn settings_in_mirror(&self, one: &One) -> Result<Option<RosterSettings>> {
+        let line = one.line();
+        if line.is_away() {
+            return Ok(None);
+        }
+        let call = line.mirror()?.roster_settings(line.group());
+        line.ask(line.patience(), call).await
+    }
+
+    /// How long ago one must have been heard of at the latest; `None` while everyone counts as heard of.
+    async fn horizon(&self, one: &One) -> Option<Duration> {
+        let settings = self.settings_of(one).await;
+        let outage = one.line().trust().untrusted_since();
+        let is_young = outage.is_some_and(|since| self.clock().mono().since(since) < settings.stale_after);
+        (settings.require_heartbeat && !is_young).then_some(settings.stale_after)
+    }
+}
+
+async fn fresh_since(ledger: &dyn Ledger, horizon: Option<Duration>) -> Result<Option<StoreTime>> {
+    match horizon {
+        Some(horizon) => Ok(Some(ledger.now().await?.minus(horizon))),
+        None => Ok(None),
+    }
+}
+
+async fn counted(
+    ledger: &dyn Ledger,
+    roster: &RosterName,
+    horizon: Option<Duration>,
+) -> Result<(RosterStats, StoreTime)> {
+    let now = ledger.now().await?;
+    let fresh = horizon.map(|horizon| now.minus(horizon));
+    Ok((ledger.stats(roster, fresh).await?, now))
+}

@@ -1,0 +1,227 @@
+//! The loop that keeps this process in step with the mirrors: it looks whether they are there and what they say of
+//! themselves, drains the outbox, obeys settings, and writes down who was heard of while the hot store was away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+use tenure_core::clock::{Mono, jitter};
+use tenure_core::error::Result;
+use tenure_core::id::ProviderId;
+use tenure_core::ledger::provider::MAX_BATCH;
+use tenure_core::ledger::{RosterSettings, Version};
+use tenure_core::store::Call;
+use tenure_core::time::StoreTime;
+
+use super::fallback::breaker::BreakerState;
+use super::line::BULK;
+use super::one::One;
+use super::service::Inner;
+use super::status::Belief;
+use crate::loops::{FLOOR, LoopBody, LoopSettings, Loops, Turn, Waker};
+use crate::meters;
+
+/// The name of the loop.
+pub(crate) const SYNC: &str = "roster_sync";
+/// How many rosters are looked at at once.
+const AT_ONCE: usize = 16;
+/// How soon to look again at a mirror that is not believed.
+const SOON: Duration = Duration::from_millis(200);
+/// How often the outbox is counted while it cannot be drained.
+const COUNT: Duration = Duration::from_secs(5);
+/// How many members get another ttl in one step, and how many steps one turn makes.
+const RETIME: (u32, usize) = (1_000, 10);
+
+/// Starts it.
+pub(super) fn start(inner: &Arc<Inner>, loops: &Loops) -> Result<Waker> {
+    let settings = LoopSettings::new(SYNC, inner.settings().look);
+    let inner = Arc::clone(inner);
+    loops.start(settings, move || Sync {
+        discover_at: inner.clock().mono(),
+        inner: Arc::clone(&inner),
+    })
+}
+
+struct Sync {
+    inner: Arc<Inner>,
+    discover_at: Mono,
+}
+
+#[async_trait]
+impl LoopBody for Sync {
+    async fn turn(&mut self) -> Result<Turn> {
+        let discovered = self.discover().await;
+        let inner = &*self.inner;
+        let failed = stream::iter(inner.known())
+            .map(|one| async move { inner.sync(&one).await })
+            .buffer_unordered(AT_ONCE)
+            .filter(|done| std::future::ready(done.is_err()))
+            .count()
+            .await as u64;
+        meters::roster_breaker(match inner.guard().status().breaker {
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open(_) => 2,
+        });
+        let look = jitter(inner.clock(), inner.settings().look.mul_f64(0.9), 10);
+        let all_believed = inner.known().iter().all(|one| one.line().is_believed());
+        let next = if all_believed { look } else { look.min(SOON) };
+        Ok(Turn {
+            next: Some(next.max(FLOOR)),
+            skipped: failed + u64::from(discovered.is_err()),
+        })
+    }
+}
+
+impl Sync {
+    async fn discover(&mut self) -> Result<()> {
+        let now = self.inner.clock().mono();
+        if now < self.discover_at {
+            return Ok(());
+        }
+        let names = self.inner.in_time(self.inner.ledger().rosters()).await?;
+        self.discover_at = now + jitter(self.inner.clock(), self.inner.settings().discover, 10);
+        self.inner.discovered(&names);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Looks after one roster. What fails is tried again at the next turn; the rest is done all the same.
+    async fn sync(&self, one: &One) -> Result<()> {
+        let now = self.clock().mono();
+        let stamp = one.line().stamp().await;
+        let due = one.ledger_is_due(self.settings().drain, now);
+        let settings = match &stamp {
+            Ok(stamp) => self.obey(one, stamp.settings, due).await,
+            Err(_) if due => self.poll_settings(one).await,
+            Err(_) => Ok(()),
+        };
+        let drained = match &stamp {
+            Ok(_) if due || one.line().trust().needs_drain() => self.drain(one, now).await,
+            Ok(_) => Ok(()),
+            Err(_) => self.count_dirty(one, now).await,
+        };
+        let written = self.write_notes(one).await;
+        if one.line().is_known() {
+            self.tell(one);
+        }
+        stamp.map(drop).and(settings).and(drained).and(written)
+    }
+
+    async fn drain(&self, one: &One, now: Mono) -> Result<()> {
+        one.asked_ledger(now);
+        let (_, empty) = self.drain_outbox(one).await?;
+        match empty {
+            true => one.set_dirty(0, now),
+            false => self.count_dirty(one, now).await?,
+        }
+        Ok(())
+    }
+
+    /// Counts the outbox while it cannot be drained.
+    async fn count_dirty(&self, one: &One, now: Mono) -> Result<()> {
+        if one.dirty_count_is_due(COUNT, now) {
+            let stats = self.in_time(self.ledger().stats(one.roster(), None)).await?;
+            one.set_dirty(stats.dirty, now);
+        }
+        Ok(())
+    }
+
+    /// Compares the settings of the mirror with ours, and now and then with the ledger's, and lets the newest win.
+    async fn obey(&self, one: &One, there: Version, ask_ledger: bool) -> Result<()> {
+        if one.settings().is_none_or(|known| known.version < there)
+            && let Some(settings) = self.settings_in_mirror(one).await?
+        {
+            one.obey(settings);
+        }
+        if ask_ledger || one.settings().is_none() {
+            self.poll_settings(one).await?;
+        }
+        let known = one.settings().unwrap_or_default();
+        if known.version > there {
+            self.mirror_settings(one, known).await;
+        }
+        self.retime(one).await
+    }
+
+    async fn poll_settings(&self, one: &One) -> Result<()> {
+        one.asked_ledger(self.clock().mono());
+        let settings = self.in_time(self.ledger().settings(one.roster())).await?;
+        one.obey(settings);
+        Ok(())
+    }
+
+    /// Gives the mirror settings; answers whether it has them.
+    pub(super) async fn mirror_settings(&self, one: &One, settings: RosterSettings) -> bool {
+        let line = one.line();
+        if line.is_away() {
+            return false;
+        }
+        let Ok(mirror) = line.mirror() else { return false };
+        let put = mirror.put_roster_settings(line.group(), &settings, line.limits(line.patience()));
+        line.ask(line.patience(), put).await.is_ok()
+    }
+
+    /// Gives members the ttl of the settings, a bounded number of them.
+    async fn retime(&self, one: &One) -> Result<()> {
+        let line = one.line();
+        let (limit, steps) = RETIME;
+        for _ in 0..steps {
+            if !one.is_to_retime() {
+                return Ok(());
+            }
+            let step = line.mirror()?.retime(line.group(), limit, line.limits(BULK));
+            let more = line.ask(BULK, step).await?;
+            one.set_to_retime(more);
+        }
+        Ok(())
+    }
+
+    /// Writes down who was heard of while the hot store was away.
+    async fn write_notes(&self, one: &One) -> Result<()> {
+        let stale_after = one.settings().unwrap_or_default().stale_after;
+        let wait = self.settings().note.min(stale_after / 4);
+        let notes = one.take_notes(wait, self.clock().mono());
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let written = self.write_down(one, &notes).await;
+        if written.is_err() {
+            one.give_notes_back(notes);
+        }
+        written
+    }
+
+    async fn write_down(&self, one: &One, notes: &std::collections::BTreeMap<ProviderId, Mono>) -> Result<()> {
+        let as_of = self.in_time(self.ledger().now()).await?;
+        let now = self.clock().mono();
+        let at = |heard: &Mono| as_of.minus(now.since(*heard));
+        let heard: Vec<(ProviderId, StoreTime)> = notes.iter().map(|(who, when)| (who.clone(), at(when))).collect();
+        for part in heard.chunks(MAX_BATCH) {
+            let ledger = self.ledger();
+            self.in_time(ledger.record_heartbeats(one.roster(), part, Call::default()))
+                .await?;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, one: &One) {
+        let now = self.clock().mono();
+        let (status, label) = (one.status(now), one.line().label());
+        meters::roster(&label, status.belief == Belief::Mirror, status.dirty);
+        let ages = status.sweeps;
+        let ages = [
+            ("offline", ages.offline),
+            ("heartbeats", ages.heartbeats),
+            ("reconcile", ages.reconcile),
+            ("expiry", ages.expiry),
+        ];
+        for (sweep, age) in ages {
+            if let Some(age) = age {
+                meters::roster_sweep_age(&label, sweep, age);
+            }
+        }
+    }
+}
