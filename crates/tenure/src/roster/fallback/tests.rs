@@ -260,6 +260,23 @@ async fn who_has_written_joins_no_read_that_began_before() {
 }
 
 #[tokio::test]
+async fn an_older_call_that_ends_leaves_the_newer_one_to_be_joined() {
+    let world = world(Settings::default());
+    world.backend.stick(true);
+    let old = world.ask(0, None);
+    settle().await;
+    let new = world.ask(0, Some(world.guard.mark()));
+    settle().await;
+    world.backend.go.notify_one();
+    assert_eq!(old.await.unwrap().unwrap(), 1);
+    let joins = world.ask(0, None);
+    settle().await;
+    assert_eq!(world.backend.calls(), 2);
+    world.release().await;
+    assert_eq!((new.await.unwrap().unwrap(), joins.await.unwrap().unwrap()), (2, 2));
+}
+
+#[tokio::test]
 async fn a_caller_who_goes_away_takes_nothing_from_the_others() {
     let world = world(Settings::default());
     world.backend.stick(true);
