@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::group::GroupModel;
 use super::store::MemoryStore;
 use crate::error::Result;
 use crate::id::{Group, ProviderId, TenureId};
@@ -12,7 +13,7 @@ use crate::roster::{
     Availability, Heartbeat, Heartbeats, Looked, Pending, Put, PutOutcome, Ranked, RosterMirror, Rows, Seated, Stamp,
     Stats, Task, Turn, TurnRequest, Verified, check_items, check_stale_after,
 };
-use crate::store::{Call, PageRequest, check_limit};
+use crate::store::{Call, PageRequest, StoreOptions, check_limit};
 use crate::sweep::{BATCH, ReconcileRequest};
 
 #[async_trait]
@@ -62,6 +63,11 @@ impl RosterMirror for MemoryStore {
     }
 
     async fn availability(&self, group: &Group, snapshot: Duration) -> Result<Availability> {
+        // A group that is not there is not made by asking about it.
+        if !self.knows(group)? {
+            let asked = |_: &GroupModel, now| GroupModel::new(StoreOptions::default(), now).availability(snapshot, now);
+            return self.read(group, asked);
+        }
         self.step(group, |model, now| Ok(model.availability(snapshot, now)))
     }
 

@@ -152,6 +152,11 @@ impl MemoryStore {
         })
     }
 
+    /// Whether a group is there.
+    pub(super) fn knows(&self, group: &Group) -> Result<bool> {
+        Ok(self.open()?.groups.contains_key(group))
+    }
+
     fn open(&self) -> Result<std::sync::MutexGuard<'_, State>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.closed {
