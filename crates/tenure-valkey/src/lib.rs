@@ -33,6 +33,7 @@ mod pages;
 pub mod pattern;
 mod registry;
 pub mod reply;
+mod roster;
 pub mod script;
 mod scripts;
 mod session;

@@ -171,7 +171,8 @@ impl ValkeyStore {
             None => Place::beginning(),
             Some(text) => Place::parse(text).ok_or_else(|| bad_cursor(text))?,
         };
-        let whole = |name: String| Some(name);
+        // What is no name was put there by somebody else, and a place could not carry it.
+        let whole = |name: String| check_name("name", &name).is_ok().then_some(name);
         let (names, next) = self
             .step(group, (command, suffix), place, page.limit as usize, &whole)
             .await?;

@@ -11,6 +11,10 @@ const STATE: &str = include_str!("scripts/state.lua");
 const LIB: &str = include_str!("scripts/lib.lua");
 const READ: &str = include_str!("scripts/read.lua");
 const STATUS: &str = include_str!("scripts/status.lua");
+const ROSTER_ROW: &str = include_str!("scripts/roster_row.lua");
+const OFFLINE: &str = include_str!("scripts/offline.lua");
+const ROSTER: &str = include_str!("scripts/roster.lua");
+const ROSTER_READ: &str = include_str!("scripts/roster_read.lua");
 const SESSION: &str = include_str!("scripts/session.lua");
 const SESSION_DATA: &str = include_str!("scripts/session_data.lua");
 
@@ -39,6 +43,21 @@ pub(crate) struct Scripts {
     pub(crate) session_names: Arc<Script>,
     pub(crate) orphans: Arc<Script>,
     pub(crate) session_stats: Arc<Script>,
+    pub(crate) put_providers: Arc<Script>,
+    pub(crate) seat: Arc<Script>,
+    pub(crate) heartbeat: Arc<Script>,
+    pub(crate) available: Arc<Script>,
+    pub(crate) availability: Arc<Script>,
+    pub(crate) look: Arc<Script>,
+    pub(crate) roster_stats: Arc<Script>,
+    pub(crate) stamp: Arc<Script>,
+    pub(crate) pending_offline: Arc<Script>,
+    pub(crate) offline_done: Arc<Script>,
+    pub(crate) put_roster_settings: Arc<Script>,
+    pub(crate) retime: Arc<Script>,
+    pub(crate) turn: Arc<Script>,
+    pub(crate) mark_seeded: Arc<Script>,
+    pub(crate) verify_roster: Arc<Script>,
     pub(crate) scan: Arc<Script>,
     pub(crate) events: Arc<Script>,
     pub(crate) tick: Arc<Script>,
@@ -55,20 +74,28 @@ impl Scripts {
     /// Puts them together, over the server's clock or a test's.
     pub(crate) fn new(test_clock: bool) -> Self {
         let clock = clock(test_clock);
-        let change = |name, text: &str| Arc::new(Script::new(name, &[clock, STATE, LIB, text]));
+        let change = |name, text: &str| {
+            let parts = [clock, STATE, ROSTER_ROW, LIB, OFFLINE, text];
+            Arc::new(Script::new(name, &parts))
+        };
         let read = |name, text: &str| Arc::new(Script::new(name, &[clock, STATE, READ, text]));
+        // A batch of the common kind is tried before everything else.
+        let quick = |name, fast: &str, text: &str| {
+            let parts = [clock, STATE, ROSTER_ROW, fast, LIB, OFFLINE, text];
+            Arc::new(Script::new(name, &parts))
+        };
+        let change_roster = |name, text: &str| change(name, &[ROSTER, text].concat());
+        let read_roster = |name, text: &str| {
+            let parts = [clock, STATE, READ, ROSTER_ROW, ROSTER_READ, text];
+            Arc::new(Script::new(name, &parts))
+        };
         Self {
             join: change("join", include_str!("scripts/join.lua")),
-            beat: Arc::new(Script::new(
+            beat: quick(
                 "beat",
-                &[
-                    clock,
-                    STATE,
-                    include_str!("scripts/beat_fast.lua"),
-                    LIB,
-                    include_str!("scripts/beat.lua"),
-                ],
-            )),
+                include_str!("scripts/beat_fast.lua"),
+                include_str!("scripts/beat.lua"),
+            ),
             end: change("end", include_str!("scripts/end.lua")),
             members_of: read("members_of", include_str!("scripts/members_of.lua")),
             claim: change("claim", include_str!("scripts/claim.lua")),
@@ -98,6 +125,25 @@ impl Scripts {
             session_names: read("session_names", include_str!("scripts/session_names.lua")),
             orphans: read("orphans", include_str!("scripts/orphans.lua")),
             session_stats: read("session_stats", include_str!("scripts/session_stats.lua")),
+            put_providers: change_roster("put_providers", include_str!("scripts/put_providers.lua")),
+            seat: change_roster("seat", include_str!("scripts/seat.lua")),
+            heartbeat: quick(
+                "heartbeat",
+                include_str!("scripts/heartbeat_fast.lua"),
+                &[ROSTER, include_str!("scripts/heartbeat.lua")].concat(),
+            ),
+            available: read_roster("available", include_str!("scripts/available.lua")),
+            availability: read_roster("availability", include_str!("scripts/availability.lua")),
+            look: read_roster("look", include_str!("scripts/look.lua")),
+            roster_stats: read_roster("roster_stats", include_str!("scripts/roster_stats.lua")),
+            stamp: read_roster("stamp", include_str!("scripts/stamp.lua")),
+            pending_offline: change_roster("pending_offline", include_str!("scripts/pending_offline.lua")),
+            offline_done: change_roster("offline_done", include_str!("scripts/offline_done.lua")),
+            put_roster_settings: change_roster("put_roster_settings", include_str!("scripts/put_roster_settings.lua")),
+            retime: change_roster("retime", include_str!("scripts/retime.lua")),
+            turn: change_roster("turn", include_str!("scripts/turn.lua")),
+            mark_seeded: change_roster("mark_seeded", include_str!("scripts/mark_seeded.lua")),
+            verify_roster: change_roster("verify_roster", include_str!("scripts/verify_roster.lua")),
             scan: read("scan", include_str!("scripts/scan.lua")),
             events: read("events", include_str!("scripts/events.lua")),
             tick: change("tick", &[STATUS, include_str!("scripts/tick.lua")].concat()),

@@ -8,6 +8,7 @@ use redis::Value;
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, RegistryName};
+use tenure_core::roster::RosterMirror;
 use tenure_core::store::{Call, Finding, Health, Store, StoreOptions};
 use tenure_core::time::{StoreTime, micros};
 
@@ -159,6 +160,10 @@ impl Store for ValkeyStore {
 
     fn health(&self) -> Health {
         self.connection.health()
+    }
+
+    fn mirror(&self) -> Option<&dyn RosterMirror> {
+        Some(self)
     }
 
     async fn now(&self) -> Result<StoreTime> {

@@ -244,6 +244,9 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
     let releasing = reader.number()? + reader.number()?;
     let (leases, sessions, disconnected) = (reader.number()?, reader.number()?, reader.number()?);
     let next_reap = reader.maybe_number()?.map(StoreTime::from_micros);
+    let pending_offline = reader.number()?;
+    let mut first = || Ok::<_, Malformed>(reader.maybe_number()?.map(StoreTime::from_micros));
+    let (next_offline, next_lapsed_offline) = (first()?, first()?);
 
     let brake = Brake {
         since: StoreTime::from_micros(since),
@@ -253,7 +256,9 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
     };
     let brake = Some(brake).filter(|brake| brake.until > now && options.brake.too_many(lapsed, members));
     // What the brake holds back is worth a visit when it ends by itself.
-    let next_lapsed = next_lapsed.map(|at| brake.map_or(at, |brake| brake.until));
+    let held_back = |at| brake.map_or(at, |brake| brake.until);
+    let next_lapsed = next_lapsed.map(held_back);
+    let next_lapsed_offline = next_lapsed_offline.map(held_back);
     Ok(GroupStatus {
         as_of: now,
         members,
@@ -268,8 +273,8 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
         sessions,
         disconnected,
         next_reap: next_reap.map(|at| brake.map_or(at, |brake| brake.until.max(at))),
-        pending_offline: 0,
-        next_offline: None,
+        pending_offline,
+        next_offline: next_offline.into_iter().chain(next_lapsed_offline).min(),
         last_event,
     })
 }

@@ -68,6 +68,7 @@ mod valkey {
     }
 
     tenure_core::conformance_tests!(make);
+    tenure_core::roster_conformance_tests!(make);
 }
 
 mod redis {
@@ -78,4 +79,5 @@ mod redis {
     }
 
     tenure_core::conformance_tests!(make);
+    tenure_core::roster_conformance_tests!(make);
 }

@@ -67,11 +67,13 @@ for i = 1, count do
           ttl = new
         end
       end
-      if ttl < min_ttl then
-        min_ttl = ttl
-      end
-      if ttl > max_ttl then
-        max_ttl = ttl
+      if ttl <= DAY then
+        if min_ttl == 0 or ttl < min_ttl then
+          min_ttl = ttl
+        end
+        if ttl > max_ttl then
+          max_ttl = ttl
+        end
       end
       row = pack_life(now + ttl, ttl, revision)
       renewed[n + 1], renewed[n + 2] = tenure, row
@@ -87,8 +89,7 @@ for i = 1, count do
   end
 end
 if n > 0 then
-  note_ttl(min_ttl > 0 and min_ttl or max_ttl)
-  note_ttl(max_ttl)
+  group.min_ttl, group.max_ttl = min_ttl, max_ttl
   plan_whole('HSET', ALIVE, unpack(renewed))
 end
 engage_brake()

@@ -87,10 +87,13 @@ local function event(kind, tenure, ...)
   end
 end
 
-local stored = redis.call('HMGET', META, 'state', 'seq', 'events')
+local stored = redis.call('HMGET', META, 'state', 'seq', 'events', 'roster')
 local group = { seq = tonumber(stored[2] or 0), events = tonumber(stored[3] or 0), cause = 0 }
 group.born, group.tick, group.resumed, group.min_ttl, group.max_ttl, group.unsettled_until, group.cause, group.grants,
   group.brake_since, group.brake_until = struct.unpack(STATE, stored[1] or string.rep('\0', 80))
+
+-- What is kept of the group's roster; nil in a group without one. `commit` writes it when it is marked as stale.
+local roster = unpack_roster(stored[4])
 
 -- The next number of the group's sequence: for a term, a token or a revision.
 local function next_number()
@@ -120,7 +123,12 @@ local function count_lapses()
   return lapses
 end
 
+-- One who is never stale needs no grace, and must not make that of others last for ever.
+local DAY = 86400000000
 local function note_ttl(ttl)
+  if ttl > DAY then
+    return
+  end
   if group.min_ttl == 0 or ttl < group.min_ttl then
     group.min_ttl = ttl
   end
@@ -148,6 +156,9 @@ end
 -- A group that is new, or whose data is gone: the store's marker tells which.
 local function create()
   group.born, group.tick, group.resumed, group.events = now, now, now, now
+  if roster then
+    roster.seeded, roster.stale = 0, true
+  end
   local last = redis.call('XREVRANGE', EVENTS, '+', '-', 'COUNT', 1)
   if last[1] then
     group.events = math.max(now, tonumber(string.match(last[1][1], '^%d+')))
@@ -220,6 +231,9 @@ local function holds_anything(tenure)
     or redis.call('SCARD', connected_key(tenure)) > 0
 end
 
+-- Tells the roster that a tenure ends; see `offline.lua`, which follows this.
+local note_offline
+
 -- Ends a member's current tenure for good.
 local function finish(member, m, reason)
   local tenure = member .. '@' .. text(m.term)
@@ -237,6 +251,9 @@ local function finish(member, m, reason)
     plan('SADD', unreleased_key(member), tenure)
   else
     plan('ZADD', FORGET, text(now + 2 * MAX_TTL), tenure)
+  end
+  if roster then
+    note_offline(member, tenure, m, reason)
   end
   event(reason, tenure)
   if reason == 'lapsed' then
@@ -393,6 +410,9 @@ local function commit()
   end
   if group.events ~= tonumber(stored[3]) then
     changed[#changed + 1], changed[#changed + 2] = 'events', text(group.events)
+  end
+  if roster and roster.stale then
+    changed[#changed + 1], changed[#changed + 2] = 'roster', pack_roster(roster)
   end
   redis.call('HSET', META, unpack(changed))
   for _, write in ipairs(plans) do

@@ -14,14 +14,21 @@ local function status(not_before)
   if due and not_before then
     due = math.max(tonumber(due), not_before)
   end
-  -- Those who look after members must not stop because a key about sessions is of a foreign type: reconcile mends it.
+  -- Those who look after members must not stop because a key about sessions or a roster is of a foreign type: it is mended
+  -- by a step of its own.
   local function count(list)
     local number = redis.pcall('ZCARD', PREFIX .. list)
     return type(number) == 'number' and number or 0
   end
-  local reap_at = count('disconnected') > 0 and first('disconnected')
+  local function first_of_some(list)
+    local number = count(list)
+    return number, number > 0 and first(list)
+  end
+  local away, reap_at = first_of_some('disconnected')
+  local offline, offline_at = first_of_some('offline')
+  local lapsed, lapsed_at = first_of_some('offline:lapsed')
   return { NONCE, now, 'ok', fields, redis.call('HLEN', PREFIX .. 'members'), redis.call('ZCARD', PREFIX .. 'lapses'),
     due, first('releasing'), first('releasing:lapsed'),
     redis.call('ZCARD', PREFIX .. 'releasing'), redis.call('ZCARD', PREFIX .. 'releasing:lapsed'),
-    redis.call('HLEN', PREFIX .. 'leases'), count('sessions'), count('disconnected'), reap_at }
+    redis.call('HLEN', PREFIX .. 'leases'), count('sessions'), away, reap_at, offline + lapsed, offline_at, lapsed_at }
 end

@@ -1,0 +1,177 @@
+//! A provider's row as the store keeps it: a head that the scripts read, a byte that tells what follows, and what they only
+//! keep. See `roster_row.lua`.
+//!
+//! It is packed here, so that no script ever writes a version down: what Lua makes of a large number by itself is not it.
+
+use tenure_core::error::{Error, Result};
+use tenure_core::id::{ProviderId, TenureId, Term};
+use tenure_core::ledger::{Provider, Version};
+use tenure_core::time::StoreTime;
+
+/// The largest version: what a double of a script still tells apart.
+const LARGEST: u64 = (1 << 53) - 1;
+/// What follows the head: a name, when it came online last, when it went offline last; and that it was ever deactivated.
+const NAME: u8 = 1;
+const ONLINE: u8 = 2;
+const OFFLINE: u8 = 4;
+const REVOKED: u8 = 8;
+
+/// Refuses a version that a script could not tell from another.
+///
+/// # Errors
+/// `Invalid`, with the number.
+pub(super) fn check_version(version: Version) -> Result<Version> {
+    if version.0 > LARGEST {
+        return Err(Error::invalid(format!("the version {version} is not below 2^53")));
+    }
+    Ok(version)
+}
+
+/// Packs a row, but for when it was heard of.
+///
+/// # Errors
+/// `Invalid` for a version of 2^53 or above, and for one that is online under the tenure of another one.
+pub(super) fn pack(row: &Provider) -> Result<Vec<u8>> {
+    let version = check_version(row.version)?;
+    let foreign = row
+        .online
+        .as_ref()
+        .filter(|tenure| tenure.member().as_str() != row.provider.as_str());
+    if let Some(tenure) = foreign {
+        return Err(Error::invalid(format!(
+            "the row of {} names {tenure}, a tenure of another member",
+            row.provider
+        )));
+    }
+    let term = row.online.as_ref().map_or(0, |tenure| tenure.term().get());
+    let optional = |flag, there| if there { flag } else { 0 };
+    let flags = optional(NAME, row.display_name.is_some())
+        | optional(ONLINE, row.last_online_at.is_some())
+        | optional(OFFLINE, row.last_offline_at.is_some())
+        | optional(REVOKED, row.revoked_before.is_some());
+    let name = row.display_name.as_deref().unwrap_or_default();
+    let mut packed = Vec::with_capacity(48 + name.len());
+    packed.push(u8::from(row.active));
+    packed.extend(&term.to_le_bytes()[..7]);
+    packed.extend(row.revoked_before.map_or(0, StoreTime::micros).to_le_bytes());
+    packed.extend(&version.0.to_le_bytes()[..7]);
+    packed.extend(row.capacity.to_le_bytes());
+    packed.extend(row.occupancy.to_le_bytes());
+    packed.push(flags);
+    for at in [row.last_online_at, row.last_offline_at].into_iter().flatten() {
+        packed.extend(at.micros().to_le_bytes());
+    }
+    packed.extend(name.as_bytes());
+    Ok(packed)
+}
+
+/// Reads a row. `None` for what no script of ours wrote: it is removed by the next check of the mirror.
+pub(super) fn unpack(provider: &ProviderId, packed: &[u8]) -> Option<Provider> {
+    let mut rest = packed;
+    let mut take = |count: usize| {
+        let (number, left) = rest.split_at_checked(count)?;
+        rest = left;
+        let mut bytes = [0; 8];
+        bytes.get_mut(..count)?.copy_from_slice(number);
+        Some(u64::from_le_bytes(bytes))
+    };
+    let (active, term, revoked, version) = (take(1)?, take(7)?, take(8)?, take(7)?);
+    let (capacity, occupancy, flags) = (take(4)?, take(4)?, u8::try_from(take(1)?).ok()?);
+    let mut time = |flag| match flags & flag {
+        0 => Some(None),
+        _ => Some(Some(StoreTime::from_micros(take(8)?))),
+    };
+    let (last_online_at, last_offline_at) = (time(ONLINE)?, time(OFFLINE)?);
+    let sound = active <= 1 && version <= LARGEST && flags <= 15 && (flags & NAME != 0 || rest.is_empty());
+    sound.then_some(())?;
+    let online = match term {
+        0 => None,
+        term => Some(TenureId::new(provider.member(), Term::new(term).ok()?)),
+    };
+    Some(Provider {
+        provider: provider.clone(),
+        display_name: (flags & NAME != 0).then(|| String::from_utf8_lossy(rest).into_owned()),
+        active: active == 1,
+        online,
+        capacity: u32::try_from(capacity).ok()?,
+        occupancy: u32::try_from(occupancy).ok()?,
+        last_online_at,
+        last_offline_at,
+        last_heartbeat_at: None,
+        revoked_before: (flags & REVOKED != 0).then(|| StoreTime::from_micros(revoked)),
+        version: Version(version),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Provider {
+        Provider {
+            provider: ProviderId::new("ann").unwrap(),
+            display_name: Some("Ann \u{e9}".to_owned()),
+            active: true,
+            online: Some("ann@9007199254740991".parse().unwrap()),
+            capacity: 100_000,
+            occupancy: u32::MAX,
+            last_online_at: Some(StoreTime::from_micros(u64::MAX)),
+            last_offline_at: None,
+            last_heartbeat_at: None,
+            revoked_before: Some(StoreTime::ZERO),
+            version: Version(LARGEST),
+        }
+    }
+
+    #[test]
+    fn a_row_comes_back_as_it_was() {
+        let full = row();
+        let bare = Provider {
+            display_name: None,
+            active: false,
+            online: None,
+            last_online_at: None,
+            revoked_before: None,
+            version: Version(1),
+            ..row()
+        };
+        let named = Provider {
+            display_name: Some(String::new()),
+            last_offline_at: Some(StoreTime::from_micros(7)),
+            ..row()
+        };
+        for row in [full, bare, named] {
+            let packed = pack(&row).unwrap();
+            assert_eq!(unpack(&row.provider, &packed), Some(row));
+        }
+    }
+
+    #[test]
+    fn what_is_no_row_reads_as_none() {
+        let row = row();
+        let packed = pack(&row).unwrap();
+        for length in 0..40 {
+            assert_eq!(unpack(&row.provider, &packed[..length]), None, "{length}");
+        }
+        for (at, byte) in [(0, 2), (7, 255), (22, 255), (31, 16)] {
+            let mut broken = packed.clone();
+            broken[at] = byte;
+            assert_eq!(unpack(&row.provider, &broken), None, "{at}");
+        }
+        let mut longer = pack(&Provider {
+            display_name: None,
+            ..row.clone()
+        })
+        .unwrap();
+        longer.push(0);
+        assert_eq!(unpack(&row.provider, &longer), None);
+    }
+
+    #[test]
+    fn versions_end_below_2_pow_53_and_tenures_are_ones_own() {
+        let version = Version(LARGEST + 1);
+        assert!(pack(&Provider { version, ..row() }).is_err());
+        let online = Some("bob@1".parse().unwrap());
+        assert!(pack(&Provider { online, ..row() }).is_err());
+    }
+}

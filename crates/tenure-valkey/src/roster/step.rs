@@ -1,0 +1,231 @@
+//! The arguments and the answers of the steps that change a roster.
+
+use std::time::Duration;
+
+use redis::Value;
+use tenure_core::error::Result;
+use tenure_core::id::{ProviderId, TenureId, Term};
+use tenure_core::ledger::{RosterSettings, Version};
+use tenure_core::membership::EndReason;
+use tenure_core::roster::{
+    Entry, Heartbeat, HeartbeatReply, Offlined, Over, Pending, Put, PutOutcome, Seated, Stamp, Standing, Turn,
+};
+use tenure_core::time::{StoreTime, micros};
+
+use super::row;
+use crate::reply::{Malformed, Read, Reader, parse};
+use crate::script::Invocation;
+use crate::sweep::read_brake;
+use crate::view::double;
+
+/// What every reply tells about the mirror.
+pub(super) fn read_stamp(reader: &mut Reader, now: StoreTime) -> Read<Stamp> {
+    let mut stamp = reader.array()?;
+    Ok(Stamp {
+        seeded: stamp.number()? != 0,
+        high: Version(stamp.number()?),
+        settings: Version(stamp.number()?),
+        resumed_at: stamp.time()?,
+        as_of: now,
+    })
+}
+
+/// Rows of a reply, as many as were asked for.
+pub(super) fn each<T>(rows: &mut Reader, wanted: usize, read: impl Fn(&mut Reader) -> Read<T>) -> Read<Vec<T>> {
+    if rows.left() != wanted {
+        return Err(Malformed(format!("{} answers for {wanted}", rows.left())));
+    }
+    let mut all = Vec::with_capacity(wanted);
+    while rows.left() > 0 {
+        all.push(read(rows)?);
+    }
+    Ok(all)
+}
+
+/// A put, as four arguments.
+///
+/// # Errors
+/// `Invalid` for what cannot be packed.
+pub(super) fn put_args(put: &Put) -> Result<[Vec<u8>; 4]> {
+    let over = match put.over {
+        Over::Older => String::new(),
+        Over::Exactly(version) => row::check_version(version)?.to_string(),
+    };
+    let version = row::check_version(put.entry.version())?;
+    let packed = match &put.entry {
+        Entry::Row(provider) => row::pack(provider)?,
+        Entry::Gone { .. } => Vec::new(),
+    };
+    Ok([
+        put.entry.provider().as_str().as_bytes().to_vec(),
+        over.into_bytes(),
+        version.to_string().into_bytes(),
+        packed,
+    ])
+}
+
+pub(super) fn read_put(rows: &mut Reader) -> Read<PutOutcome> {
+    let mut row = rows.array()?;
+    Ok(PutOutcome {
+        applied: row.number()? != 0,
+        version: Version(row.number()?),
+        standing: read_standing(row.number()?)?,
+    })
+}
+
+/// How a tenure stands, by its number in the scripts.
+pub(super) fn read_standing(number: u64) -> Read<Standing> {
+    Ok(match number {
+        0 => Standing::Offline,
+        1 => Standing::Alive,
+        2 => Standing::Ended,
+        3 => Standing::Unknown,
+        other => return Err(Malformed(format!("the standing {other}"))),
+    })
+}
+
+pub(super) fn read_seated(rows: &mut Reader, part: &[ProviderId]) -> Read<Vec<Seated>> {
+    let seats = each(rows, part.len(), |rows| {
+        let mut row = rows.array()?;
+        Ok((row.number()?, row.number()? != 0))
+    })?;
+    let with_names = part.iter().zip(seats);
+    with_names
+        .map(|(provider, (term, new))| {
+            let term = Term::new(term).map_err(|_| Malformed(format!("the term {term}")))?;
+            let tenure = TenureId::new(provider.member(), term);
+            Ok(Seated { tenure, new })
+        })
+        .collect()
+}
+
+pub(super) fn heartbeat_args(invocation: Invocation, part: &[Heartbeat]) -> Invocation {
+    let issued: Vec<u8> = match part.iter().any(|heartbeat| heartbeat.issued_at.is_some()) {
+        true => part
+            .iter()
+            .flat_map(|heartbeat| {
+                let issued_at = heartbeat.issued_at;
+                issued_at.map_or((-1.0_f64).to_le_bytes(), |at| double(at.micros()))
+            })
+            .collect(),
+        false => Vec::new(),
+    };
+    invocation
+        .number(part.len() as u64)
+        .arg(issued)
+        .args(part.iter().map(|heartbeat| heartbeat.provider.as_str()))
+}
+
+/// One reply for all, or each its own.
+pub(super) fn read_heard(reader: &mut Reader, wanted: usize) -> Read<Vec<HeartbeatReply>> {
+    match reader.value()? {
+        Value::Int(1) => Ok(vec![HeartbeatReply::Recorded; wanted]),
+        own => each(&mut Reader::new(own)?, wanted, |replies| {
+            Ok(match replies.number()? {
+                1 => HeartbeatReply::Recorded,
+                2 => HeartbeatReply::Offline,
+                3 => HeartbeatReply::Deactivated,
+                4 => HeartbeatReply::Revoked,
+                5 => HeartbeatReply::Unknown,
+                6 => HeartbeatReply::Absent,
+                other => return Err(Malformed(format!("the reply {other} to a heartbeat"))),
+            })
+        }),
+    }
+}
+
+pub(super) fn read_pending(reader: &mut Reader) -> Read<Pending> {
+    let (mut rows, mut items) = (reader.array()?, Vec::new());
+    while rows.left() > 1 {
+        let (tenure, record) = (rows.text()?, rows.text()?);
+        items.push(read_offlined(&tenure, &record)?);
+    }
+    let next = match reader.number()? {
+        0 => None,
+        at => Some(StoreTime::from_micros(at)),
+    };
+    let braked = read_brake(reader)?;
+    Ok(Pending { items, next, braked })
+}
+
+/// A record of those whom the ledger has to follow: `reason at heard ended`.
+fn read_offlined(tenure: &str, record: &str) -> Read<Offlined> {
+    let bad = || Malformed(format!("{record:?} in place of an end"));
+    let mut parts = record.split(' ');
+    let mut part = || parts.next().ok_or_else(bad);
+    let time = |text: &str| text.parse().map(StoreTime::from_micros).map_err(|_| bad());
+    Ok(Offlined {
+        tenure: parse("a tenure", tenure)?,
+        reason: EndReason::parse(part()?).ok_or_else(bad)?,
+        at: time(part()?)?,
+        heard_at: match part()? {
+            "-" => None,
+            at => Some(time(at)?),
+        },
+    })
+}
+
+/// Settings as the store keeps them: `version capacity stale_after required snapshot`, times in µs.
+pub(super) fn show_settings(settings: &RosterSettings) -> String {
+    format!(
+        "{} {} {} {} {}",
+        settings.version,
+        settings.default_capacity,
+        micros(settings.stale_after),
+        u8::from(settings.require_heartbeat),
+        micros(settings.snapshot),
+    )
+}
+
+/// Reads settings. `None` for what no script of ours wrote: they are as good as not there.
+pub(super) fn parse_settings(text: &str) -> Option<RosterSettings> {
+    let mut parts = text.split(' ');
+    let mut number = || parts.next()?.parse::<u64>().ok();
+    let settings = RosterSettings {
+        version: Version(number()?),
+        default_capacity: u32::try_from(number()?).ok()?,
+        stale_after: Duration::from_micros(number()?),
+        require_heartbeat: number()? != 0,
+        snapshot: Duration::from_micros(number()?),
+    };
+    parts.next().is_none().then_some(settings)
+}
+
+pub(super) fn read_turn(reader: &mut Reader) -> Read<Turn> {
+    let (whose, at) = (reader.text()?, reader.time()?);
+    Ok(match whose.as_str() {
+        "m" => Turn::Mine(at),
+        "o" => Turn::Others(at),
+        "d" => Turn::DoneUntil(at),
+        other => return Err(Malformed(format!("the turn {other:?}"))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_read_back_as_they_are_shown() {
+        let settings = RosterSettings {
+            default_capacity: 3,
+            stale_after: Duration::from_millis(1_500),
+            require_heartbeat: false,
+            snapshot: Duration::ZERO,
+            version: Version((1 << 53) - 1),
+        };
+        assert_eq!(parse_settings(&show_settings(&settings)), Some(settings));
+        for text in ["", "1 2 3 1", "1 2 3 1 5 6", "1 2 x 1 5", "1 -2 3 1 5"] {
+            assert_eq!(parse_settings(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_end_that_no_script_wrote_is_an_error() {
+        let good = read_offlined("a@1", "lapsed 5 - 6").unwrap();
+        assert_eq!((good.at.micros(), good.heard_at), (5, None));
+        for record in ["", "lapsed", "odd 5 - 6", "lapsed x - 6", "lapsed 5 y 6"] {
+            assert!(read_offlined("a@1", record).is_err(), "{record:?}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+-- The common case of a batch of heartbeats, tried before everything else, as that of beats is: the store served all the time,
+-- whoever may be heard of is alive, and no lapse is old enough to be dropped. Then nothing but deadlines changes. Whatever
+-- does not fit is left, untouched, to the whole step that follows.
+do
+  local prefix, count, names_from = string.sub(KEYS[1], 1, -5), tonumber(ARGV[8]), 10
+  local now = clock()
+  local struct_unpack, struct_pack, format = struct.unpack, struct.pack, string.format
+  local whole = format('%d', 2 ^ 52) == '4503599627370496' and '%s@%d' or '%s@%.0f'
+  local meta = redis.call('HMGET', KEYS[1], 'state', 'roster')
+  local common = meta[1] and meta[2] and count > 0
+  local born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until
+  if common then
+    born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until = struct_unpack(STATE, meta[1])
+    local gap = min_ttl > 0 and math.min(2000000, min_ttl * 5 / 12) or 2000000
+    common = now >= tick and now - tick <= gap
+  end
+  if common and brake_until == 0 then
+    local oldest = redis.call('ZRANGE', KEYS[10], 0, 0, 'WITHSCORES')[2]
+    common = not oldest or oldest + max_ttl >= now
+  end
+  if common then
+    local packed = redis.call('HMGET', prefix .. 'providers', unpack(ARGV, names_from, names_from + count - 1))
+    local issued = ARGV[9] ~= '' and { struct_unpack('<' .. string.rep('d', count), ARGV[9]) }
+    local tenures, n, replies = {}, 0, nil
+    for i = 1, count do
+      local row, reply = packed[i], 6
+      if row then
+        if #row <= HEAD then
+          common = false
+          break
+        end
+        local active, term, revoked = struct_unpack('<BI7I8', row)
+        if active ~= 1 then
+          reply = 3
+        elseif issued and issued[i] >= 0 and issued[i] < revoked then
+          reply = 4
+        elseif term == 0 then
+          reply = 2
+        else
+          reply, n = 1, n + 1
+          tenures[n] = format(whole, ARGV[names_from - 1 + i], term)
+        end
+      end
+      if replies then
+        replies[i] = reply
+      elseif reply ~= 1 then
+        replies = {}
+        for j = 1, i - 1 do
+          replies[j] = 1
+        end
+        replies[i] = reply
+      end
+    end
+    local lives = common and n > 0 and redis.call('HMGET', prefix .. 'alive', unpack(tenures)) or {}
+    local renewed, before, after = {}, nil, nil
+    for i = 1, common and n or 0 do
+      local row = lives[i]
+      -- Neighbours mostly have one value: Lua compares strings by their address.
+      if row ~= before then
+        if not row then
+          common = false
+          break
+        end
+        local deadline, ttl, revision = unpack_life(row)
+        -- The end of a tenure, as in `end_of`.
+        if now >= resumed + ttl and (deadline > now + ttl or now >= deadline) then
+          common = false
+          break
+        end
+        before, after = row, pack_life(now + ttl, ttl, revision)
+      end
+      renewed[2 * i - 1], renewed[2 * i] = tenures[i], after
+    end
+    if common then
+      redis.call('HSET', KEYS[1], 'state', struct_pack(STATE, born, now, resumed, min_ttl, max_ttl, unsettled, cause, grants,
+        brake_since, brake_until))
+      if n > 0 then
+        redis.call('HSET', prefix .. 'alive', unpack(renewed))
+      end
+      local roster = unpack_roster(meta[2])
+      return { ARGV[1], now, 'ok', { roster.seeded, roster.high, roster.settings, resumed }, replies or 1 }
+    end
+  end
+end

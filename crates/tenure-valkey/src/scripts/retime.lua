@@ -1,0 +1,66 @@
+-- ARGV 8: at most how many, about: what one step of a scan gives. Answers whether there are more.
+--
+-- How far it is, is kept in the meta: 'k' and after which name of a hash that comes whole, or 'h', when the store last resumed
+-- and a cursor into a big one. A restarted server counts anew, so that a cursor of its life before means nothing.
+local limit = tonumber(ARGV[8])
+local stored_place = redis.call('HMGET', META, 'retime', 'settings')
+local place, ttl = stored_place[1], ttl_of(stored_place[2])
+
+local seen = {}
+local function retime(member)
+  local m = not seen[member] and load_member(member)
+  seen[member] = true
+  if not m or m.ttl == ttl then
+    return
+  elseif now >= end_of(m) then
+    finish(member, m, 'lapsed')
+    return
+  end
+  note_ttl(ttl)
+  -- One who could not become stale before gets the whole of it.
+  local heard = m.ttl > DAY and now or math.max(0, m.deadline - m.ttl)
+  m.deadline, m.ttl = heard + ttl, ttl
+  save_member(member, m)
+  plan_whole('ZADD', DUE, 'LT', text(m.deadline), member)
+end
+
+-- Some members, and where to go on; nil at the end.
+local function some_members()
+  local resumed, cursor = string.match(place, '^h(%d+) (%d+)$')
+  if tonumber(resumed) ~= group.resumed then
+    cursor = '0'
+  end
+  local found, names = redis.call('HSCAN', MEMBERS, cursor, 'COUNT', limit), {}
+  local whole = cursor == '0' and found[1] == '0'
+  local after = whole and string.match(place, '^k(.+)$') or ''
+  for i = 1, #found[2], 2 do
+    if not whole or byte_less(after, found[2][i]) then
+      names[#names + 1] = found[2][i]
+    end
+  end
+  if not whole then
+    return names, found[1] ~= '0' and 'h' .. text(group.resumed) .. ' ' .. found[1] or nil
+  end
+  table.sort(names, byte_less)
+  return { unpack(names, 1, math.min(limit, #names)) }, #names > limit and 'k' .. names[limit] or nil
+end
+
+local more = false
+if place and ttl then
+  local names, next_place = some_members()
+  for _, member in ipairs(names) do
+    retime(member)
+  end
+  if next_place then
+    more = true
+    plan('HSET', META, 'retime', next_place)
+  else
+    plan('HDEL', META, 'retime')
+    group.min_ttl, group.max_ttl = 0, 0
+    note_ttl(ttl)
+  end
+  note_change()
+  engage_brake()
+end
+commit()
+return { NONCE, now, 'ok', more and 1 or 0 }

@@ -1,0 +1,85 @@
+-- Shared by the scripts that read a roster; follows `read.lua`. They end nobody: whoever is past the end counts as ended.
+local PROVIDERS = PREFIX .. 'providers'
+-- How many members that may have lapsed are looked at.
+local MAX_OVERDUE = 1000
+local meta = redis.call('HMGET', META, 'state', 'roster')
+local roster = unpack_roster(meta[1] and meta[2] or '')
+
+-- When the store last resumed serving the group. Nobody reads as dead because nobody ticked: after a gap that no step has seen
+-- yet, that is now.
+local resumed, unnoticed = now, true
+if meta[1] then
+  local _, tick, since, min_ttl = struct.unpack(STATE, meta[1])
+  local gap = min_ttl > 0 and math.min(2000000, min_ttl * 5 / 12) or 2000000
+  if now >= tick and now - tick <= gap then
+    resumed, unnoticed = since, false
+  end
+end
+
+-- About the mirror, for every reply.
+local function stamp()
+  return { roster.seeded, roster.high, roster.settings, resumed }
+end
+
+-- The end of a tenure, as in `lib.lua`.
+local function lives(life)
+  local deadline, ttl = unpack_life(life)
+  local grace = resumed + ttl
+  if deadline > now + ttl then
+    return now < grace
+  end
+  return now < math.max(deadline, grace)
+end
+
+-- Rows by provider, and of those who are online under a tenure that is their current one, its life.
+local function rows_of(providers)
+  local packed, rows, tenures = redis.call('HMGET', PROVIDERS, unpack(providers)), {}, {}
+  for i, provider in ipairs(providers) do
+    rows[i] = unpack_row(packed[i]) or false
+    local row = rows[i]
+    if row and row.term > 0 then
+      row.tenure, row.packed = provider .. '@' .. text(row.term), packed[i]
+      tenures[#tenures + 1] = row.tenure
+    elseif row then
+      row.packed = packed[i]
+    end
+  end
+  local found, n = #tenures > 0 and redis.call('HMGET', PREFIX .. 'alive', unpack(tenures)) or {}, 0
+  for i = 1, #providers do
+    local row = rows[i]
+    if row and row.tenure then
+      n = n + 1
+      row.life = found[n]
+    end
+  end
+  return rows
+end
+
+-- How many of the online are in each place, without those whose tenure is over by now though no step has met them yet; and
+-- whether all were looked at. Those that were not might be anywhere, and so they are told apart.
+local function count_online()
+  local counts = { free = redis.call('ZCARD', PREFIX .. 'free'), busy = redis.call('SCARD', PREFIX .. 'busy'),
+    barred = redis.call('SCARD', PREFIX .. 'barred') }
+  local due = PREFIX .. 'due'
+  local names = unnoticed and {} or redis.call('ZRANGEBYSCORE', due, '-inf', text(now), 'LIMIT', 0, MAX_OVERDUE)
+  if #names == 0 then
+    return counts, 0
+  end
+  local tenures = {}
+  for i, term in ipairs(redis.call('HMGET', PREFIX .. 'members', unpack(names))) do
+    tenures[i] = term and names[i] .. '@' .. text((struct.unpack('<d', term))) or names[i]
+  end
+  for i, life in ipairs(redis.call('HMGET', PREFIX .. 'alive', unpack(tenures))) do
+    if life and not lives(life) then
+      local name = names[i]
+      if redis.call('ZSCORE', PREFIX .. 'free', name) then
+        counts.free = counts.free - 1
+      elseif redis.call('SISMEMBER', PREFIX .. 'busy', name) == 1 then
+        counts.busy = counts.busy - 1
+      elseif redis.call('SISMEMBER', PREFIX .. 'barred', name) == 1 then
+        counts.barred = counts.barred - 1
+      end
+    end
+  end
+  return counts, redis.call('ZCOUNT', due, '-inf', text(now)) - #names
+end
