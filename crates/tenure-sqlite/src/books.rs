@@ -12,6 +12,7 @@ use crate::clock::StoreClock;
 use crate::error::Cause;
 use crate::group::Meta;
 use crate::live::{Entry, Live};
+use crate::roster::read_heads;
 use crate::sql::{read_instant, read_name, read_number, read_span, statements};
 use crate::step::{Step, Undo};
 use crate::store::Groups;
@@ -97,9 +98,9 @@ impl Books {
                 .iter()
                 .map(|(member, entry)| (entry.due, member.clone()))
                 .collect();
+            table.roster.load(read_heads(context.sql, id)?, &members);
             table.members = members;
-            table.pending.clear();
-            table.revised.clear();
+            table.drop_pending();
             table.fold(meta);
             drop(table);
             heads.insert(
@@ -238,9 +239,10 @@ impl Books {
             if head.lists_changed {
                 head.meta.refresh_visits(sql, head.live.id)?;
             }
-            if head.saved.is_some_and(|saved| saved.meta != head.meta) {
+            if let Some(before) = head.saved.map(|saved| saved.meta).filter(|before| *before != head.meta) {
                 let tick = head.live.lock().tick;
                 head.meta.update(sql, head.live.id, tick)?;
+                head.meta.roster.save(sql, head.live.id, &before.roster)?;
             }
         }
         Ok(())
@@ -281,8 +283,7 @@ impl Books {
             }
             head.meta = saved.meta;
             let mut table = head.live.lock();
-            table.pending.clear();
-            table.revised.clear();
+            table.drop_pending();
             table.resumed_at = saved.meta.resumed_at;
             if let Some((tick, restarted)) = saved.gap {
                 // The gap has to be seen again, by a step that can record it.

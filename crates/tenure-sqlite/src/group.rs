@@ -5,11 +5,13 @@ use std::time::Duration;
 use rusqlite::{Connection, Row, params};
 use tenure_core::brake::{Brake, BrakeSettings};
 use tenure_core::event::EventId;
+use tenure_core::ledger::settings::MAX_STALE_AFTER;
 use tenure_core::settling::{self, GapCause};
 use tenure_core::sweep::{GroupStatus, Unsettled};
 use tenure_core::{Group, StoreTime};
 
 use crate::error::Cause;
+use crate::roster::Marks;
 use crate::sql::{instant, number, read_instant, read_instant_or_none, read_name, read_number, span, statements};
 
 statements! { "group.sql":
@@ -50,6 +52,8 @@ pub(crate) struct Meta {
     pub(crate) unsettled: Option<Unsettled>,
     /// Since when and until when at most.
     pub(crate) brake: Option<(StoreTime, StoreTime)>,
+    /// What is known of the roster as a whole, when the group is one.
+    pub(crate) roster: Marks,
     // The rest is the size of sets in other tables, counted anew at every open.
     pub(crate) members: u64,
     pub(crate) lapses: u64,
@@ -76,6 +80,7 @@ impl Meta {
             ttls: None,
             unsettled: None,
             brake: None,
+            roster: Marks::default(),
             members: 0,
             lapses: 0,
             leases: 0,
@@ -130,6 +135,7 @@ impl Meta {
             meta.next_away = next_away(sql, id)?;
             meta.releasing = work(sql, id, false)?;
             meta.releasing_lapsed = work(sql, id, true)?;
+            meta.roster = Marks::load(sql, id)?;
             groups.push((id, read_name(row, 1)?, read_instant(row, 3)?, meta));
         }
         Ok(groups)
@@ -153,6 +159,7 @@ impl Meta {
                 .zip(read_instant_or_none(row, 11)?)
                 .map(|(cause, until)| Unsettled { cause, until }),
             brake: read_instant_or_none(row, 12)?.zip(read_instant_or_none(row, 13)?),
+            roster: Marks::default(),
             members: 0,
             lapses: 0,
             leases: 0,
@@ -174,7 +181,7 @@ impl Meta {
         self.releasing.next = next(false)?;
         self.releasing_lapsed.next = next(true)?;
         self.next_away = next_away(sql, id)?;
-        Ok(())
+        self.roster.refresh(sql, id)
     }
 
     /// The longest silence that is no gap.
@@ -187,8 +194,11 @@ impl Meta {
         self.ttls.map_or(Duration::ZERO, |(_, longest)| longest)
     }
 
-    /// Widens the range of ttls.
+    /// Widens the range of ttls. One who is never stale needs no grace, and must not make that of others last for ever.
     pub(crate) fn note_ttl(&mut self, ttl: Duration) {
+        if ttl > MAX_STALE_AFTER {
+            return;
+        }
         let (shortest, longest) = self.ttls.unwrap_or((ttl, ttl));
         self.ttls = Some((shortest.min(ttl), longest.max(ttl)));
     }
@@ -238,8 +248,8 @@ impl Meta {
             sessions: self.sessions,
             disconnected: self.disconnected,
             next_reap: self.next_away.map(|at| brake.map_or(at, |brake| brake.until.max(at))),
-            pending_offline: 0,
-            next_offline: None,
+            pending_offline: self.roster.pending_offline(),
+            next_offline: self.roster.next_offline(brake),
             last_event: EventId(self.last_event),
         }
     }

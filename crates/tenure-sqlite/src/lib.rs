@@ -8,7 +8,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `membership`, `registry`, `lease`, `target`, `session`, `event`, `sweep` | one noun each: its steps and its reads |
+//! | `membership`, `registry`, `lease`, `target`, `session`, `roster`, `event`, `sweep` | one noun each: its steps and its reads |
 //! | `store` | opening and closing, the doors to writer and readers |
 //! | `ended`, `revision` | the records of ended tenures, and the numbers of what members hold |
 //! | `writer`, `books`, `step` | the transaction, its undoing, and what every step begins and ends with |
@@ -37,6 +37,7 @@ mod page;
 mod reader;
 mod registry;
 mod revision;
+mod roster;
 mod session;
 mod sql;
 mod step;

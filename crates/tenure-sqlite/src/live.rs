@@ -26,6 +26,7 @@ use tokio::sync::watch;
 use crate::clock::StoreClock;
 use crate::group::Meta;
 use crate::revision::marks_a_loss;
+use crate::roster::Roster;
 
 /// One member's current tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +77,8 @@ pub(crate) struct Table {
     pub(crate) pending: HashMap<MemberId, Option<Entry>>,
     /// The revisions that the open transaction has changed, by member and term.
     pub(crate) revised: HashMap<MemberId, (Term, Revision)>,
+    /// The rows of providers, when the group is a roster.
+    pub(crate) roster: Roster,
 }
 
 impl Live {
@@ -89,6 +92,7 @@ impl Live {
             due: BTreeSet::new(),
             pending: HashMap::new(),
             revised: HashMap::new(),
+            roster: Roster::default(),
         };
         Self {
             id,
@@ -209,8 +213,15 @@ impl Table {
 
     /// Folds the committed transaction in.
     pub(crate) fn fold(&mut self, meta: Meta) {
+        if self.meta.roster.changes != meta.roster.changes {
+            self.roster.note_change();
+        }
         self.meta = meta;
         self.resumed_at = meta.resumed_at;
+        let begun_or_ended: Vec<MemberId> = match self.roster.is_empty() {
+            true => Vec::new(),
+            false => self.pending.keys().cloned().collect(),
+        };
         for (member, entry) in std::mem::take(&mut self.pending) {
             let before = match entry {
                 Some(entry) => self.members.insert(member.clone(), entry),
@@ -231,5 +242,13 @@ impl Table {
                 entry.revision = revision;
             }
         }
+        self.roster.fold(&begun_or_ended, &self.members);
+    }
+
+    /// Drops what the open transaction has changed.
+    pub(crate) fn drop_pending(&mut self) {
+        self.pending.clear();
+        self.revised.clear();
+        self.roster.drop_pending();
     }
 }

@@ -1,5 +1,7 @@
 //! Members: join, beat, end and look up.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use rusqlite::{Row, params};
 use tenure_core::event::EventKind;
@@ -38,8 +40,7 @@ impl Step<'_> {
     /// Begins a tenure.
     fn join(&mut self, join: &Join) -> Answer<Joined> {
         let before = self.live.lock().head(&join.member);
-        let others = self.meta.members - u64::from(before.is_some());
-        let alone = others == 0 && self.meta.lapses == 0;
+        let alone = self.is_alone(before);
         let mut superseded = None;
         if let Some(before) = before {
             let before = TenureId::new(join.member.clone(), before.term);
@@ -49,22 +50,7 @@ impl Step<'_> {
                 superseded = (reason == EndReason::Superseded).then_some(before);
             }
         }
-        let term = Term::new(self.next_number()).map_err(|error| Cause::Strange(error.to_string()))?;
-        let tenure = TenureId::new(join.member.clone(), term);
-        let deadline = self.now + join.ttl;
-        if alone {
-            self.meta.ttls = None;
-        }
-        self.meta.note_ttl(join.ttl);
-        let entry = Entry {
-            term,
-            deadline,
-            ttl: join.ttl,
-            due: deadline,
-            revision: Revision::NONE,
-        };
-        self.begin(&tenure, &entry, &join.labels)?;
-        self.emit(Draft::new(EventKind::Joined).of(&tenure))?;
+        let tenure = self.begin_tenure(&join.member, join.ttl, &join.labels, alone)?;
         self.engage_brake()?;
         Ok(Ok(Joined {
             tenure,
@@ -73,6 +59,39 @@ impl Step<'_> {
             superseded,
             as_of: self.now,
         }))
+    }
+
+    /// Whether nobody else is there than this one, and nobody has lapsed of late.
+    pub(crate) fn is_alone(&self, member: Option<Entry>) -> bool {
+        let others = self.meta.members - u64::from(member.is_some());
+        others == 0 && self.meta.lapses == 0
+    }
+
+    /// Begins a tenure of a member that has none; `alone` as it was when the step began: then the ttls of others are history.
+    pub(crate) fn begin_tenure(
+        &mut self,
+        member: &MemberId,
+        ttl: Duration,
+        labels: &Labels,
+        alone: bool,
+    ) -> Result<TenureId, Cause> {
+        let term = Term::new(self.next_number()).map_err(|error| Cause::Strange(error.to_string()))?;
+        let tenure = TenureId::new(member.clone(), term);
+        let deadline = self.now + ttl;
+        if alone {
+            self.meta.ttls = None;
+        }
+        self.meta.note_ttl(ttl);
+        let entry = Entry {
+            term,
+            deadline,
+            ttl,
+            due: deadline,
+            revision: Revision::NONE,
+        };
+        self.begin(&tenure, &entry, labels)?;
+        self.emit(Draft::new(EventKind::Joined).of(&tenure))?;
+        Ok(tenure)
     }
 
     /// Writes a new member and strikes it off the lapsed ones.
@@ -142,13 +161,7 @@ impl Step<'_> {
             };
             self.undo
                 .replace(&mut self.live.lock(), beat.tenure.member(), Some(entry));
-            self.sql.prepare_cached(CHANGE_TTL)?.execute(params![
-                self.id,
-                beat.tenure.member().as_str(),
-                number(entry.term.get()),
-                span(ttl),
-                instant(deadline)
-            ])?;
+            self.write_ttl(beat.tenure.member(), &entry)?;
         }
         self.meta.note_ttl(ttl);
         self.compare_revisions(beat.revision, before.revision)?;
@@ -156,6 +169,18 @@ impl Step<'_> {
             expires_in: ttl,
             revision: before.revision,
         })
+    }
+
+    /// Writes the ttl of a member and its deadline.
+    pub(crate) fn write_ttl(&self, member: &MemberId, entry: &Entry) -> Result<(), Cause> {
+        self.sql.prepare_cached(CHANGE_TTL)?.execute(params![
+            self.id,
+            member.as_str(),
+            number(entry.term.get()),
+            span(entry.ttl),
+            instant(entry.deadline)
+        ])?;
+        Ok(())
     }
 
     /// A term that the sequence has not reached, but this life of the store should know: an older copy of the file was
@@ -186,7 +211,7 @@ impl Step<'_> {
 /// A member as its row tells.
 struct MemberRow {
     tenure: TenureId,
-    ttl: std::time::Duration,
+    ttl: Duration,
     deadline: StoreTime,
     labels: Labels,
     holdings: Holdings,

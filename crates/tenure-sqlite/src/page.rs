@@ -28,6 +28,10 @@ pub(crate) enum Listing {
     Sessions,
     /// Sessions without connections by when to look at them, and name.
     Away,
+    /// Providers of a roster by name.
+    Providers,
+    /// Those who can take work by occupancy and name.
+    Available,
 }
 
 impl Listing {
@@ -42,6 +46,8 @@ impl Listing {
             Self::Targets => "targets/",
             Self::Sessions => "sessions/",
             Self::Away => "away/",
+            Self::Providers => "providers/",
+            Self::Available => "available/",
         }
     }
 }

@@ -10,12 +10,13 @@ use tenure_core::membership::{EndReason, Revision};
 use tenure_core::settling::GapCause;
 use tenure_core::store::StoreOptions;
 use tenure_core::sweep::{BURST, Unsettled};
-use tenure_core::{Error, MemberId, StoreTime, TenureId, Term};
+use tenure_core::{Error, MemberId, ProviderId, StoreTime, TenureId, Term};
 
 use crate::error::Cause;
 use crate::event::Draft;
 use crate::group::Meta;
 use crate::live::{Entry, Live, Table};
+use crate::roster::Head;
 use crate::sql::{instant, statements};
 
 statements! { "membership.sql":
@@ -44,6 +45,8 @@ pub(crate) struct Undo {
     pub(crate) pending: Vec<(MemberId, Option<Option<Entry>>)>,
     /// What `revised` held before each change.
     revised: Vec<(MemberId, Option<(Term, Revision)>)>,
+    /// What the roster's `pending` held before each change.
+    rows: Vec<(ProviderId, Option<Option<Head>>)>,
 }
 
 /// A step in progress.
@@ -127,6 +130,7 @@ impl Step<'_> {
             instant(self.now + self.options.max_ttl * 2),
             holds.then(|| instant(self.now + BURST)),
         ])?;
+        self.note_offline(tenure, entry, reason)?;
         if holds {
             self.work_list(lapsed).tenures += 1;
             *self.lists_changed = true;
@@ -255,6 +259,7 @@ impl Undo {
             gap: None,
             pending: Vec::new(),
             revised: Vec::new(),
+            rows: Vec::new(),
         }
     }
 
@@ -271,6 +276,12 @@ impl Undo {
         self.revised.push((member.clone(), before));
     }
 
+    /// Changes the row of a provider, and remembers what was there.
+    pub(crate) fn rewrite(&mut self, table: &mut Table, provider: &ProviderId, head: Option<Head>) {
+        let before = table.roster.rewrite(provider, Some(head));
+        self.rows.push((provider.clone(), before));
+    }
+
     /// Takes the step out of the table again.
     pub(crate) fn apply(self, table: &mut Table) -> Meta {
         for (member, before) in self.pending.into_iter().rev() {
@@ -284,6 +295,9 @@ impl Undo {
                 Some(revised) => table.revised.insert(member, revised),
                 None => table.revised.remove(&member),
             };
+        }
+        for (provider, before) in self.rows.into_iter().rev() {
+            table.roster.rewrite(&provider, before);
         }
         if let Some((tick, restarted)) = self.gap {
             // The gap has to be seen again, by a step that can record it.

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use async_trait::async_trait;
 use rusqlite::Connection;
 use tenure_core::event::EventId;
+use tenure_core::roster::RosterMirror;
 use tenure_core::settling;
 use tenure_core::store::{Call, Finding, Health, Store, StoreOptions};
 use tenure_core::sweep::GroupStatus;
@@ -257,6 +258,10 @@ impl Store for SqliteStore {
 
     async fn examine(&self) -> Vec<Finding> {
         crate::examine::examine(self.file()).await
+    }
+
+    fn mirror(&self) -> Option<&dyn RosterMirror> {
+        Some(self)
     }
 
     async fn close(&self) {

@@ -39,3 +39,4 @@ async fn make(options: StoreOptions) -> Box<dyn Harness> {
 }
 
 tenure_core::conformance_tests!(make);
+tenure_core::roster_conformance_tests!(make);

@@ -97,7 +97,7 @@ async fn a_file_of_the_version_before_leases_keeps_everything() {
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     written_before_leases(&path);
     let store = open(&path, &clock);
-    assert_eq!(version(&path), 3);
+    assert_eq!(version(&path), 4);
     let told = events(&store).await;
     let kinds: Vec<_> = told.iter().map(|event| event.kind.as_str()).collect();
     let all = [
@@ -176,7 +176,7 @@ async fn a_file_of_the_version_before_sessions_keeps_everything_and_holds_sessio
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     written_before_sessions(&path);
     let store = open(&path, &clock);
-    assert_eq!(version(&path), 3);
+    assert_eq!(version(&path), 4);
     let told = events(&store).await;
     assert_eq!((told.len(), told[7].kind), (8, EventKind::LeaseGranted));
     assert!(
