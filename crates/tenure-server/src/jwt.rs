@@ -88,8 +88,8 @@ impl Verifier {
         Ok(Arc::new(Self { settings, held }))
     }
 
-    /// Checks a token at a time: the store's, where it is known, else the wall clock's. No I/O; some microseconds for
-    /// HS256, some hundred for the others, times the keys that could have signed it.
+    /// Checks a token at a time: the store's, where it is known, else the wall clock's. No I/O: a hash for HS256, an
+    /// operation with a public key for the others, times the keys that could have signed it.
     ///
     /// # Errors
     /// The first reason not to believe it. What is signed by nobody we trust is told nothing about its claims.

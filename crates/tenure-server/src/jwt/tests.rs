@@ -165,9 +165,11 @@ fn a_public_key_is_never_taken_for_a_secret_and_none_is_no_algorithm() {
             );
         }
     }
-    // A key that the token brings along counts for nothing.
-    let mut header = Header::default();
-    header.crit = Some(vec!["b64".to_owned()]);
+    // What must be understood, and is not.
+    let header = Header {
+        crit: Some(vec!["b64".to_owned()]),
+        ..Header::default()
+    };
     let critical = encode(&header, &claims(), &EncodingKey::from_secret(SECRET.as_bytes())).expect("a token");
     assert_eq!(verifier(settings()).verify(&critical, at(NOW)), Err(Refused::Extension));
 }
