@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use tenure::wire::PageQuery;
-use tenure::wire::roster::{PatchRosterRequest, RosterSettings, RostersPage};
+use tenure::wire::roster::{PatchRosterRequest, RosterSettings, RostersPage, SettingsAnswer};
 use tenure_core::id::RosterName;
 use tenure_core::store::bad_cursor;
 
@@ -69,7 +69,7 @@ pub(crate) async fn settings(State(app): State<Arc<App>>, Names(name): Names<Ros
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
     ),
     request_body = PatchRosterRequest,
-    responses((status = 200, description = "Its settings now", body = RosterSettings), Writes, OfOperators, Unbuilt)
+    responses((status = 200, description = "Its settings now", body = SettingsAnswer), Writes, OfOperators, Unbuilt)
 )]
 pub(crate) async fn set(
     State(app): State<Arc<App>>,
@@ -86,5 +86,10 @@ pub(crate) async fn set(
         let now = &written.value;
         tracing::info!(roster = %name, version = %now.version, "the settings of a roster have changed");
     }
-    json(StatusCode::OK, &RosterSettings::from(written.value))
+    let answer = SettingsAnswer {
+        settings: written.value.into(),
+        changed: written.changed,
+        mirrored: written.mirrored,
+    };
+    json(StatusCode::OK, &answer)
 }

@@ -13,6 +13,7 @@ mod lease;
 mod membership;
 mod registry;
 mod request;
+mod roster;
 mod session;
 mod store;
 mod sweep;
@@ -30,6 +31,7 @@ use tenure_core::store::{Health, PageRequest, bad_cursor};
 use tokio::runtime::Handle;
 
 use self::anchor::Anchor;
+pub use self::roster::{RemoteRoster, RemoteRosters};
 
 /// How a client talks to its daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,6 +26,7 @@ pub(super) struct Request {
     effect: Effect,
     patience: Duration,
     expected: &'static [Code],
+    token: Option<HeaderValue>,
 }
 
 /// What sending it twice, or too late, would do.
@@ -35,6 +36,9 @@ enum Effect {
     Harmless,
     /// It changes something, within these limits.
     Mutates(Call),
+    /// It changes what is durable, which must go on while the hot store, whose clock a not-after is on, is away: the
+    /// not-after is sent when that clock is known.
+    Commits,
 }
 
 /// An answer: its status, its headers and its body, which is already read.
@@ -78,6 +82,11 @@ impl HttpStore {
         self.request(method, path, Effect::Mutates(call))
     }
 
+    /// A request that changes what is durable, whether or not the store's clock is known.
+    pub(super) fn commit(&self, method: Method, path: &[&str]) -> Request {
+        self.request(method, path, Effect::Commits)
+    }
+
     fn request(&self, method: Method, path: &[&str], effect: Effect) -> Request {
         Request {
             method,
@@ -86,6 +95,7 @@ impl HttpStore {
             effect,
             patience: self.inner.settings.request_timeout,
             expected: &[],
+            token: None,
         }
     }
 
@@ -118,6 +128,12 @@ impl Request {
         self
     }
 
+    /// Shows a token, which is in no log and no error.
+    pub(super) fn token(mut self, token: Option<HeaderValue>) -> Self {
+        self.token = token;
+        self
+    }
+
     /// Waits longer (or shorter) than usual.
     pub(super) fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -137,6 +153,7 @@ struct Ready {
     url: Url,
     body: Option<Vec<u8>>,
     expected: &'static [Code],
+    token: Option<HeaderValue>,
 }
 
 impl Inner {
@@ -167,6 +184,7 @@ impl Inner {
             url: request.url?,
             body,
             expected: request.expected,
+            token: request.token,
         };
         let (sent, mutates) = match request.effect {
             Effect::Harmless => (
@@ -175,6 +193,10 @@ impl Inner {
             ),
             Effect::Mutates(call) => (
                 within(&*self.clock, request.patience, self.mutating(&ready, call, give_up)).await,
+                true,
+            ),
+            Effect::Commits => (
+                within(&*self.clock, request.patience, self.committing(&ready, give_up)).await,
                 true,
             ),
         };
@@ -225,6 +247,18 @@ impl Inner {
         }
     }
 
+    /// Sends it with a not-after if the store's clock is known, and without one if not, or when what was known is no more.
+    async fn committing(&self, ready: &Ready, give_up: Mono) -> Result<Answer> {
+        let known = *self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.filter(|anchor| anchor.is_fresh(self.clock.mono()));
+        let unknown = |failed: Failed| failed.into_error(Outcome::Unknown);
+        let first = self.once(ready, known.map(|anchor| anchor.at(give_up))).await;
+        match first.map_err(unknown) {
+            Err(error) if error.kind() == ErrorKind::TooLate => self.once(ready, None).await.map_err(unknown),
+            other => other,
+        }
+    }
+
     /// Where the store's clock is; asks when that is not known or long ago.
     async fn anchored(&self) -> Result<Anchor> {
         let known = *self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
@@ -240,6 +274,7 @@ impl Inner {
             url: self.url(&["v1", "now"])?,
             body: None,
             expected: &[],
+            token: None,
         };
         let now: Now = self.harmless(&ready).await?.json()?;
         Ok(self.learn(now.now))
@@ -258,6 +293,9 @@ impl Inner {
         let mut request = self.client.request(ready.method.clone(), ready.url.clone());
         if let Some(at) = not_after {
             request = request.header(NOT_AFTER, at.to_string());
+        }
+        if let Some(token) = &ready.token {
+            request = request.header(AUTHORIZATION, token.clone());
         }
         if let Some(body) = &ready.body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.clone());

@@ -11,7 +11,7 @@ pub use engagement::{Engagement, EngagementRequest, MoveRequest, ReserveRequest}
 pub use log::{LogEntry, LogPage, LogQuery};
 pub use provider::{HeartbeatAnswer, Provider, ProviderRequest, ProvidersPage, ProvidersQuery, parse_state};
 pub use reading::{AvailabilityAnswer, AvailableAnswer, AvailableQuery, Candidate, RosterStats};
-pub use settings::{PatchRosterRequest, RosterSettings};
+pub use settings::{PatchRosterRequest, RosterSettings, SettingsAnswer};
 pub use status::{RosterState, RostersState, TokensState};
 
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,10 @@
 
 use axum::http::HeaderMap;
 use tenure::roster::{Admission, Roster};
-use tenure::wire::Code;
+use tenure::wire::roster::Provider;
+use tenure::wire::{Code, Problem};
 use tenure_core::id::{ProviderId, RosterName};
+use tenure_core::ledger;
 use tenure_core::time::StoreTime;
 
 use crate::app::App;
@@ -62,17 +64,19 @@ pub(super) async fn admit(
     }
     match app.look_in(roster.admit(provider, issued_at)).await? {
         Admission::Welcome => Ok(()),
-        Admission::Deactivated => Err(deactivated(roster.name(), provider)),
+        Admission::Deactivated => Err(deactivated(roster.name(), provider, None)),
         Admission::Revoked => Err(revoked(provider)),
         Admission::Unknown => Err(unknown(roster.name(), provider)),
     }
 }
 
-/// The refusal of a provider that an operator has deactivated.
-pub(super) fn deactivated(roster: &RosterName, provider: &ProviderId) -> Failure {
+/// The refusal of a provider that an operator has deactivated, with its row where that is at hand.
+pub(super) fn deactivated(roster: &RosterName, provider: &ProviderId, row: Option<ledger::Provider>) -> Failure {
     let message =
         format!("an operator has deactivated {provider} in the roster {roster}; ask one to activate it again");
-    Failure::new(Code::ProviderDeactivated, message)
+    let mut problem = Problem::new(Code::ProviderDeactivated, message);
+    problem.provider = row.map(|row| Box::new(Provider::new(row, false)));
+    problem.into()
 }
 
 /// The refusal of a token from before a deactivation.

@@ -128,7 +128,7 @@ pub(crate) async fn online(
             tell(&name, &written, "provider online");
             shown(&app, &roster, written).await
         }
-        Online::Deactivated(_) => Err(deactivated(&name, &provider)),
+        Online::Deactivated(row) => Err(deactivated(&name, &provider, Some(row))),
     }
 }
 
@@ -264,7 +264,7 @@ pub(crate) async fn heartbeat(
             let message = format!("{provider} is offline in the roster {name}; go online first");
             Err(Failure::new(Code::ProviderOffline, message))
         }
-        Heard::Deactivated => Err(deactivated(&name, &provider)),
+        Heard::Deactivated => Err(deactivated(&name, &provider, None)),
         Heard::Revoked => Err(revoked(&provider)),
         Heard::Unknown => Err(unknown(&name, &provider)),
     }

@@ -62,6 +62,7 @@ pub(crate) async fn list(
     let page = ProvidersPage {
         providers: providers.collect(),
         next: found.value.next,
+        source,
     };
     json(StatusCode::OK, &page)
 }

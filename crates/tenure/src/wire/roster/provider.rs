@@ -181,6 +181,9 @@ pub struct ProvidersPage {
     /// Pass it as `after` to read on; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// `mirror`, or `ledger` while there is no mirror.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub source: Source,
 }
 
 /// Which providers to list.

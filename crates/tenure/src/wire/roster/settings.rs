@@ -49,6 +49,20 @@ impl From<RosterSettings> for core::RosterSettings {
     }
 }
 
+/// What a change of settings did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = RosterSettingsAnswer))]
+pub struct SettingsAnswer {
+    /// The settings now.
+    #[serde(flatten)]
+    pub settings: RosterSettings,
+    /// Whether this call changed them.
+    pub changed: bool,
+    /// Whether the hot store has them already. If not, they follow; the ledger has them in any case.
+    pub mirrored: bool,
+}
+
 /// `PATCH /v1/rosters/{r}`. What is not named stays; every daemon obeys within a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,0 +1,87 @@
+//! Engagements over HTTP.
+
+use reqwest::Method;
+use tenure_core::error::Result;
+use tenure_core::id::EngagementId;
+use tenure_core::ledger::{Engagement, EngagementChange, Move, NewEngagement};
+
+use super::{RemoteRoster, if_found, told, written};
+use crate::http::request::Answer;
+use crate::roster::{EngagementAnswer, Reservation, Wanted, Written};
+use crate::wire::roster as wire;
+use crate::wire::{Code, ms};
+
+/// The rows of the providers are not told over HTTP: `providers` of every change is empty.
+impl RemoteRoster {
+    /// As [`Roster::create_engagement`](crate::roster::Roster::create_engagement).
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown provider, `Invalid`: nothing changed.
+    pub async fn create_engagement(&self, engagement: &NewEngagement) -> Result<EngagementAnswer> {
+        let body = wire::EngagementRequest::from(engagement.clone());
+        let request = self
+            .store
+            .commit(Method::POST, &self.path(&["engagements"]))
+            .json(&body);
+        answered(&self.ask(request.expects(&[Code::EngagementConflict])).await?)
+    }
+
+    /// As [`Roster::move_engagement`](crate::roster::Roster::move_engagement).
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown engagement or provider, `Invalid`: nothing changed.
+    pub async fn move_engagement(&self, engagement: &EngagementId, to: &Move) -> Result<EngagementAnswer> {
+        let body = wire::MoveRequest::from(to.clone());
+        let path = self.path(&["engagements", engagement.as_str()]);
+        let request = self.store.commit(Method::PATCH, &path).json(&body);
+        answered(&self.ask(request.expects(&[Code::EngagementConflict])).await?)
+    }
+
+    /// As [`Roster::engagement`](crate::roster::Roster::engagement).
+    ///
+    /// # Errors
+    /// None of its own.
+    pub async fn engagement(&self, engagement: &EngagementId) -> Result<Option<Engagement>> {
+        let path = self.path(&["engagements", engagement.as_str()]);
+        let found: Option<wire::Engagement> = if_found(self.ask(self.store.read(&path)).await)?;
+        Ok(found.map(Into::into))
+    }
+
+    /// As [`Roster::reserve`](crate::roster::Roster::reserve).
+    ///
+    /// # Errors
+    /// `Invalid`: nothing changed.
+    pub async fn reserve(&self, wanted: &Wanted) -> Result<Reservation> {
+        let body = wire::ReserveRequest {
+            engagement: Some(wanted.engagement.clone()),
+            status: Some(wanted.status),
+            expires_in_ms: wanted.expires_in.map(ms),
+        };
+        let request = self.store.commit(Method::POST, &self.path(&["reserve"])).json(&body);
+        let request = request.expects(&[Code::NoneAvailable, Code::EngagementConflict]);
+        let answer = self.ask(request).await?;
+        match &answer.problem {
+            None => Ok(Reservation::Reserved(changed(&answer)?)),
+            Some((Code::NoneAvailable, _)) => Ok(Reservation::NoneAvailable),
+            Some((_, problem)) => Ok(Reservation::Conflict(told(problem.engagement.as_deref())?)),
+        }
+    }
+}
+
+fn answered(answer: &Answer) -> Result<EngagementAnswer> {
+    match &answer.problem {
+        None => Ok(EngagementAnswer::Done(changed(answer)?)),
+        Some((_, problem)) => Ok(EngagementAnswer::Conflict(told(problem.engagement.as_deref())?)),
+    }
+}
+
+fn changed(answer: &Answer) -> Result<Written<EngagementChange>> {
+    let shown: wire::Engagement = answer.json()?;
+    let (changed, mirrored) = (shown.changed, shown.mirrored);
+    let change = EngagementChange {
+        engagement: shown.into(),
+        providers: Vec::new(),
+        changed: changed.unwrap_or_default(),
+    };
+    written(change, changed, mirrored)
+}

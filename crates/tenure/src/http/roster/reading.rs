@@ -1,0 +1,121 @@
+//! Who is there, and who has room, over HTTP.
+
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::id::ProviderId;
+use tenure_core::ledger::{Candidate, LogEntry, ProviderState, RosterStats};
+use tenure_core::store::{Page, PageRequest};
+
+use super::{RemoteRoster, if_found, sourced};
+use crate::http::check_page;
+use crate::roster::{Availability, ProviderView, Source, Sourced};
+use crate::wire::roster as wire;
+
+impl RemoteRoster {
+    /// As [`Roster::provider`](crate::roster::Roster::provider). That there is none is the ledger's word, as far as can be
+    /// told from here.
+    ///
+    /// # Errors
+    /// None of its own.
+    pub async fn provider(&self, provider: &ProviderId) -> Result<Sourced<Option<ProviderView>>> {
+        let path = self.path(&["providers", provider.as_str()]);
+        let found: Option<wire::Provider> = if_found(self.ask(self.store.read(&path)).await)?;
+        match found {
+            Some(shown) => {
+                let source = shown.source;
+                sourced(Some(shown.into()), source)
+            }
+            None => {
+                let (value, source) = (None, Source::Ledger);
+                Ok(Sourced { value, source })
+            }
+        }
+    }
+
+    /// As [`Roster::is_reachable`](crate::roster::Roster::is_reachable).
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such provider.
+    pub async fn is_reachable(&self, provider: &ProviderId) -> Result<Sourced<bool>> {
+        let Sourced { value, source } = self.provider(provider).await?;
+        let message = || format!("the roster {} has no provider {provider}", self.name);
+        let view = value.ok_or_else(|| Error::new(ErrorKind::NotFound, message()))?;
+        let value = view.reachable;
+        Ok(Sourced { value, source })
+    }
+
+    /// As [`Roster::available`](crate::roster::Roster::available).
+    ///
+    /// # Errors
+    /// `Invalid` for a limit outside 1..=1000.
+    pub async fn available(&self, limit: u32) -> Result<Sourced<Vec<Candidate>>> {
+        let limit = limit.to_string();
+        let request = self.store.read(&self.path(&["available"])).query(&[("limit", &limit)]);
+        let shown: wire::AvailableAnswer = self.ask(request).await?.json()?;
+        let value = shown.providers.into_iter().map(Into::into).collect();
+        sourced(value, Some(shown.source))
+    }
+
+    /// As [`Roster::availability`](crate::roster::Roster::availability).
+    ///
+    /// # Errors
+    /// None of its own.
+    pub async fn availability(&self) -> Result<Sourced<Availability>> {
+        let request = self.store.read(&self.path(&["availability"]));
+        let shown: wire::AvailabilityAnswer = self.ask(request).await?.json()?;
+        let value = Availability {
+            count: shown.count,
+            as_of: shown.as_of,
+            complete: shown.complete,
+        };
+        sourced(value, Some(shown.source))
+    }
+
+    /// As [`Roster::stats`](crate::roster::Roster::stats); `dirty` is not told, and 0.
+    ///
+    /// # Errors
+    /// None of its own.
+    pub async fn stats(&self) -> Result<Sourced<RosterStats>> {
+        let shown: wire::RosterStats = self.ask(self.store.read(&self.path(&["stats"]))).await?.json()?;
+        sourced(shown.into(), Some(shown.source))
+    }
+
+    /// As [`Roster::providers`](crate::roster::Roster::providers).
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from a page of this listing, or a limit outside 1..=1000.
+    pub async fn providers(
+        &self,
+        state: Option<ProviderState>,
+        page: &PageRequest,
+    ) -> Result<Sourced<Page<ProviderView>>> {
+        let limit = check_page(page)?.to_string();
+        let mut query = vec![("limit", limit.as_str())];
+        query.extend(page.after.as_deref().map(|after| ("after", after)));
+        query.extend(state.map(|state| ("state", state.as_str())));
+        let request = self.store.read(&self.path(&["providers"])).query(&query);
+        let shown: wire::ProvidersPage = self.ask(request).await?.json()?;
+        let value = Page {
+            items: shown.providers.into_iter().map(Into::into).collect(),
+            next: shown.next,
+        };
+        sourced(value, Some(shown.source))
+    }
+
+    /// As [`Roster::log`](crate::roster::Roster::log).
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from a page of this listing, or a limit outside 1..=1000.
+    pub async fn log(&self, provider: Option<&ProviderId>, page: &PageRequest) -> Result<Page<LogEntry>> {
+        let limit = check_page(page)?.to_string();
+        let mut query = vec![("limit", limit.as_str())];
+        query.extend(page.after.as_deref().map(|after| ("after", after)));
+        query.extend(provider.map(|provider| ("provider", provider.as_str())));
+        let request = self.store.read(&self.path(&["log"])).query(&query);
+        let shown: wire::LogPage = self.ask(request).await?.json()?;
+        let items: Result<Vec<_>> = shown.entries.into_iter().map(TryInto::try_into).collect();
+        Ok(Page {
+            items: items?,
+            next: shown.next,
+        })
+    }
+}
