@@ -96,6 +96,14 @@ impl Agent {
         http::request(self.addr(), method, path, body)
     }
 
+    /// As [`Agent::http`], with a token.
+    ///
+    /// # Errors
+    /// As [`Agent::http`].
+    pub fn http_as(&self, token: &str, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
+        http::request_with(self.addr(), method, path, &[("X-Consul-Token", token)], body)
+    }
+
     /// Kills it if it runs and starts it on the same ports, with nothing in it.
     ///
     /// # Panics

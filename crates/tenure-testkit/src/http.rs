@@ -15,11 +15,29 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// # Errors
 /// When nobody listens, five seconds pass, or the answer isn't HTTP.
 pub fn request(addr: SocketAddr, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
+    request_with(addr, method, path, &[], body)
+}
+
+/// Sends a request with headers of its own.
+///
+/// # Errors
+/// As [`request`].
+pub fn request_with(
+    addr: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&addr, PATIENCE).with_context(|| format!("connect to {addr}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.0\r\nHost: {addr}\r\nContent-Length: {length}\r\n\r\n");
+    let more: String = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    let head = format!("{method} {path} HTTP/1.0\r\nHost: {addr}\r\nContent-Length: {length}\r\n{more}\r\n");
     stream
         .write_all(format!("{head}{body}").as_bytes())
         .context("send the request")?;
