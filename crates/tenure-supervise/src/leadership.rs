@@ -36,7 +36,7 @@ impl Leadership {
     fn new(evidence: watch::Receiver<Evidence>, tasks: Vec<Task>) -> Self {
         Self {
             evidence,
-            tasks: tasks,
+            tasks,
             _parts: Vec::new(),
             _silent: None,
         }

@@ -144,7 +144,7 @@ async fn keep(shared: Arc<Shared>, tell: watch::Sender<Evidence>) {
             let lost = shared.guard().as_ref().map(LeaseGuard::lost);
             let look = (shared.membership.timing().interval / 4).max(LOOK);
             tokio::select! {
-                () = async { match lost { Some(lost) => lost.cancelled().await, None => {} } } => {}
+                () = async { if let Some(lost) = lost { lost.cancelled().await } } => {}
                 () = shared.clock.sleep(look) => {}
                 _ = wanted.changed() => {}
             }

@@ -1,0 +1,80 @@
+//! Consul: the service is registered at the agent of this node, with a check that has to be told that all is well.
+//!
+//! Only the agent's own interface is used (`/v1/agent/…`): what is written to the catalog directly, the agent undoes.
+//! Connections are not kept: an agent that closes one while a beat is being written would fail the beat.
+
+mod address;
+mod allow;
+mod api;
+mod holding;
+mod remote;
+mod token;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::clock::Clock;
+use tenure_core::error::{Error, ErrorKind, Result};
+
+use super::{Catalog, Service};
+
+pub use allow::{Allowed, BadRule};
+pub use holding::{BadHolding, Holding};
+pub use remote::{CannotDeregister, RemoteAgents};
+pub use token::Token;
+
+use api::Api;
+
+/// The key of the metadata that tells one life of a service from the next.
+pub const LIFE: &str = "tenure-life";
+
+/// How to reach an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsulSettings {
+    /// Where it is: `127.0.0.1:8500`, `http://…`, `consul://…` or `unix:///path`.
+    pub address: String,
+    /// What it is told about who we are.
+    pub token: Token,
+    /// Where registrations are written down; without it, what this process leaves behind is left to the agent.
+    pub journal: Option<PathBuf>,
+    /// How long one request may take; four fifths of a beat and at most 4 s when `None`.
+    pub request_timeout: Option<Duration>,
+}
+
+impl ConsulSettings {
+    /// An agent, without a token and without a journal.
+    #[must_use]
+    pub fn new(address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            token: Token::none(),
+            journal: None,
+            request_timeout: None,
+        }
+    }
+}
+
+/// Registers a service at an agent, once it is wanted. Does no I/O yet. Runs on the runtime of the caller.
+///
+/// # Errors
+/// `Misconfigured` for an address that cannot be one, `Invalid` for a service that no agent would take, and for a timeout
+/// that is not below a beat.
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn catalog(settings: ConsulSettings, service: Service, clock: &Arc<dyn Clock>) -> Result<Catalog> {
+    service.check().map_err(|error| Error::invalid(error.to_string()))?;
+    let beat = service.beat();
+    let bound = settings
+        .request_timeout
+        .unwrap_or((beat * 4 / 5).min(Duration::from_secs(4)));
+    if bound.is_zero() || bound >= beat {
+        return Err(Error::invalid(format!(
+            "a request that may take {bound:?} is not over before the next beat, {beat:?} later"
+        )));
+    }
+    let api = Api::new(&settings.address, settings.token, bound, Arc::clone(clock))
+        .map_err(|why| Error::new(ErrorKind::Misconfigured, why))?;
+    Ok(Catalog::start(Arc::new(api), service, settings.journal, clock))
+}

@@ -1,0 +1,122 @@
+//! What is registered.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Consul takes nothing shorter for its own reaper, silently. <https://developer.hashicorp.com/consul/api-docs/agent/check>
+pub const MIN_DEREGISTER_AFTER: Duration = Duration::from_secs(60);
+/// Below this, three beats per ttl are noise.
+pub const MIN_TTL: Duration = Duration::from_secs(1);
+/// Consul's limits for what is said about a service.
+const MAX_META: (usize, usize, usize) = (63, 128, 512);
+
+/// One service, as others find it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// Unique at its agent, and the same for every life of this service on this node: a restart replaces what it left.
+    pub id: String,
+    /// What others ask for.
+    pub name: String,
+    /// Where it listens; that of the agent's node when `None`.
+    pub address: Option<String>,
+    /// Where it listens.
+    pub port: u16,
+    /// About it, for those who ask.
+    pub tags: Vec<String>,
+    /// About it, by key.
+    pub meta: BTreeMap<String, String>,
+    /// How long the catalog waits for a beat before it calls the service critical: 15 s. There are three beats in it.
+    pub ttl: Duration,
+    /// After this long in the critical state the agent removes the service by itself: 1 m, which is also the least.
+    pub deregister_after: Duration,
+}
+
+/// Why a service cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadService(String);
+
+impl Service {
+    /// A service with the defaults.
+    #[must_use]
+    pub fn new(id: impl Into<String>, name: impl Into<String>, port: u16) -> Self {
+        Self {
+            id: id.into(),
+            name: name.into(),
+            address: None,
+            port,
+            tags: Vec::new(),
+            meta: BTreeMap::new(),
+            ttl: Duration::from_secs(15),
+            deregister_after: MIN_DEREGISTER_AFTER,
+        }
+    }
+
+    /// The time between two beats: a third of the ttl.
+    #[must_use]
+    pub fn beat(&self) -> Duration {
+        self.ttl / 3
+    }
+
+    /// Refuses what no catalog would take, or would silently change.
+    ///
+    /// # Errors
+    /// Names the value and the rule.
+    pub fn check(&self) -> Result<(), BadService> {
+        let bad = |why: String| Err(BadService(why));
+        for (what, text) in [("id", &self.id), ("name", &self.name)] {
+            if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
+                return bad(format!(
+                    "the service's {what} {text:?} must have 1 to 200 characters, none of them a control"
+                ));
+            }
+        }
+        if self.ttl < MIN_TTL {
+            return bad(format!("the ttl {:?} of the service is below {MIN_TTL:?}", self.ttl));
+        }
+        if self.deregister_after < MIN_DEREGISTER_AFTER.max(self.ttl) {
+            return bad(format!(
+                "{:?} until the agent removes the service is below its minimum, {:?}",
+                self.deregister_after,
+                MIN_DEREGISTER_AFTER.max(self.ttl)
+            ));
+        }
+        let (pairs, key_length, value_length) = MAX_META;
+        if self.meta.len() > pairs {
+            return bad(format!("{} pairs of metadata; at most {pairs}", self.meta.len()));
+        }
+        for (key, value) in &self.meta {
+            let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+            if key.is_empty() || key.len() > key_length || !key.chars().all(good) || value.len() > value_length {
+                return bad(format!(
+                    "the metadata {key:?} must have a key of 1 to {key_length} characters of A-Z a-z 0-9 - _ and a value of \
+                     at most {value_length}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_catalog_would_refuse_or_silently_change_is_refused_here() {
+        let good = Service::new("web-1", "web", 80);
+        assert_eq!(good.check(), Ok(()));
+        assert_eq!(good.beat(), Duration::from_secs(5));
+        let refused = |change: fn(&mut Service)| {
+            let mut service = good.clone();
+            change(&mut service);
+            service.check().unwrap_err().to_string()
+        };
+        assert!(refused(|s| s.deregister_after = Duration::from_secs(30)).contains("60s"));
+        assert!(refused(|s| s.ttl = Duration::from_millis(500)).contains("ttl"));
+        assert!(refused(|s| s.ttl = Duration::from_secs(90)).contains("90s"));
+        assert!(refused(|s| s.id.clear()).contains("id"));
+        assert!(refused(|s| s.name = "a\nb".to_owned()).contains("name"));
+        assert!(refused(|s| drop(s.meta.insert("a b".to_owned(), String::new()))).contains("a b"));
+    }
+}
