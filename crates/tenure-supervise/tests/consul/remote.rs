@@ -1,0 +1,55 @@
+//! Removing a registration at the agent of another node.
+
+use std::time::Duration;
+
+use tenure_core::clock::SystemClock;
+use tenure_supervise::catalog::consul::{Allowed, CannotDeregister, LIFE, RemoteAgents, Token};
+use tenure_supervise::catalog::{Phase, Removed};
+use tenure_testkit::consul::Agent;
+use tenure_testkit::port::Port;
+
+use super::{Way, health, listed, phase, service};
+
+fn agents(allowed: Allowed) -> RemoteAgents {
+    RemoteAgents::new(allowed, Token::none(), Duration::from_secs(10), SystemClock::shared())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_janitor_removes_exactly_the_life_that_has_ended() {
+    let Some(agent) = Agent::start() else { return };
+    let catalog = Way::to(agent.addr()).catalog(service("web-1"));
+    catalog.want(true);
+    phase(&catalog, Phase::Passing).await;
+    let life = listed(&agent, "web-1")["Meta"][LIFE].as_str().unwrap().to_owned();
+    drop(catalog);
+    let remote = agents(Allowed::default());
+    let remove = async |life: Option<&str>| remote.deregister_at(&agent.url(), "web-1", life).await;
+    assert_eq!(remove(Some("another")).await, Ok(Removed::Another));
+    assert_ne!(health(&agent, "web-1"), "unknown");
+    assert_eq!(remove(Some(&life)).await, Ok(Removed::Gone));
+    assert_eq!(health(&agent, "web-1"), "unknown");
+    assert_eq!(remove(Some(&life)).await, Ok(Removed::WasNotThere));
+    assert_eq!(remove(None).await, Ok(Removed::WasNotThere));
+}
+
+#[tokio::test]
+async fn an_agent_that_may_not_be_called_or_cannot_be_is_named() {
+    let nobody = Port::reserve();
+    let foreign = agents("10.0.0.0/8".parse().unwrap());
+    let refused = foreign.deregister_at(&nobody.addr().to_string(), "web-1", None).await;
+    assert_eq!(
+        refused,
+        Err(CannotDeregister::NotAllowed(format!("http://{}", nobody.addr())))
+    );
+    let own = agents(Allowed::default());
+    let failed = own
+        .deregister_at(&nobody.addr().to_string(), "web-1", None)
+        .await
+        .unwrap_err();
+    assert!(failed.to_string().contains(&nobody.addr().to_string()), "{failed}");
+    assert!(matches!(failed, CannotDeregister::Failed { .. }));
+    assert!(matches!(
+        own.deregister_at("nowhere", "web-1", None).await,
+        Err(CannotDeregister::NoAgent(_))
+    ));
+}
