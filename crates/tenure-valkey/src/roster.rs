@@ -47,6 +47,9 @@ const RETIMES: u32 = 200;
 impl RosterMirror for ValkeyStore {
     async fn put_providers(&self, group: &Group, puts: &[Put], call: Call) -> Result<Vec<PutOutcome>> {
         check_items(puts.len())?;
+        if puts.is_empty() {
+            return Ok(Vec::new());
+        }
         // All of them are looked at before the first is sent.
         let args = puts.iter().map(step::put_args).collect::<Result<Vec<_>>>()?;
         self.announce(group).await?;
@@ -74,6 +77,9 @@ impl RosterMirror for ValkeyStore {
     ) -> Result<Vec<Seated>> {
         check_items(providers.len())?;
         check_stale_after(stale_after)?;
+        if providers.is_empty() {
+            return Ok(Vec::new());
+        }
         self.announce(group).await?;
         let mut seated = Vec::with_capacity(providers.len());
         for part in providers.chunks(WRITES) {

@@ -30,7 +30,10 @@ do
           break
         end
         local active, term, revoked = struct_unpack('<BI7I8', row)
-        if active ~= 1 then
+        if active > 1 then
+          common = false
+          break
+        elseif active == 0 then
           reply = 3
         elseif issued and issued[i] >= 0 and issued[i] < revoked then
           reply = 4
