@@ -2,6 +2,7 @@
 
 mod followed;
 mod registration;
+mod seat;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -9,7 +10,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use tenure_core::clock::{Clock, Mono};
-use tenure_core::supervise::{Action, Event, Evidence, Run, Settings, Supervisor};
+use tenure_core::supervise::{Action, Event, Evidence, Run, Settings, Stage, Supervisor};
 use tokio::sync::{mpsc, watch};
 
 use self::followed::Followed;
@@ -20,7 +21,8 @@ use crate::process::launch::CANNOT_EXECUTE;
 use crate::signals::Wish;
 use crate::status::Status;
 
-pub use registration::{NoCatalog, Registration};
+pub use registration::Registration;
+pub use seat::Seat;
 
 /// Everything that a supervisor needs.
 #[derive(Debug)]
@@ -42,8 +44,19 @@ pub struct Supervision<R> {
     pub evidence: watch::Receiver<Evidence>,
     /// The service in the catalog.
     pub registration: R,
+    /// What this node gives up when it has no child and is not to have one.
+    pub seat: Option<Arc<dyn Seat>>,
     /// What signals want.
     pub wishes: mpsc::Receiver<Wish>,
+}
+
+/// How a supervisor has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// The exit code.
+    pub code: u8,
+    /// Whether nothing of the program is left. When not, leadership must not be given up: it has to run out.
+    pub is_gone: bool,
 }
 
 impl<R: Registration> Supervision<R> {
@@ -54,12 +67,12 @@ impl<R: Registration> Supervision<R> {
         watch::Sender::new(Status::of(&machine, None, self.registration.status(), &*self.clock))
     }
 
-    /// Runs the program wherever and whenever this node is the primary, until it is over; tells the exit code.
+    /// Runs the program wherever and whenever this node is the primary, until it is over.
     ///
-    /// When it returns, nothing of the program is left (unless it hangs in the kernel), and the service was taken out of
+    /// When it returns, nothing of the program is left (unless it hangs in the kernel, see [`Ended`]), and the service was taken out of
     /// the catalog or the stop budget was used up. It is not to be dropped before: what then remains of the program is
     /// killed by its keeper, and the catalog is not told.
-    pub async fn run(self, status: &watch::Sender<Status>) -> u8 {
+    pub async fn run(self, status: &watch::Sender<Status>) -> Ended {
         let machine = Supervisor::new(self.settings, self.clock.mono());
         let mut work = Work {
             machine,
@@ -78,7 +91,8 @@ impl<R: Registration> Supervision<R> {
             };
             if let Some(code) = work.take(event).await {
                 work.tell(status);
-                return code;
+                let is_gone = work.child.is_none();
+                return Ended { code, is_gone };
             }
             work.tell(status);
         }
@@ -135,7 +149,8 @@ impl<R: Registration> Work<R> {
             child.note(&event);
         }
         log(&event);
-        if let Event::Gone(_) = event {
+        let gone = matches!(event, Event::Gone(_));
+        if gone {
             self.child = None;
         }
         if event == Event::Absent {
@@ -161,6 +176,13 @@ impl<R: Registration> Work<R> {
                 run = self.machine.run().0,
                 "supervisor"
             );
+        }
+        // Here and nowhere else, so that it is never given up under a child: nothing starts meanwhile.
+        if gone
+            && after == Stage::Waiting
+            && let Some(seat) = &self.parts.seat
+        {
+            seat.vacate().await;
         }
         None
     }

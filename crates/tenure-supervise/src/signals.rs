@@ -8,9 +8,6 @@ use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::mpsc;
 
-/// How many may wait to be taken in; signals of one kind merge anyway.
-const AT_ONCE: usize = 8;
-
 /// All of them, as a stream. As process 1 of a container a signal without a listener would be dropped by the kernel.
 #[derive(Debug)]
 pub struct Signals(Vec<(Signal, unix::Signal)>);
@@ -59,11 +56,8 @@ impl Signals {
     }
 
     /// Hands them on as wishes, for as long as somebody listens.
-    #[must_use]
-    pub fn forward(mut self) -> mpsc::Receiver<Wish> {
-        let (tell, wishes) = mpsc::channel(AT_ONCE);
+    pub fn forward(mut self, tell: mpsc::Sender<Wish>) {
         tokio::spawn(async move { while tell.send(self.wish().await).await.is_ok() {} });
-        wishes
     }
 
     /// The next one, as what it wants of a supervisor: TERM, INT and QUIT ask for the end.

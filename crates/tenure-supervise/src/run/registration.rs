@@ -3,6 +3,8 @@
 use std::fmt;
 use std::future::Future;
 
+use crate::catalog::Catalog;
+
 /// The registration of one service: an actor that pursues what is wanted, by itself and for as long as it takes. It is
 /// never in the way of the child.
 pub trait Registration: fmt::Debug + Send {
@@ -17,16 +19,22 @@ pub trait Registration: fmt::Debug + Send {
     fn status(&self) -> String;
 }
 
-/// For programs that nobody has to find.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoCatalog;
+/// `None`: nobody has to find the program.
+impl Registration for Option<Catalog> {
+    fn want(&mut self, registered: bool) {
+        if let Some(catalog) = self {
+            Catalog::want(catalog, registered);
+        }
+    }
 
-impl Registration for NoCatalog {
-    fn want(&mut self, _registered: bool) {}
-
-    async fn absent(&mut self) {}
+    async fn absent(&mut self) {
+        if let Some(catalog) = self {
+            Catalog::absent(catalog).await;
+        }
+    }
 
     fn status(&self) -> String {
-        "none".to_owned()
+        self.as_ref()
+            .map_or_else(|| "none".to_owned(), |catalog| Catalog::status(catalog).to_string())
     }
 }

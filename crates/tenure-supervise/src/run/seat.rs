@@ -1,0 +1,13 @@
+//! What a node holds only for as long as it may have a child.
+
+use std::fmt;
+
+use async_trait::async_trait;
+
+/// Something that keeps others from being the primary, beside what makes this node the primary: a second guard.
+#[async_trait]
+pub trait Seat: fmt::Debug + Send + Sync {
+    /// Gives it up: nothing of the child is left, and this node is not the primary. Bounded by itself; until it is done
+    /// no child starts here.
+    async fn vacate(&self);
+}
