@@ -125,3 +125,6 @@ impl Agent for Claims {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -228,3 +228,6 @@ async fn ask(shared: &Shared) -> (Option<Evidence>, Duration) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
