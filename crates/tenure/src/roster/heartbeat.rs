@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tenure_core::error::Result;
+use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{Group, ProviderId};
 use tenure_core::ledger::Provider;
 use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Put};
@@ -99,7 +99,14 @@ impl Roster {
     async fn hear_in_ledger(&self, heartbeat: &Heartbeat) -> Result<Heard> {
         let provider = &heartbeat.provider;
         meters::roster_fallback_read(self.one.line().label());
-        let row = self.inner.row_now(&self.one, provider).await?;
+        let row = match self.inner.row_now(&self.one, provider).await {
+            Ok(row) => row,
+            Err(error) => {
+                // Nobody can say now whether it may go on. Whatever comes of that, it must not lapse for it.
+                self.tell_whoever_is_there(heartbeat).await;
+                return Err(error);
+            }
+        };
         match (admission(row.as_ref(), heartbeat.issued_at), row) {
             (Admission::Unknown, _) | (_, None) => return Ok(Heard::Unknown),
             (Admission::Deactivated, _) => return Ok(Heard::Deactivated),
@@ -108,11 +115,15 @@ impl Roster {
             (Admission::Welcome, Some(_)) => {}
         }
         self.one.note(provider, self.inner.clock().mono());
+        self.tell_whoever_is_there(heartbeat).await;
+        Ok(Heard::Recorded(Source::Ledger))
+    }
+
+    /// A mirror that is not to be believed ends tenures all the same. What it answers does not matter.
+    async fn tell_whoever_is_there(&self, heartbeat: &Heartbeat) {
         if !self.one.line().is_away() {
-            // The mirror is not to be believed, and ends tenures all the same. What it answers does not matter.
             let _ = self.tell_mirror(heartbeat).await;
         }
-        Ok(Heard::Recorded(Source::Ledger))
     }
 }
 
@@ -150,6 +161,10 @@ impl Gathered for Hearts {
     const WHAT: &'static str = "heartbeats";
 
     async fn send(&self, group: &Group, heartbeats: &[Heartbeat]) -> Result<Vec<Self::Answer>> {
+        if self.line.is_away() {
+            // Those that gathered behind a batch that failed must not wait for as long as that did.
+            return Err(Error::unavailable("the mirror does not serve", Outcome::Unchanged));
+        }
         let call = self.line.mirror()?.heartbeat(group, heartbeats);
         let (heard, believed) = self.line.read(call, |heard| &heard.stamp).await?;
         Ok(heard.replies.into_iter().map(|reply| (reply, believed)).collect())

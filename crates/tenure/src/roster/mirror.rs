@@ -94,9 +94,9 @@ impl Inner {
                     to: seated.tenure.clone(),
                 })
                 .collect();
+            let ledger = self.ledger();
             let followed = self
-                .ledger()
-                .follow_tenures(one.roster(), &follows, Call::default())
+                .in_time(ledger.follow_tenures(one.roster(), &follows, Call::default()))
                 .await?;
             let done: BTreeSet<&ProviderId> = followed.iter().map(|row| &row.provider).collect();
             let left = part.iter().zip(&seated);
@@ -104,7 +104,7 @@ impl Inner {
             let mut entries: Vec<Entry> = followed.iter().cloned().map(Entry::Row).collect();
             for ((row, _), seated) in left {
                 // It went offline meanwhile, or somebody else was faster.
-                match self.ledger().provider(one.roster(), &row.provider).await? {
+                match self.in_time(ledger.provider(one.roster(), &row.provider)).await? {
                     Some(row) if row.online.is_some() => entries.push(Entry::Row(row)),
                     _ if seated.new => one.line().end(&seated.tenure, EndBy::Leave).await,
                     _ => {}

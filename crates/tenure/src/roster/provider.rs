@@ -1,6 +1,6 @@
 //! Providers: written down, removed, online and offline, activated and deactivated.
 
-use tenure_core::error::Result;
+use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{ProviderId, TenureId};
 use tenure_core::ledger::{OnlineOutcome, Provider, ProviderChange, ProviderSpec, RemoveOutcome};
 use tenure_core::membership::EndBy;
@@ -51,6 +51,10 @@ impl Roster {
     /// `NotFound`: nothing changed.
     pub async fn online(&self, provider: &ProviderId) -> Result<Online> {
         self.touch();
+        if !self.one.line().is_known() && self.inner.row_now(&self.one, provider).await?.is_none() {
+            // Whoever mistypes a name must not make a group of it in the hot store.
+            return Err(no_provider(provider));
+        }
         let seated = self.seat(provider).await;
         let tenure = seated.as_ref().map(|seated| &seated.tenure);
         let ledger = self.inner.ledger();
@@ -154,4 +158,8 @@ impl Roster {
             mirrored,
         }
     }
+}
+
+pub(super) fn no_provider(provider: &ProviderId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("the roster has no provider {provider}"))
 }

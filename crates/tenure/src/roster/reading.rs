@@ -1,6 +1,6 @@
 //! Who is there, and who has room.
 
-use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::error::{ErrorKind, Result};
 use tenure_core::id::ProviderId;
 use tenure_core::ledger::{Candidate, LogEntry, Provider, ProviderState, RosterStats};
 use tenure_core::roster::{Seen, Standing};
@@ -8,6 +8,7 @@ use tenure_core::store::{Page, PageRequest, bad_cursor, check_limit};
 
 use super::answer::{Availability, ProviderView, Source, Sourced};
 use super::handle::Roster;
+use super::provider::no_provider;
 use crate::meters;
 
 /// How many pages of the mirror one page of a listing looks through for a rare state.
@@ -38,8 +39,7 @@ impl Roster {
     /// `NotFound` when there is no such provider.
     pub async fn is_reachable(&self, provider: &ProviderId) -> Result<Sourced<bool>> {
         let Sourced { value, source } = self.provider(provider).await?;
-        let none = || Error::new(ErrorKind::NotFound, format!("the roster has no provider {provider}"));
-        let value = value.ok_or_else(none)?.reachable;
+        let value = value.ok_or_else(|| no_provider(provider))?.reachable;
         Ok(Sourced { value, source })
     }
 

@@ -1,0 +1,326 @@
+//! The service between a hot store and a ledger, on a clock that stands still unless told otherwise.
+
+mod away;
+mod loss;
+mod many;
+mod world;
+
+use tenure_core::error::ErrorKind;
+use tenure_core::id::EngagementId;
+use tenure_core::ledger::{Expiry, Ledger, Move, NewEngagement, ProviderSpec, ProviderState, SettingsPatch, Status};
+use tenure_core::roster::{RosterMirror, Standing};
+use tenure_core::store::around::Verb;
+use tenure_core::store::{Call, PageRequest};
+use tenure_core::time::StoreTime;
+
+use super::*;
+use crate::testing::{ms, secs, settle};
+use world::{Mode, World, desk, name};
+
+fn engagement(id: &str) -> EngagementId {
+    EngagementId::new(id).unwrap()
+}
+
+fn wanted(id: &str) -> Wanted {
+    Wanted {
+        engagement: engagement(id),
+        status: Status::Pending,
+        expires_in: None,
+    }
+}
+
+#[tokio::test]
+async fn a_write_is_in_the_ledger_and_in_the_mirror_and_no_longer_in_the_outbox() {
+    let world = World::new().await;
+    let process = world.running().await;
+    let written = process.put("ada").await;
+    assert!(written.changed && written.mirrored);
+    let again = process.put("ada").await;
+    assert!(!again.changed && again.mirrored);
+    settle().await;
+    assert_eq!(world.dirty().await, 0);
+    assert_eq!(world.seen("ada").await.unwrap().row.version, written.value.version);
+    let view = process.desk.provider(&name("ada")).await.unwrap();
+    assert_eq!((view.source, view.value.unwrap().reachable), (Source::Mirror, false));
+    let removed = process.desk.remove_provider(&name("ada")).await.unwrap();
+    assert_eq!(removed, Removal::Removed { mirrored: true });
+    assert!(world.seen("ada").await.is_none());
+    let gone = process.desk.provider(&name("ada")).await.unwrap();
+    assert_eq!(
+        (gone.value, gone.source),
+        (None, Source::Ledger),
+        "only the ledger may say that there is none"
+    );
+    assert_eq!(
+        process.desk.is_reachable(&name("ada")).await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(
+        process.desk.remove_provider(&name("ada")).await.unwrap(),
+        Removal::Absent
+    );
+}
+
+#[tokio::test]
+async fn going_online_is_the_first_heartbeat_and_going_offline_ends_it() {
+    let world = World::new().await;
+    let process = world.running().await;
+    world.pass(secs(30)).await;
+    let written = process.arrive("ada").await;
+    assert!(written.changed && written.mirrored);
+    let seen = world.seen("ada").await.unwrap();
+    assert_eq!(seen.standing, Standing::Alive);
+    assert_eq!(seen.row.last_heartbeat_at, Some(world.memory_now().await));
+    assert_eq!(process.who().await, (vec!["ada".to_owned()], Source::Mirror));
+    assert!(process.desk.is_reachable(&name("ada")).await.unwrap().value);
+    let offline = process.desk.offline(&name("ada")).await.unwrap();
+    assert!(offline.changed && offline.mirrored && offline.value.online.is_none());
+    let seen = world.seen("ada").await.unwrap();
+    assert_eq!((seen.standing, seen.row.last_heartbeat_at), (Standing::Offline, None));
+    let stats = world.memory.roster_stats(&world.group).await.unwrap();
+    assert_eq!(stats.pending, 0, "the ledger knows already");
+    assert_eq!(process.who().await, (vec![], Source::Mirror));
+}
+
+#[tokio::test]
+async fn heartbeats_travel_together_and_ask_the_ledger_nothing() {
+    let world = World::new().await;
+    let process = world.running().await;
+    for n in 0..300 {
+        process.arrive(&format!("p{n}")).await;
+    }
+    settle().await;
+    let before = process.ledger.total();
+    process.store.delay(Verb::Heartbeat, ms(1));
+    let mut beats = Vec::new();
+    for n in 0..300 {
+        let desk = process.desk.clone();
+        beats.push(tokio::spawn(async move {
+            desk.heartbeat(&name(&format!("p{n}")), None).await
+        }));
+    }
+    world.pass(ms(5)).await;
+    for beat in beats {
+        assert_eq!(beat.await.unwrap().unwrap(), Heard::Recorded(Source::Mirror));
+    }
+    assert_eq!(process.ledger.total(), before);
+    let batches = process.store.calls(Verb::Heartbeat);
+    assert_eq!(batches.iter().sum::<usize>(), 300);
+    assert!(batches.len() <= 4, "{batches:?}");
+}
+
+#[tokio::test]
+async fn a_heartbeat_says_what_is_the_matter_and_changes_nothing() {
+    let world = World::new().await;
+    let process = world.running().await;
+    assert_eq!(process.hear("nobody").await, Heard::Unknown);
+    process.put("ada").await;
+    assert_eq!(process.hear("ada").await, Heard::Offline);
+    process.go_online("ada").await;
+    let issued = Some(StoreTime::from_micros(1));
+    let deactivated = process.desk.deactivate(&name("ada")).await.unwrap();
+    assert!(deactivated.changed && deactivated.value.online.is_none());
+    for _ in 0..100 {
+        assert_eq!(process.hear("ada").await, Heard::Deactivated);
+    }
+    assert_eq!(
+        process.desk.admit(&name("ada"), issued).await.unwrap(),
+        Admission::Deactivated
+    );
+    assert!(matches!(
+        process.desk.online(&name("ada")).await.unwrap(),
+        Online::Deactivated(_)
+    ));
+    assert!(!world.row("ada").await.active);
+    assert!(
+        world.memory_members().await.is_empty(),
+        "whom the ledger refuses has no tenure"
+    );
+    process.desk.activate(&name("ada")).await.unwrap();
+    assert_eq!(process.hear("ada").await, Heard::Offline, "it has to come by itself");
+    process.go_online("ada").await;
+    assert_eq!(
+        process.desk.heartbeat(&name("ada"), issued).await.unwrap(),
+        Heard::Revoked
+    );
+    assert_eq!(
+        process.desk.admit(&name("ada"), issued).await.unwrap(),
+        Admission::Revoked
+    );
+    assert_eq!(
+        process.desk.admit(&name("ada"), None).await.unwrap(),
+        Admission::Welcome
+    );
+    assert_eq!(
+        process.desk.admit(&name("nobody"), None).await.unwrap(),
+        Admission::Unknown
+    );
+    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+}
+
+#[tokio::test]
+async fn engagements_fill_the_capacity_and_free_it() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.arrive("ada").await;
+    process.arrive("bob").await;
+    let new = NewEngagement {
+        engagement: engagement("e1"),
+        provider: Some(name("ada")),
+        status: Status::Active,
+        expires_in: None,
+    };
+    let EngagementAnswer::Done(created) = process.desk.create_engagement(&new).await.unwrap() else {
+        panic!("it is new")
+    };
+    assert!(created.changed && created.mirrored);
+    assert_eq!(process.who().await.0, ["bob", "ada"], "the least occupied first");
+    let to = Move {
+        provider: Some(name("bob")),
+        expiry: Expiry::Never,
+        ..Move::default()
+    };
+    process.desk.move_engagement(&engagement("e1"), &to).await.unwrap();
+    assert_eq!(process.who().await.0, ["ada", "bob"]);
+    for n in 2..5 {
+        let reserved = process.desk.reserve(&wanted(&format!("e{n}"))).await.unwrap();
+        assert!(matches!(reserved, Reservation::Reserved(_)), "{reserved:?}");
+    }
+    assert_eq!(
+        process.desk.reserve(&wanted("e5")).await.unwrap(),
+        Reservation::NoneAvailable
+    );
+    assert_eq!(process.who().await, (vec![], Source::Mirror));
+    let ended = Move {
+        status: Some(Status::Ended),
+        ..Move::default()
+    };
+    process.desk.move_engagement(&engagement("e1"), &ended).await.unwrap();
+    let conflict = process.desk.reserve(&wanted("e1")).await.unwrap();
+    assert!(matches!(conflict, Reservation::Conflict(_)), "{conflict:?}");
+    assert_eq!(process.who().await.0, ["bob"]);
+    let there = process.desk.engagement(&engagement("e1")).await.unwrap().unwrap();
+    assert_eq!(there.status, Status::Ended);
+}
+
+#[tokio::test]
+async fn a_writer_who_is_overtaken_on_the_way_to_the_mirror_overwrites_nothing() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.put("ada").await;
+    process.store.delay(Verb::PutProviders, ms(100));
+    let desk = process.desk.clone();
+    let slow = tokio::spawn(async move {
+        let spec = ProviderSpec {
+            capacity: Some(5),
+            ..ProviderSpec::default()
+        };
+        desk.put_provider(&name("ada"), &spec).await.unwrap()
+    });
+    settle().await;
+    let spec = ProviderSpec {
+        capacity: Some(9),
+        ..ProviderSpec::default()
+    };
+    let fast = process.desk.put_provider(&name("ada"), &spec).await.unwrap();
+    assert!(fast.mirrored);
+    world.pass(ms(150)).await;
+    let slow = slow.await.unwrap();
+    assert!(slow.mirrored && slow.value.version < fast.value.version);
+    assert_eq!(world.seen("ada").await.unwrap().row.capacity, 9);
+    settle().await;
+    assert_eq!(world.dirty().await, 0);
+}
+
+#[tokio::test]
+async fn settings_are_obeyed_by_every_process_within_a_second() {
+    let world = World::new().await;
+    let (one, other) = (world.running().await, world.running().await);
+    one.arrive("ada").await;
+    let patch = |stale_after| SettingsPatch {
+        stale_after: Some(stale_after),
+        ..SettingsPatch::default()
+    };
+    let set = one.desk.set_settings(&patch(secs(5))).await.unwrap();
+    assert!(set.changed && set.mirrored);
+    world.pass(secs(1)).await;
+    assert_eq!(other.desk.settings().await.unwrap().value.stale_after, secs(5));
+    world.pass(secs(5)).await;
+    assert_eq!(
+        other.who().await,
+        (vec![], Source::Mirror),
+        "who is online has another ttl as well"
+    );
+    // Also by a process that cannot reach the hot store.
+    one.store.be(Mode::Fails);
+    let set = one.desk.set_settings(&patch(secs(7))).await.unwrap();
+    assert!(set.changed && !set.mirrored);
+    world.pass(secs(1)).await;
+    assert_eq!(other.desk.settings().await.unwrap().value.stale_after, secs(7));
+    let there = world.memory.roster_settings(&world.group).await.unwrap();
+    assert_eq!(there, Some(set.value), "another process has brought them there");
+}
+
+#[tokio::test]
+async fn lists_come_from_both_sides_and_survive_a_change_of_sides() {
+    let world = World::new().await;
+    let process = world.running().await;
+    for n in 0..25 {
+        process.put(&format!("p{n:02}")).await;
+    }
+    process.go_online("p07").await;
+    let first = PageRequest::new(None, 10).unwrap();
+    let page = process.desk.providers(None, &first).await.unwrap();
+    assert_eq!((page.source, page.value.items.len()), (Source::Mirror, 10));
+    let online = process
+        .desk
+        .providers(Some(ProviderState::Online), &first)
+        .await
+        .unwrap();
+    assert_eq!(online.value.items[0].row.provider, name("p07"));
+    process.store.be(Mode::Fails);
+    let mut after = page.value.next.clone();
+    let mut listed = std::collections::BTreeSet::new();
+    while let Some(cursor) = after {
+        let page = PageRequest::new(Some(cursor), 10).unwrap();
+        let page = process.desk.providers(None, &page).await.unwrap();
+        assert_eq!(page.source, Source::Ledger);
+        listed.extend(page.value.items.iter().map(|view| view.row.provider.clone()));
+        after = page.value.next;
+    }
+    assert_eq!(listed.len(), 25);
+    let bad = PageRequest::new(Some("x9".to_owned()), 10).unwrap();
+    let refused = process.desk.providers(None, &bad).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert_eq!(process.belief(), Belief::Ledger);
+    let log = process.desk.log(Some(&name("p07")), &first).await.unwrap();
+    assert_eq!(log.items.len(), 1);
+    let _ = (desk(), Call::default());
+}
+
+#[tokio::test]
+async fn a_name_that_the_ledger_does_not_know_costs_the_stores_nothing() {
+    let world = World::new().await;
+    let process = world.running().await;
+    let mistyped = tenure_core::id::RosterName::new("dsek").unwrap();
+    let roster = process.rosters.roster(&mistyped).unwrap();
+    assert_eq!(roster.availability().await.unwrap().value.count, 0);
+    assert_eq!(process.rosters.names(), [desk()]);
+    assert_eq!(
+        roster.online(&name("ada")).await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    assert!(
+        !world
+            .groups()
+            .await
+            .contains(&tenure_core::roster::group_of(&mistyped).unwrap())
+    );
+    world.pass(secs(2)).await;
+    let stamps = process.store.calls(Verb::Stamp).len();
+    drop(roster);
+    world.pass(secs(70)).await;
+    assert!(process.store.calls(Verb::Stamp).len() > stamps);
+    assert!(!process.rosters.keeps(&mistyped));
+    assert_eq!(process.ledger.inside().rosters().await.unwrap(), [desk()]);
+}

@@ -1,0 +1,272 @@
+//! While the hot store is away, and right after.
+
+use tenure_core::error::ErrorKind;
+use tenure_core::ledger::Ledger;
+use tenure_core::membership::MembershipStore;
+use tenure_core::roster::Standing;
+
+use super::world::{Instance, Mode, World, desk, name};
+use super::*;
+use crate::testing::{ms, pass_until, secs, settle};
+
+#[tokio::test]
+async fn writes_commit_while_the_mirror_is_away_and_reach_it_when_it_is_back() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.arrive("ada").await;
+    process.store.be(Mode::Fails);
+    for n in 0..200 {
+        assert!(!process.put(&format!("p{n}")).await.mirrored);
+    }
+    assert!(!process.go_online("p1").await.mirrored);
+    assert_eq!(
+        process.who().await,
+        (vec!["ada".to_owned(), "p1".to_owned()], Source::Ledger)
+    );
+    let stats = process.desk.stats().await.unwrap();
+    assert_eq!(
+        (stats.source, stats.value.online, stats.value.dirty),
+        (Source::Ledger, 2, 200)
+    );
+    world.pass(secs(6)).await;
+    assert_eq!(process.rosters.status().rosters[0].dirty, 200);
+    process.store.be(Mode::Up);
+    world.until_believed(&process).await;
+    settle().await;
+    assert_eq!(world.dirty().await, 0);
+    assert_eq!(process.rosters.status().rosters[0].dirty, 0);
+    assert_eq!(
+        process.who().await,
+        (vec!["ada".to_owned(), "p1".to_owned()], Source::Mirror)
+    );
+    assert_eq!(process.desk.stats().await.unwrap().value.offline, 199);
+}
+
+#[tokio::test]
+async fn whom_an_operator_shuts_out_while_the_mirror_is_away_stays_out_also_right_after() {
+    let world = World::new().await;
+    for mode in [Mode::Fails, Mode::Hangs] {
+        let process = world.running().await;
+        process.arrive("ada").await;
+        process.store.be(mode);
+        let desk = process.desk.clone();
+        let deactivated = tokio::spawn(async move { desk.deactivate(&name("ada")).await.unwrap() });
+        world.pass(ms(300)).await;
+        assert!(!deactivated.await.unwrap().mirrored);
+        assert_eq!(process.hear("ada").await, Heard::Deactivated);
+        assert!(matches!(
+            process.desk.online(&name("ada")).await.unwrap(),
+            Online::Deactivated(_)
+        ));
+        process.store.be(Mode::Up);
+        assert_eq!(
+            world.seen("ada").await.unwrap().standing,
+            Standing::Alive,
+            "the mirror knows nothing yet"
+        );
+        assert_eq!(process.hear("ada").await, Heard::Deactivated);
+        world.until_believed(&process).await;
+        assert_eq!(process.hear("ada").await, Heard::Deactivated);
+        assert_eq!(
+            process.desk.admit(&name("ada"), None).await.unwrap(),
+            Admission::Deactivated
+        );
+        process.desk.activate(&name("ada")).await.unwrap();
+        process.desk.remove_provider(&name("ada")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_process_that_is_cut_off_writes_arrives_within_a_second() {
+    let world = World::new().await;
+    let (cut_off, other) = (world.running().await, world.running().await);
+    other.arrive("ada").await;
+    cut_off.store.be(Mode::Fails);
+    cut_off.desk.deactivate(&name("ada")).await.unwrap();
+    world.pass(secs(1)).await;
+    assert_eq!(other.hear("ada").await, Heard::Deactivated);
+    assert_eq!(other.who().await, (vec![], Source::Mirror));
+}
+
+#[tokio::test]
+async fn a_write_that_was_not_even_sent_is_not_forgotten_by_a_drain_under_way() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.arrive("ada").await;
+    process.store.be(Mode::Fails);
+    process.put("bob").await;
+    // The loop is back at the mirror and reads the outbox while a writer still thinks that it is away.
+    let (inner, one) = (&process.desk.inner, &process.desk.one);
+    let reach = one.line().trust().reach();
+    process.desk.deactivate(&name("ada")).await.unwrap();
+    one.line().trust().drained(reach, inner.clock().mono());
+    process.store.be(Mode::Up);
+    one.line().stamp().await.unwrap();
+    assert_eq!(process.belief(), Belief::Ledger);
+    assert_eq!(process.hear("ada").await, Heard::Deactivated);
+}
+
+#[tokio::test]
+async fn who_goes_online_meanwhile_gets_a_tenure_when_the_store_is_back() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.put("ada").await;
+    process.store.be(Mode::Fails);
+    let written = process.go_online("ada").await;
+    assert!(written.changed && !written.mirrored);
+    let made_up = written.value.online.expect("the ledger made one up");
+    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Ledger));
+    assert!(process.desk.is_reachable(&name("ada")).await.unwrap().value);
+    process.store.be(Mode::Up);
+    world.until_believed(&process).await;
+    let row = world.row("ada").await;
+    let seen = world.seen("ada").await.unwrap();
+    assert_ne!(row.online.as_ref(), Some(&made_up));
+    assert_eq!((seen.row.online, seen.standing), (row.online.clone(), Standing::Alive));
+    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    settle().await;
+    assert_eq!(world.dirty().await, 0);
+    // It was online all the time.
+    let log = process.desk.log(None, &PageRequest::default()).await.unwrap();
+    assert_eq!(log.items.len(), 1);
+}
+
+#[tokio::test]
+async fn who_goes_offline_before_the_store_is_back_gets_no_tenure() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.put("ada").await;
+    process.store.be(Mode::Fails);
+    process.go_online("ada").await;
+    process.desk.offline(&name("ada")).await.unwrap();
+    process.store.be(Mode::Up);
+    world.until_believed(&process).await;
+    assert_eq!(world.seen("ada").await.unwrap().standing, Standing::Offline);
+    assert!(world.memory_members().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_heartbeat_gives_a_tenure_to_whom_a_follow_has_missed() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.put("ada").await;
+    // The ledger made a tenure up, and the row got to the mirror without anybody who seats it.
+    let ledger = process.ledger.inside();
+    ledger
+        .go_online(&desk(), &name("ada"), None, Call::default())
+        .await
+        .unwrap();
+    let row = world.row("ada").await;
+    let put = tenure_core::roster::Put::newer(tenure_core::roster::Entry::Row(row.clone()));
+    world
+        .memory
+        .put_providers(&world.group, &[put], Call::default())
+        .await
+        .unwrap();
+    world.clock.advance(ms(1));
+    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    assert_eq!(world.seen("ada").await.unwrap().standing, Standing::Alive);
+    assert_ne!(world.row("ada").await.online, row.online);
+}
+
+#[tokio::test]
+async fn heartbeats_are_written_down_together_while_the_store_is_away() {
+    let world = World::new().await;
+    let process = world.running().await;
+    for who in ["ada", "bob", "cyd"] {
+        process.arrive(who).await;
+    }
+    process.store.be(Mode::Fails);
+    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Ledger));
+    for _ in 0..70 {
+        for _ in 0..5 {
+            assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Ledger));
+        }
+        world.pass(secs(1)).await;
+        assert_eq!(process.hear("bob").await, Heard::Recorded(Source::Ledger));
+    }
+    let written = process.ledger.calls("record_heartbeats");
+    assert!((13..=16).contains(&written), "{written} in 70 s");
+    // Everyone counted as heard of when the outage began; that is more than 60 s ago.
+    assert_eq!(
+        process.who().await,
+        (vec!["ada".to_owned(), "bob".to_owned()], Source::Ledger)
+    );
+    assert!(!process.desk.is_reachable(&name("cyd")).await.unwrap().value);
+    assert_eq!(
+        process.hear("cyd").await,
+        Heard::Recorded(Source::Ledger),
+        "it is online, though nobody was told of it"
+    );
+    world.pass(secs(6)).await;
+    assert_eq!(process.who().await.0.len(), 3);
+}
+
+#[tokio::test]
+async fn an_outage_of_the_store_makes_nobody_stale_before_its_time() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.arrive("ada").await;
+    // The ledger has heard of it last when it came, a long time ago.
+    for _ in 0..6 {
+        world.pass(secs(20)).await;
+        assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    }
+    process.store.be(Mode::Fails);
+    world.pass(secs(55)).await;
+    assert_eq!(process.who().await, (vec!["ada".to_owned()], Source::Ledger));
+    world.pass(secs(10)).await;
+    assert_eq!(process.who().await, (vec![], Source::Ledger));
+}
+
+#[tokio::test]
+async fn without_the_ledger_heartbeats_go_on_and_writes_change_nothing() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.arrive("ada").await;
+    process.put("bob").await;
+    for mode in [Mode::Fails, Mode::Hangs] {
+        process.ledger.be(mode);
+        for _ in 0..4 {
+            world.pass(secs(10)).await;
+            assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+        }
+    }
+    assert_eq!(process.who().await, (vec!["ada".to_owned()], Source::Mirror));
+    process.ledger.be(Mode::Fails);
+    let refused = process.desk.online(&name("bob")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    let member = world.memory.member(&world.group, &name("bob").member()).await.unwrap();
+    assert!(
+        member.is_none(),
+        "a tenure that the ledger did not follow is taken back"
+    );
+    let refused = process.desk.deactivate(&name("ada")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    assert_eq!(process.belief(), Belief::Mirror);
+    process.ledger.be(Mode::Up);
+    assert!(process.go_online("bob").await.mirrored);
+}
+
+#[tokio::test]
+async fn a_process_that_starts_while_the_store_is_away_answers_from_the_ledger() {
+    let world = World::new().await;
+    let before = world.running().await;
+    before.arrive("ada").await;
+    let process: Instance = world.start();
+    process.store.be(Mode::Hangs);
+    let desk = process.desk.clone();
+    let reserved = tokio::spawn(async move { desk.reserve(&wanted("e1")).await.unwrap() });
+    world.pass(secs(1)).await;
+    assert!(matches!(reserved.await.unwrap(), Reservation::Reserved(written) if !written.mirrored));
+    let counted = process.desk.availability().await.unwrap();
+    assert_eq!((counted.value.count, counted.source), (1, Source::Ledger));
+    process.store.be(Mode::Up);
+    let status = || process.rosters.status().rosters[0].clone();
+    pass_until(&world.clock, "it believes the mirror", secs(2), || {
+        status().belief == Belief::Mirror
+    })
+    .await;
+    assert_eq!(status().untrusted_for, None);
+    assert_eq!(world.seen("ada").await.unwrap().row.occupancy, 1);
+}

@@ -1,0 +1,157 @@
+//! A hot store that lost all of its data, or the end of it.
+
+use tenure_core::ledger::Ledger;
+use tenure_core::memory::MemoryStore;
+use tenure_core::roster::{Entry, Put, RosterMirror, Standing};
+use tenure_core::store::StoreOptions;
+
+use super::super::trust::Wish;
+use super::world::{Instance, Mode, World, desk, name};
+use super::*;
+use crate::testing::{pass_until, secs, settle};
+
+/// What a reconcile does, as far as these tests need it.
+async fn fill(process: &Instance) {
+    let (inner, one) = (&process.desk.inner, &process.desk.one);
+    let (roster, all) = (desk(), PageRequest::new(None, 1_000).unwrap());
+    let rows = process.ledger.inside().providers(&roster, None, &all).await.unwrap();
+    let puts: Vec<Put> = rows.items.into_iter().map(Entry::Row).map(Put::newer).collect();
+    inner.put_rows(one, &puts).await.unwrap();
+    let line = one.line();
+    line.mirror()
+        .unwrap()
+        .mark_seeded(line.group(), Call::default())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_store_that_lost_its_data_is_not_believed_until_it_is_filled() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.arrive("ada").await;
+    let before = world.row("ada").await;
+    let empty = MemoryStore::new(StoreOptions::default(), world.clock.clone());
+    process.store.swap(empty.clone());
+    // The very first answer tells.
+    assert_eq!(process.who().await, (vec!["ada".to_owned()], Source::Ledger));
+    assert_eq!(process.belief(), Belief::Seeding);
+    assert!(process.rosters.status().is_seeding());
+    assert_eq!(process.desk.one.wish(), Some(Wish::Seed));
+    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Ledger));
+    assert!(process.put("bob").await.mirrored, "what can be written there is");
+    world.pass(secs(3)).await;
+    assert_eq!(process.belief(), Belief::Seeding, "a drained outbox fills nothing");
+    fill(&process).await;
+    assert_eq!(
+        process.who().await.1,
+        Source::Ledger,
+        "the reply to this tells that it is filled"
+    );
+    world.until_believed(&process).await;
+    assert_eq!(process.who().await, (vec!["ada".to_owned()], Source::Mirror));
+    let row = world.row("ada").await;
+    assert_ne!(row.online, before.online, "the ledger has followed");
+    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+}
+
+#[tokio::test]
+async fn a_store_that_lost_the_end_of_its_data_is_not_believed_until_this_process_has_compared() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.arrive("ada").await;
+    // A replica that lags: it has all of this, and nothing of what comes now.
+    let replica = MemoryStore::new(StoreOptions::default(), world.clock.clone());
+    process.store.swap(replica.clone());
+    fill(&process).await;
+    process.store.swap(world.memory.clone());
+    process
+        .desk
+        .one
+        .reconciled(&world.memory.stamp(&world.group).await.unwrap(), 0, world.now());
+    world.until_believed(&process).await;
+    process.desk.deactivate(&name("ada")).await.unwrap();
+    settle().await;
+    assert_eq!(world.dirty().await, 0, "no outbox will bring it back");
+
+    process.store.swap(replica.clone());
+    assert_eq!(process.hear("ada").await, Heard::Deactivated);
+    assert_eq!(
+        (process.belief(), process.desk.one.wish()),
+        (Belief::Ledger, Some(Wish::Own))
+    );
+    // Newer versions do not bring back what is lost.
+    process.put("bob").await;
+    world.pass(secs(2)).await;
+    assert_eq!(process.hear("ada").await, Heard::Deactivated);
+    assert_eq!(process.belief(), Belief::Ledger);
+    fill(&process).await;
+    let stamp = replica.stamp(&world.group).await.unwrap();
+    process.desk.one.reconciled(&stamp, 1, world.now());
+    assert_eq!(process.belief(), Belief::Mirror);
+    assert_eq!(process.rosters.status().rosters[0].divergence, Some(1));
+    assert_eq!(process.hear("ada").await, Heard::Deactivated);
+}
+
+#[tokio::test]
+async fn a_store_that_was_away_wants_to_be_compared_once() {
+    let world = World::new().await;
+    let process = world.running().await;
+    let stamp = world.memory.stamp(&world.group).await.unwrap();
+    assert!(
+        matches!(process.desk.one.wish(), Some(Wish::Since(_))),
+        "at the start, too"
+    );
+    process.desk.one.reconciled(&stamp, 0, world.now());
+    assert_eq!(process.desk.one.wish(), None);
+    process.store.be(Mode::Fails);
+    world.pass(secs(2)).await;
+    assert_eq!(process.desk.one.wish(), None);
+    process.store.be(Mode::Up);
+    pass_until(&world.clock, "it is wished for", secs(2), || {
+        process.desk.one.wish().is_some()
+    })
+    .await;
+    process
+        .desk
+        .one
+        .reconciled_elsewhere(world.memory_now().await + secs(1), world.now());
+    assert_eq!(process.desk.one.wish(), None);
+}
+
+#[tokio::test]
+async fn a_provider_that_the_mirror_lacks_is_brought_to_it_by_its_heartbeat() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.arrive("ada").await;
+    let gone = Entry::Gone {
+        provider: name("ada"),
+        version: world.row("ada").await.version,
+    };
+    let over = tenure_core::roster::Over::Exactly(gone.version());
+    world
+        .memory
+        .put_providers(&world.group, &[Put { entry: gone, over }], Call::default())
+        .await
+        .unwrap();
+    assert_eq!(
+        process.hear("ada").await,
+        Heard::Recorded(Source::Ledger),
+        "nothing is newer than a removal of the same version; the ledger knows better"
+    );
+    process.put("bob").await;
+    let ledger = process.ledger.inside();
+    ledger
+        .go_online(&desk(), &name("bob"), None, Call::default())
+        .await
+        .unwrap();
+    assert!(world.seen("bob").await.is_some());
+    assert_eq!(
+        process.hear("bob").await,
+        Heard::Offline,
+        "for as long as its row is on its way"
+    );
+    world.pass(secs(1)).await;
+    assert_eq!(process.hear("bob").await, Heard::Recorded(Source::Mirror));
+    assert_eq!(world.seen("bob").await.unwrap().standing, Standing::Alive);
+}

@@ -1,0 +1,172 @@
+//! Many at once.
+
+use tenure_core::ledger::Ledger;
+use tokio::task::JoinHandle;
+
+use super::world::{Mode, World, desk};
+use super::*;
+use crate::testing::{ms, secs, settle};
+
+fn read_many(roster: &Roster, count: usize) -> Vec<JoinHandle<tenure_core::error::Result<Source>>> {
+    let read = |n: usize| {
+        let desk = roster.clone();
+        tokio::spawn(async move {
+            Ok(match n % 4 {
+                0 => desk.available(50).await?.source,
+                1 => desk.availability().await?.source,
+                2 => desk.stats().await?.source,
+                _ => desk.provider(&name(&format!("p{}", n % 40))).await?.source,
+            })
+        })
+    };
+    (0..count).map(read).collect()
+}
+
+#[tokio::test]
+async fn five_thousand_reads_of_a_mirror_that_hangs_are_answered_in_time_by_few_calls_of_the_ledger() {
+    let world = World::new().await;
+    let process = world.running().await;
+    for n in 0..40 {
+        process.put(&format!("p{n}")).await;
+    }
+    settle().await;
+    process.ledger.take(ms(2));
+    process.store.be(Mode::Hangs);
+    let reads = read_many(&process.desk, 5_000);
+    world.pass(secs(1)).await;
+    for read in reads {
+        assert!(read.is_finished(), "within a second");
+        assert_eq!(read.await.unwrap().unwrap(), Source::Ledger);
+    }
+    assert!(process.ledger.most() <= 10, "{} at once", process.ledger.most());
+    assert!(
+        process.ledger.calls("provider") <= 80,
+        "{}",
+        process.ledger.calls("provider")
+    );
+    assert!(process.ledger.calls("available") <= 4);
+    assert!(process.ledger.calls("stats") <= 6);
+    // Those who come now do not wait for the mirror.
+    let started = world.now();
+    let reads = read_many(&process.desk, 1_000);
+    world.pass(ms(100)).await;
+    for read in reads {
+        assert!(read.is_finished());
+        read.await.unwrap().unwrap();
+    }
+    assert!(world.now().since(started) <= ms(100));
+}
+
+#[tokio::test]
+async fn when_nothing_answers_every_read_is_refused_in_time() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.store.be(Mode::Hangs);
+    process.ledger.be(Mode::Hangs);
+    let reads = read_many(&process.desk, 5_000);
+    world.pass(secs(1)).await;
+    for read in reads {
+        assert!(read.is_finished(), "within a second");
+        let refused = read.await.unwrap().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    }
+    process.ledger.be(Mode::Up);
+    process.store.be(Mode::Up);
+    world.until_believed(&process).await;
+}
+
+#[tokio::test]
+async fn the_count_of_the_ledger_is_made_once_a_second_however_many_ask() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.arrive("ada").await;
+    process.store.be(Mode::Fails);
+    process.who().await;
+    let before = process.ledger.calls("stats");
+    for _ in 0..3 {
+        for _ in 0..100 {
+            assert_eq!(process.desk.availability().await.unwrap().value.count, 1);
+        }
+        world.pass(secs(1)).await;
+    }
+    // The loop counts the outbox now and then as well.
+    let made = process.ledger.calls("stats") - before;
+    assert!((3..=5).contains(&made), "{made}");
+}
+
+#[tokio::test]
+async fn two_processes_give_out_every_place_once() {
+    let world = World::new().await;
+    let processes = [world.running().await, world.running().await];
+    for n in 0..15 {
+        processes[0].arrive(&format!("p{n}")).await;
+    }
+    let reserve = |n: usize| {
+        let desk = processes[n % 2].desk.clone();
+        tokio::spawn(async move { desk.reserve(&wanted(&format!("e{n}"))).await.unwrap() })
+    };
+    let reserves: Vec<_> = (0..100).map(reserve).collect();
+    world.pass(ms(10)).await;
+    let mut reserved = 0;
+    for reserve in reserves {
+        match reserve.await.unwrap() {
+            Reservation::Reserved(_) => reserved += 1,
+            Reservation::NoneAvailable => {}
+            Reservation::Conflict(there) => panic!("{there:?}"),
+        }
+    }
+    assert_eq!(reserved, 30, "fifteen with a capacity of two");
+    let (roster, all) = (desk(), PageRequest::default());
+    let rows = processes[0]
+        .ledger
+        .inside()
+        .providers(&roster, None, &all)
+        .await
+        .unwrap();
+    assert!(rows.items.iter().all(|row| row.occupancy == 2));
+    assert_eq!(processes[1].who().await, (vec![], Source::Mirror));
+}
+
+#[tokio::test]
+async fn thousands_of_heartbeats_to_a_mirror_that_hangs_are_checked_in_the_ledger_in_time() {
+    let world = World::new().await;
+    let process = world.running().await;
+    for n in 0..2_000 {
+        process.arrive(&format!("p{n}")).await;
+    }
+    settle().await;
+    process.ledger.take(ms(1));
+    process.store.be(Mode::Hangs);
+    let hear = |n: usize| {
+        let desk = process.desk.clone();
+        tokio::spawn(async move { desk.heartbeat(&name(&format!("p{n}")), None).await })
+    };
+    let heard: Vec<_> = (0..2_000).map(hear).collect();
+    world.pass(secs(1)).await;
+    for heard in heard {
+        assert!(heard.is_finished(), "within a second");
+        assert_eq!(heard.await.unwrap().unwrap(), Heard::Recorded(Source::Ledger));
+    }
+}
+
+#[tokio::test]
+async fn who_cannot_be_checked_is_kept_alive_and_told_to_come_again() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.arrive("ada").await;
+    process.store.be(Mode::Fails);
+    process.ledger.be(Mode::Fails);
+    let refused = process.desk.heartbeat(&name("ada"), None).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    process.store.be(Mode::Up);
+    for _ in 0..4 {
+        world.pass(secs(30)).await;
+        let refused = process.desk.heartbeat(&name("ada"), None).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "nobody can say whether it may");
+    }
+    let seen = world.seen("ada").await.unwrap();
+    assert_eq!(seen.standing, Standing::Alive);
+    process.ledger.be(Mode::Up);
+    world.until_believed(&process).await;
+    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+}

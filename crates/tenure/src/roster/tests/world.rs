@@ -1,0 +1,394 @@
+//! A roster between a hot store and a ledger that both misbehave on request.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use tenure_core::clock::{Clock, ManualClock};
+use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::id::{EngagementId, Group, ProviderId, RosterName, TenureId};
+use tenure_core::ledger::{
+    Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, Ledger, LogEntry, MemoryLedger,
+    Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, Reserve,
+    ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+};
+use tenure_core::membership::MembershipStore;
+use tenure_core::memory::MemoryStore;
+use tenure_core::roster::{RosterMirror, group_of};
+use tenure_core::store::around::{Around, Ask, Verb};
+use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Store, StoreOptions};
+use tenure_core::time::StoreTime;
+use tokio::runtime::Handle;
+
+use super::super::*;
+use crate::loops::Loops;
+use crate::sweeper::{Sweeper, SweeperSettings};
+use crate::testing::{START, pass, pass_until, secs};
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Mode {
+    #[default]
+    Up,
+    Fails,
+    Hangs,
+}
+
+impl Mode {
+    async fn pass(self) -> Result<()> {
+        match self {
+            Self::Up => Ok(()),
+            Self::Fails => Err(Error::unavailable("made to fail", Outcome::Unchanged)),
+            Self::Hangs => std::future::pending().await,
+        }
+    }
+}
+
+/// A hot store that can be cut off, swapped for another, and slow in one kind of call.
+pub(super) struct Flaky {
+    clock: Arc<ManualClock>,
+    inner: Mutex<Arc<dyn Store>>,
+    mode: Mutex<Mode>,
+    delays: Mutex<BTreeMap<Verb, Vec<Duration>>>,
+    /// For each kind of call how many items each had.
+    calls: Mutex<BTreeMap<Verb, Vec<usize>>>,
+}
+
+impl Flaky {
+    pub(super) fn be(&self, mode: Mode) {
+        *self.mode.lock().unwrap() = mode;
+    }
+
+    /// Another store takes the place of the one inside.
+    pub(super) fn swap(&self, store: Arc<dyn Store>) {
+        *self.inner.lock().unwrap() = store;
+    }
+
+    /// The next call of this kind waits before it is made.
+    pub(super) fn delay(&self, verb: Verb, by: Duration) {
+        self.delays.lock().unwrap().entry(verb).or_default().push(by);
+    }
+
+    pub(super) fn calls(&self, verb: Verb) -> Vec<usize> {
+        self.calls.lock().unwrap().get(&verb).cloned().unwrap_or_default()
+    }
+}
+
+impl Around for Flaky {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.inner.lock().unwrap())
+    }
+
+    async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
+        self.calls.lock().unwrap().entry(ask.verb).or_default().push(ask.items);
+        let mode = *self.mode.lock().unwrap();
+        mode.pass().await?;
+        let delay = self.delays.lock().unwrap().get_mut(&ask.verb).and_then(Vec::pop);
+        if let Some(delay) = delay {
+            self.clock.sleep(delay).await;
+        }
+        ask.of(self.store()).await
+    }
+}
+
+/// A ledger that counts its calls and can be cut off.
+pub(super) struct Watched {
+    inner: Arc<MemoryLedger>,
+    clock: Arc<ManualClock>,
+    mode: Mutex<Mode>,
+    pace: Mutex<Duration>,
+    calls: Mutex<BTreeMap<&'static str, u64>>,
+    running: AtomicUsize,
+    most: AtomicUsize,
+    total: AtomicU64,
+}
+
+struct Running<'a>(&'a AtomicUsize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Watched {
+    pub(super) fn be(&self, mode: Mode) {
+        *self.mode.lock().unwrap() = mode;
+    }
+
+    /// How long every call takes.
+    pub(super) fn take(&self, pace: Duration) {
+        *self.pace.lock().unwrap() = pace;
+    }
+
+    pub(super) fn calls(&self, name: &str) -> u64 {
+        self.calls.lock().unwrap().get(name).copied().unwrap_or(0)
+    }
+
+    /// All calls.
+    pub(super) fn total(&self) -> u64 {
+        self.total.load(Ordering::SeqCst)
+    }
+
+    /// The most calls that ran at once.
+    pub(super) fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn inside(&self) -> &MemoryLedger {
+        &self.inner
+    }
+
+    async fn pass(&self, name: &'static str) -> Result<Running<'_>> {
+        *self.calls.lock().unwrap().entry(name).or_default() += 1;
+        self.total.fetch_add(1, Ordering::SeqCst);
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        let running = Running(&self.running);
+        let (mode, pace) = (*self.mode.lock().unwrap(), *self.pace.lock().unwrap());
+        mode.pass().await?;
+        if !pace.is_zero() {
+            self.clock.sleep(pace).await;
+        }
+        Ok(running)
+    }
+}
+
+macro_rules! watched {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
+        #[async_trait]
+        impl Ledger for Watched {
+            fn place(&self) -> String {
+                self.inner.place()
+            }
+            fn health(&self) -> Health {
+                self.inner.health()
+            }
+            async fn examine(&self) -> Vec<Finding> {
+                self.inner.examine().await
+            }
+            async fn close(&self) {
+                self.inner.close().await;
+            }
+            $(
+                async fn $name(&self $(, $argument: $type)*) -> Result<$answer> {
+                    let _running = self.pass(stringify!($name)).await?;
+                    self.inner.$name($($argument),*).await
+                }
+            )+
+        }
+    };
+}
+
+watched! {
+    now() -> StoreTime;
+    rosters() -> Vec<RosterName>;
+    settings(roster: &RosterName) -> RosterSettings;
+    set_settings(roster: &RosterName, patch: &SettingsPatch, call: Call) -> RosterSettings;
+    put_provider(roster: &RosterName, provider: &ProviderId, spec: &ProviderSpec, call: Call) -> ProviderChange;
+    remove_provider(roster: &RosterName, provider: &ProviderId, call: Call) -> RemoveOutcome;
+    provider(roster: &RosterName, provider: &ProviderId) -> Option<Provider>;
+    providers(roster: &RosterName, state: Option<ProviderState>, page: &PageRequest) -> Page<Provider>;
+    activate(roster: &RosterName, provider: &ProviderId, call: Call) -> ProviderChange;
+    deactivate(roster: &RosterName, provider: &ProviderId, call: Call) -> ProviderChange;
+    go_online(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>, call: Call) -> OnlineOutcome;
+    go_offline(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>, call: Call) -> ProviderChange;
+    offline_ended(roster: &RosterName, ended: &[EndedTenure], call: Call) -> Vec<Provider>;
+    follow_tenures(roster: &RosterName, follows: &[Follow], call: Call) -> Vec<Provider>;
+    record_heartbeats(roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)], call: Call) -> u64;
+    available(roster: &RosterName, limit: u32, fresh_since: Option<StoreTime>) -> Vec<Candidate>;
+    stats(roster: &RosterName, fresh_since: Option<StoreTime>) -> RosterStats;
+    log(roster: &RosterName, provider: Option<&ProviderId>, page: &PageRequest) -> Page<LogEntry>;
+    create_engagement(roster: &RosterName, engagement: &NewEngagement, call: Call) -> EngagementOutcome;
+    move_engagement(roster: &RosterName, engagement: &EngagementId, to: &Move, call: Call) -> EngagementOutcome;
+    reserve(roster: &RosterName, request: &Reserve, call: Call) -> ReserveOutcome;
+    engagement(roster: &RosterName, engagement: &EngagementId) -> Option<Engagement>;
+    expire_due(roster: &RosterName, limit: u32, call: Call) -> ExpiredBatch;
+    dirty(roster: &RosterName, limit: u32) -> Vec<Dirty>;
+    clean(roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> u64;
+    next_version() -> Version;
+}
+
+/// One process: its own way to the store and to the ledger.
+pub(super) struct Instance {
+    pub(super) store: Arc<Flaky>,
+    pub(super) ledger: Arc<Watched>,
+    pub(super) rosters: Rosters,
+    pub(super) desk: Roster,
+    _loops: Loops,
+}
+
+/// What all processes share.
+pub(super) struct World {
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) memory: Arc<MemoryStore>,
+    ledger: Arc<MemoryLedger>,
+    pub(super) group: Group,
+    _janitor: (Sweeper, Loops),
+}
+
+pub(super) fn name(name: &str) -> ProviderId {
+    ProviderId::new(name).unwrap()
+}
+
+pub(super) fn desk() -> RosterName {
+    RosterName::new("desk").unwrap()
+}
+
+impl World {
+    /// A roster that the ledger knows and whose mirror is filled.
+    pub(super) async fn new() -> Self {
+        let clock = Arc::new(ManualClock::new(START, 11));
+        let memory = MemoryStore::new(StoreOptions::default(), clock.clone());
+        let ledger = MemoryLedger::new(clock.clone());
+        let patch = SettingsPatch {
+            default_capacity: Some(2),
+            ..SettingsPatch::default()
+        };
+        ledger.set_settings(&desk(), &patch, Call::default()).await.unwrap();
+        let group = group_of(&desk()).unwrap();
+        RosterMirror::mark_seeded(&*memory, &group, Call::default())
+            .await
+            .unwrap();
+        let loops = Loops::new(clock.clone(), Handle::current());
+        // The janitor of another process, whom nothing that is cut off here concerns.
+        let janitor = Sweeper::start(memory.clone(), clock.clone(), SweeperSettings::default(), &loops).unwrap();
+        Self {
+            clock,
+            memory,
+            ledger,
+            group,
+            _janitor: (janitor, loops),
+        }
+    }
+
+    /// A process.
+    pub(super) fn start(&self) -> Instance {
+        let store = Arc::new(Flaky {
+            clock: self.clock.clone(),
+            inner: Mutex::new(self.memory.clone()),
+            mode: Mutex::default(),
+            delays: Mutex::default(),
+            calls: Mutex::default(),
+        });
+        let ledger = Arc::new(Watched {
+            inner: self.ledger.clone(),
+            clock: self.clock.clone(),
+            mode: Mutex::default(),
+            pace: Mutex::default(),
+            calls: Mutex::default(),
+            running: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+            total: AtomicU64::new(0),
+        });
+        let loops = Loops::new(self.clock.clone(), Handle::current());
+        let settings = RostersSettings::default();
+        let rosters =
+            Rosters::start_without_sweeps(store.clone(), ledger.clone(), self.clock.clone(), settings, &loops).unwrap();
+        let desk = rosters.roster(&desk()).unwrap();
+        Instance {
+            store,
+            ledger,
+            rosters,
+            desk,
+            _loops: loops,
+        }
+    }
+
+    /// A process that believes the mirror.
+    pub(super) async fn running(&self) -> Instance {
+        let instance = self.start();
+        self.until_believed(&instance).await;
+        instance
+    }
+
+    pub(super) async fn until_believed(&self, instance: &Instance) {
+        pass_until(&self.clock, "the mirror is believed", secs(5), || {
+            instance.belief() == Belief::Mirror
+        })
+        .await;
+    }
+
+    pub(super) async fn pass(&self, time: Duration) {
+        pass(&self.clock, time).await;
+    }
+
+    /// A row of the ledger.
+    pub(super) async fn row(&self, provider: &str) -> Provider {
+        let row = self.ledger.provider(&desk(), &name(provider)).await.unwrap();
+        row.expect("the ledger has it")
+    }
+
+    /// What the mirror has.
+    pub(super) async fn seen(&self, provider: &str) -> Option<tenure_core::roster::Seen> {
+        let looked = self.memory.look(&self.group, &[name(provider)]).await.unwrap();
+        looked.seen.into_iter().next().flatten()
+    }
+
+    /// The hot store's time.
+    pub(super) async fn memory_now(&self) -> StoreTime {
+        Store::now(&*self.memory).await.unwrap()
+    }
+
+    /// Who has a tenure there.
+    pub(super) async fn memory_members(&self) -> Vec<tenure_core::membership::Member> {
+        self.memory
+            .members(&self.group, &PageRequest::default())
+            .await
+            .unwrap()
+            .items
+    }
+
+    pub(super) async fn groups(&self) -> Vec<Group> {
+        self.memory.groups().await.unwrap()
+    }
+
+    pub(super) fn now(&self) -> tenure_core::clock::Mono {
+        self.clock.mono()
+    }
+
+    pub(super) async fn dirty(&self) -> usize {
+        self.ledger.dirty(&desk(), 1_000).await.unwrap().len()
+    }
+}
+
+impl Instance {
+    pub(super) fn belief(&self) -> Belief {
+        self.desk.one.line().trust().belief()
+    }
+
+    /// Writes a provider down.
+    pub(super) async fn put(&self, provider: &str) -> Written<Provider> {
+        let spec = ProviderSpec::default();
+        self.desk.put_provider(&name(provider), &spec).await.unwrap()
+    }
+
+    /// Writes a provider down and takes it online.
+    pub(super) async fn arrive(&self, provider: &str) -> Written<Provider> {
+        self.put(provider).await;
+        self.go_online(provider).await
+    }
+
+    pub(super) async fn go_online(&self, provider: &str) -> Written<Provider> {
+        match self.desk.online(&name(provider)).await.unwrap() {
+            Online::Done(written) => written,
+            Online::Deactivated(row) => panic!("{row:?} is deactivated"),
+        }
+    }
+
+    pub(super) async fn hear(&self, provider: &str) -> Heard {
+        self.desk.heartbeat(&name(provider), None).await.unwrap()
+    }
+
+    /// Who is available, and where that is from.
+    pub(super) async fn who(&self) -> (Vec<String>, Source) {
+        let Sourced { value, source } = self.desk.available(100).await.unwrap();
+        (
+            value.iter().map(|candidate| candidate.provider.to_string()).collect(),
+            source,
+        )
+    }
+}
