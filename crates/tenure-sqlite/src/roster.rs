@@ -192,3 +192,6 @@ impl RosterMirror for SqliteStore {
             .await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,9 +8,12 @@ use common::{
     START, acquire, attached, beat, claim, detach, events, granted, held, holder, join, manual, open, owner, pass,
     plain, release, s, seen,
 };
+use tenure_core::ProviderId;
 use tenure_core::event::EventKind;
 use tenure_core::lease::AcquireOutcome;
+use tenure_core::ledger::{Provider, Version};
 use tenure_core::membership::{BeatReply, EndReason, Revision};
+use tenure_core::roster::{Entry, Put, RosterMirror, Seen, Standing};
 use tenure_core::session::{How, SessionState};
 use tenure_core::store::{Call, Store};
 use tenure_core::sweep::{SweepRequest, SweepSteps, run_pass};
@@ -19,6 +22,9 @@ use tenure_core::sweep::{SweepRequest, SweepSteps, run_pass};
 const FIRST: &str = include_str!("../src/sql/migrations/0001_tenures.sql");
 /// What leases added.
 const SECOND: &str = include_str!("../src/sql/migrations/0002_leases.sql");
+
+/// What sessions added.
+const THIRD: &str = include_str!("../src/sql/migrations/0003_sessions.sql");
 
 /// What the version before leases left behind: `a` alive with a claim, `b` expelled with a claim not yet released, `c`
 /// lapsed and released.
@@ -70,6 +76,20 @@ fn written_before_sessions(path: &Path) {
         INSERT INTO targets VALUES (1, 'poll', 0, 1);
         INSERT INTO events (grp, id, at_us, kind, tenure, lease, token)
             SELECT 1, last_event, tick_us, 'lease_granted', 'a@' || born_us, 'poll', 77 FROM meta;
+        COMMIT;"
+    ))
+    .expect("a file of the version before");
+}
+
+/// What the version before rosters left behind: the same, and `a` has a session with a connection.
+fn written_before_rosters(path: &Path) {
+    written_before_sessions(path);
+    let sql = rusqlite::Connection::open(path).expect("a file of the version before");
+    sql.execute_batch(&format!(
+        "BEGIN; {THIRD}
+        PRAGMA user_version = 3;
+        INSERT INTO sessions (grp, session, epoch, created_us, updated_us, data) SELECT 1, 'chat', 99, 5, 5, '{{}}';
+        INSERT INTO connections SELECT 1, 'chat', 'c1', tenure, 99 FROM claims WHERE key = 'dev-a';
         COMMIT;"
     ))
     .expect("a file of the version before");
@@ -205,6 +225,43 @@ async fn a_file_of_the_version_before_sessions_keeps_everything_and_holds_sessio
     store.close().await;
 }
 
+#[tokio::test]
+async fn a_file_of_the_version_before_rosters_keeps_everything_and_holds_rosters() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, clock) = (dir.path().join("tenure.db"), manual());
+    written_before_rosters(&path);
+    let store = open(&path, &clock);
+    assert_eq!(version(&path), 4);
+    let a = events(&store).await[0].tenure.clone().unwrap();
+    assert_eq!(seen(&store, "chat").await.map(|session| session.epoch.get()), Some(99));
+    let status = store.tick(&common::group()).await.unwrap();
+    assert_eq!((status.sessions, status.leases, status.pending_offline), (1, 1, 0));
+    let provider = ProviderId::from(a.member());
+    let row = Entry::Row(Provider {
+        provider: provider.clone(),
+        display_name: None,
+        active: true,
+        online: Some(a),
+        capacity: 1,
+        occupancy: 0,
+        last_online_at: None,
+        last_offline_at: None,
+        last_heartbeat_at: None,
+        revoked_before: None,
+        version: Version(7),
+    });
+    let (group, puts) = (common::group(), [Put::newer(row)]);
+    let put = store.put_providers(&group, &puts, Call::default()).await;
+    assert_eq!(put.unwrap()[0].standing, Standing::Alive);
+    store.close().await;
+    let store = open(&path, &clock);
+    let stamp = store.stamp(&common::group()).await.unwrap();
+    assert_eq!((stamp.high, stamp.seeded), (Version(7), false));
+    let looked = store.look(&common::group(), &[provider]).await.unwrap().seen;
+    assert!(looked[0].as_ref().is_some_and(Seen::is_available), "{looked:?}");
+    store.close().await;
+}
+
 /// What is in a file does not depend on the version that made it.
 #[tokio::test]
 async fn every_way_leads_to_the_same_schema() {
@@ -213,11 +270,13 @@ async fn every_way_leads_to_the_same_schema() {
     let path = |name: &str| dir.path().join(name);
     written_before_leases(&path("first"));
     written_before_sessions(&path("second"));
-    for name in ["first", "second", "new"] {
+    written_before_rosters(&path("third"));
+    for name in ["first", "second", "third", "new"] {
         open(&path(name), &clock).close().await;
     }
     let newest = schema(&path("new"));
     assert_eq!(schema(&path("first")), newest);
     assert_eq!(schema(&path("second")), newest);
+    assert_eq!(schema(&path("third")), newest);
     assert!(newest.iter().any(|(_, name, _)| name == "sessions_away"));
 }
