@@ -69,6 +69,10 @@ pub const ROSTER_READS: &str = "tenure_roster_reads_total";
 pub const ROSTER_HEARTBEATS: &str = "tenure_roster_heartbeats_total";
 /// Writes that committed in the ledger. Labels: roster, mirrored (`true`, `false`).
 pub const ROSTER_WRITES: &str = "tenure_roster_writes_total";
+/// Providers that went offline in the ledger because their tenure had ended, by who let it follow. Labels: roster, reason.
+pub const ROSTER_OFFLINE: &str = "tenure_roster_offline_total";
+/// What did not fit together in a mirror itself and was mended. Labels: roster, kind.
+pub const ROSTER_DRIFT: &str = "tenure_roster_drift_repaired_total";
 /// The breaker of the ledger's fallback: 0 closed, 1 half open, 2 open.
 pub const ROSTER_BREAKER: &str = "tenure_roster_breaker_state";
 /// How long ago a sweep of a roster was last seen done well, in seconds. Labels: roster, sweep (`offline`, `heartbeats`,
@@ -200,6 +204,16 @@ pub(crate) fn roster(roster: &str, trusted: bool, dirty: u64) {
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 rows")]
 pub(crate) fn roster_divergence(roster: &str, found: u64) {
     metrics::gauge!(ROSTER_DIVERGENCE, "roster" => roster.to_owned()).set(found as f64);
+}
+
+pub(crate) fn roster_offline(roster: &str, reason: &'static str) {
+    metrics::counter!(ROSTER_OFFLINE, "roster" => roster.to_owned(), "reason" => reason).increment(1);
+}
+
+pub(crate) fn roster_drift(roster: &str, repaired: &std::collections::BTreeMap<String, u64>) {
+    for (kind, count) in repaired {
+        metrics::counter!(ROSTER_DRIFT, "roster" => roster.to_owned(), "kind" => kind.clone()).increment(*count);
+    }
 }
 
 pub(crate) fn roster_sweep_age(roster: &str, sweep: &'static str, age: Duration) {

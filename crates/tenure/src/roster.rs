@@ -9,9 +9,6 @@
 //! [`Rosters`] is the service of one process, [`Roster`] the handle of one roster. It refuses to know anything of HTTP or
 //! of tokens: a caller says who acts and when what it showed was issued.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "the parts that use it come next"))]
-#![cfg_attr(test, allow(dead_code, reason = "the parts that use it come next"))]
-
 mod answer;
 mod engagement;
 pub(crate) mod fallback;
@@ -26,6 +23,7 @@ mod reading;
 pub(crate) mod service;
 mod settings;
 mod status;
+mod sweeps;
 mod sync;
 pub(crate) mod trust;
 
@@ -37,3 +35,7 @@ pub use self::handle::Roster;
 pub use self::service::Rosters;
 pub use self::settings::RostersSettings;
 pub use self::status::{Belief, BreakerView, RosterStatus, RostersStatus, Sweep, SweepAges};
+pub use self::sweeps::{EXPIRY, FOLLOW, HEARTBEATS, RECONCILE, SweepIntervals};
+
+#[cfg(test)]
+mod tests;

@@ -26,9 +26,10 @@ use super::mirror::Cleaning;
 use super::one::One;
 use super::settings::RostersSettings;
 use super::status::{BreakerView, RostersStatus};
-use super::sync;
+use super::{sweeps, sync};
 use crate::batch::{BatchSettings, Gatherer};
 use crate::loops::{Loops, Waker};
+use crate::sweeper::Sweeper;
 
 /// After which time without a use a roster is forgotten that the ledger does not know.
 const IDLE: Duration = Duration::from_secs(60);
@@ -43,7 +44,6 @@ pub struct Rosters {
 
 /// What the handles, the loops and the sweeps share.
 pub(crate) struct Inner {
-    store: Arc<dyn Store>,
     ledger: Arc<dyn Ledger>,
     clock: Arc<dyn Clock>,
     settings: RostersSettings,
@@ -55,6 +55,7 @@ pub(crate) struct Inner {
     rosters: Mutex<BTreeMap<RosterName, Arc<One>>>,
     discovered: AtomicBool,
     waker: OnceLock<Waker>,
+    sweeps: OnceLock<sweeps::Wakers>,
 }
 
 impl fmt::Debug for Rosters {
@@ -80,6 +81,21 @@ impl Rosters {
         settings: RostersSettings,
         loops: &Loops,
     ) -> Result<Self> {
+        let rosters = Self::start_without_sweeps(store, ledger, clock, settings, loops)?;
+        let inner = &rosters.inner;
+        let wakers = sweeps::start(inner, inner.settings.sweeps, loops)?;
+        inner.sweeps.get_or_init(|| wakers);
+        Ok(rosters)
+    }
+
+    /// The service and the loop that keeps it in step, alone.
+    pub(super) fn start_without_sweeps(
+        store: Arc<dyn Store>,
+        ledger: Arc<dyn Ledger>,
+        clock: Arc<dyn Clock>,
+        settings: RostersSettings,
+        loops: &Loops,
+    ) -> Result<Self> {
         settings.check()?;
         if store.mirror().is_none() {
             return Err(Error::new(ErrorKind::Unsupported, "this store mirrors no roster"));
@@ -90,13 +106,13 @@ impl Rosters {
             ledger: Arc::clone(&ledger),
         };
         let inner = Arc::new(Inner {
-            hot: Hot::new(Arc::clone(&store), Arc::clone(&clock), settings.mirror_timeout),
+            hot: Hot::new(store, Arc::clone(&clock), settings.mirror_timeout),
             reads: LedgerReads::new(&guard),
             cleaner: Gatherer::new(cleaning, Arc::clone(&clock), runtime.clone(), BatchSettings::default()),
             rosters: Mutex::default(),
             discovered: AtomicBool::new(false),
             waker: OnceLock::new(),
-            store,
+            sweeps: OnceLock::new(),
             ledger,
             clock,
             settings,
@@ -124,6 +140,14 @@ impl Rosters {
         })
     }
 
+    /// Lets the ledger follow as soon as the janitor of this process sees that a provider's tenure has ended. Without, it
+    /// follows within [`SweepIntervals::offline`](super::SweepIntervals::offline).
+    pub fn follow(&self, sweeper: &Sweeper) {
+        if let Some(wakers) = self.inner.sweeps.get() {
+            sweeper.wake_when_offline(wakers.follow.clone());
+        }
+    }
+
     /// The rosters that the ledger knows, by name, as it told last. No I/O.
     #[must_use]
     pub fn names(&self) -> Vec<RosterName> {
@@ -149,6 +173,12 @@ impl Rosters {
         }
     }
 
+    /// Whether a roster is kept in mind.
+    #[cfg(test)]
+    pub(super) fn keeps(&self, name: &RosterName) -> bool {
+        self.inner.rosters().contains_key(name)
+    }
+
     /// The durable truth.
     #[must_use]
     pub fn ledger(&self) -> &Arc<dyn Ledger> {
@@ -169,10 +199,6 @@ impl Inner {
 
     pub(crate) fn shared_clock(&self) -> &Arc<dyn Clock> {
         &self.clock
-    }
-
-    pub(crate) fn store(&self) -> &Arc<dyn Store> {
-        &self.store
     }
 
     pub(crate) fn ledger(&self) -> &Arc<dyn Ledger> {
@@ -203,6 +229,20 @@ impl Inner {
     pub(super) fn wake(&self) {
         if let Some(waker) = self.waker.get() {
             waker.wake();
+        }
+    }
+
+    /// Lets the mirror of some roster be compared now.
+    pub(super) fn wake_reconcile(&self) {
+        if let Some(wakers) = self.sweeps.get() {
+            wakers.reconcile.wake();
+        }
+    }
+
+    /// Lets engagements end in time of which one was written down just now.
+    pub(super) fn wake_expiry(&self) {
+        if let Some(wakers) = self.sweeps.get() {
+            wakers.expiry.wake();
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure_core::error::{Error, Result};
 
 use super::fallback;
+use super::sweeps::SweepIntervals;
 use crate::batch::BatchSettings;
 use crate::loops::FLOOR;
 
@@ -22,7 +23,8 @@ pub struct RostersSettings {
     pub ledger_concurrency: usize,
     /// How often each roster's mirror is asked for its stamp. Settings are obeyed within this and a reply.
     pub look: Duration,
-    /// How often the outbox is drained, whoever filled it.
+    /// How often the outbox is drained, whoever filled it, to the next look. With that it bounds for how long a process
+    /// believes what another one, which cannot reach the hot store, has changed.
     pub drain: Duration,
     /// How often the ledger is asked which rosters there are.
     pub discover: Duration,
@@ -33,6 +35,8 @@ pub struct RostersSettings {
     pub heartbeats: BatchSettings,
     /// The most rosters that are kept in mind.
     pub max_rosters: usize,
+    /// How often the sweeps come.
+    pub sweeps: SweepIntervals,
 }
 
 impl Default for RostersSettings {
@@ -42,11 +46,12 @@ impl Default for RostersSettings {
             ledger_timeout: Duration::from_millis(500),
             ledger_concurrency: 8,
             look: Duration::from_millis(400),
-            drain: Duration::from_millis(900),
+            drain: Duration::from_millis(600),
             discover: Duration::from_secs(5),
             note: Duration::from_secs(5),
             heartbeats: BatchSettings::default(),
             max_rosters: 10_000,
+            sweeps: SweepIntervals::default(),
         }
     }
 }
@@ -70,7 +75,7 @@ impl RostersSettings {
                 "the durations of the rosters must be at least {FLOOR:?} and max_rosters at least 1: {self:?}"
             )));
         }
-        Ok(())
+        self.sweeps.check()
     }
 
     pub(crate) fn fallback(&self) -> fallback::Settings {

@@ -99,11 +99,21 @@ pub(super) fn start(inner: &Arc<Inner>, intervals: SweepIntervals, loops: &Loops
     })?;
     let (settings, body, name) = begin(HEARTBEATS, intervals.heartbeats);
     loops.start(settings, move || {
-        Round::new(Arc::clone(&body), name.clone(), intervals.heartbeats, heartbeats::WriteDown)
+        Round::new(
+            Arc::clone(&body),
+            name.clone(),
+            intervals.heartbeats,
+            heartbeats::WriteDown,
+        )
     })?;
     let (settings, body, name) = begin(RECONCILE, intervals.reconcile);
     let reconcile = loops.start(settings, move || {
-        Round::new(Arc::clone(&body), name.clone(), intervals.reconcile, reconcile::Reconcile)
+        Round::new(
+            Arc::clone(&body),
+            name.clone(),
+            intervals.reconcile,
+            reconcile::Reconcile,
+        )
     })?;
     let (settings, body, name) = begin(EXPIRY, intervals.expiry);
     let expiry = loops.start(settings, move || {

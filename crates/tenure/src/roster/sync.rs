@@ -12,6 +12,7 @@ use tenure_core::id::ProviderId;
 use tenure_core::ledger::provider::MAX_BATCH;
 use tenure_core::ledger::{RosterSettings, Version};
 use tenure_core::store::Call;
+use tenure_core::sweep::BATCH;
 use tenure_core::time::StoreTime;
 
 use super::fallback::breaker::BreakerState;
@@ -31,7 +32,7 @@ const SOON: Duration = Duration::from_millis(200);
 /// How often the outbox is counted while it cannot be drained.
 const COUNT: Duration = Duration::from_secs(5);
 /// How many members get another ttl in one step, and how many steps one turn makes.
-const RETIME: (u32, usize) = (1_000, 10);
+const RETIME: (u32, usize) = (BATCH, 50);
 
 /// Starts it.
 pub(super) fn start(inner: &Arc<Inner>, loops: &Loops) -> Result<Waker> {
@@ -92,6 +93,9 @@ impl Inner {
     async fn sync(&self, one: &One) -> Result<()> {
         let now = self.clock().mono();
         let stamp = one.line().stamp().await;
+        if one.line().is_known() && one.wish().is_some() {
+            self.wake_reconcile();
+        }
         let due = one.ledger_is_due(self.settings().drain, now);
         let settings = match &stamp {
             Ok(stamp) => self.obey(one, stamp.settings, due).await,

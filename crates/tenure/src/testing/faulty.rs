@@ -32,6 +32,7 @@ pub(crate) enum Verb {
     EndLapsed,
     Release,
     Reap,
+    Mirror,
     Now,
     Groups,
 }
@@ -62,10 +63,10 @@ impl Verb {
             V::Reap | V::Reconcile => Self::Reap,
             V::Now => Self::Now,
             V::Groups => Self::Groups,
-            V::PutProviders | V::Seat | V::Heartbeat | V::Available | V::Availability | V::Look => return None,
-            V::Rows | V::RosterStats | V::Stamp | V::PendingOffline | V::OfflineDone => return None,
-            V::PutRosterSettings | V::RosterSettings | V::Retime | V::TakeTurn | V::EndTurn => return None,
-            V::MarkSeeded | V::VerifyRoster => return None,
+            V::PutProviders | V::Seat | V::Heartbeat | V::Available | V::Availability | V::Look => Self::Mirror,
+            V::Rows | V::RosterStats | V::Stamp | V::PendingOffline | V::OfflineDone => Self::Mirror,
+            V::PutRosterSettings | V::RosterSettings | V::Retime | V::TakeTurn | V::EndTurn => Self::Mirror,
+            V::MarkSeeded | V::VerifyRoster => Self::Mirror,
             V::WaitForEvents | V::Doomed | V::Status | V::Sweep => return None,
         })
     }
@@ -197,6 +198,7 @@ impl Faulty {
             Detach,
             Sessions,
             Reap,
+            Mirror,
             Events,
             Tick,
             EndLapsed,

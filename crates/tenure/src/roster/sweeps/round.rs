@@ -1,0 +1,126 @@
+//! A loop that visits every roster at its own time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+use tenure_core::clock::Mono;
+use tenure_core::error::{Error, Result};
+use tenure_core::id::RosterName;
+
+use super::super::one::One;
+use super::super::service::Inner;
+use super::super::status::Sweep;
+use super::Visit;
+use crate::loops::{FIRST_BACKOFF, FLOOR, LoopBody, Turn};
+
+/// How many rosters are visited at once.
+const AT_ONCE: usize = 8;
+
+/// What is done at a visit.
+#[async_trait]
+pub(super) trait Sweeping: Send + Sync + 'static {
+    /// Which of the sweeps it is.
+    const SWEEP: Sweep;
+
+    /// Does it. Answers when to come again at the latest.
+    async fn visit(&self, visit: &Visit<'_>) -> Result<Duration>;
+
+    /// Whether to come before that.
+    fn is_early(&self, one: &One) -> bool;
+}
+
+/// When a roster is visited next.
+#[derive(Debug, Default, Clone, Copy)]
+struct Slot {
+    due_at: Mono,
+    failed_in_a_row: u32,
+}
+
+/// The body of such a loop.
+pub(super) struct Round<S> {
+    inner: Arc<Inner>,
+    holder: String,
+    interval: Duration,
+    sweeping: S,
+    slots: BTreeMap<RosterName, Slot>,
+}
+
+impl<S: Sweeping> Round<S> {
+    pub(super) fn new(inner: Arc<Inner>, holder: String, interval: Duration, sweeping: S) -> Self {
+        Self {
+            inner,
+            holder,
+            interval,
+            sweeping,
+            slots: BTreeMap::new(),
+        }
+    }
+
+    async fn visit(&self, one: Arc<One>) -> (Arc<One>, Result<Duration>) {
+        let visit = Visit {
+            inner: &self.inner,
+            one: &one,
+            holder: &self.holder,
+            interval: self.interval,
+        };
+        let done = self.sweeping.visit(&visit).await;
+        (one, done)
+    }
+
+    /// Notes when to come again, and tells of a failure once.
+    fn settle(&mut self, one: &One, done: &Result<Duration>, now: Mono) {
+        let slot = self.slots.entry(one.roster().clone()).or_default();
+        let (roster, sweep) = (one.roster(), S::SWEEP.as_str());
+        let wait = match done {
+            Ok(wait) => {
+                if std::mem::take(&mut slot.failed_in_a_row) > 0 {
+                    tracing::info!(%roster, sweep, "the sweep of the roster works again");
+                }
+                *wait
+            }
+            Err(error) => {
+                slot.failed_in_a_row = slot.failed_in_a_row.saturating_add(1);
+                if slot.failed_in_a_row == 1 {
+                    tracing::warn!(%roster, sweep, error = error.chain(), "the sweep of the roster was given up; it is tried again");
+                }
+                FIRST_BACKOFF * 2u32.saturating_pow(slot.failed_in_a_row.min(16))
+            }
+        };
+        slot.due_at = now + wait.clamp(FLOOR, self.interval);
+    }
+}
+
+#[async_trait]
+impl<S: Sweeping> LoopBody for Round<S> {
+    async fn turn(&mut self) -> Result<Turn> {
+        let known = self.inner.known();
+        self.slots
+            .retain(|roster, _| known.iter().any(|one| one.roster() == roster));
+        let now = self.inner.clock().mono();
+        let is_due = |one: &Arc<One>| {
+            let slot = self.slots.get(one.roster()).copied().unwrap_or_default();
+            slot.due_at <= now || (slot.failed_in_a_row == 0 && self.sweeping.is_early(one))
+        };
+        let due: Vec<Arc<One>> = known.into_iter().filter(is_due).collect();
+        let this = &*self;
+        let visits = stream::iter(due).map(|one| this.visit(one));
+        let done: Vec<_> = visits.buffer_unordered(AT_ONCE).collect().await;
+        let now = self.inner.clock().mono();
+        let (visited, mut failed): (usize, Vec<Error>) = (done.len(), Vec::new());
+        for (one, result) in done {
+            self.settle(&one, &result, now);
+            failed.extend(result.err());
+        }
+        let skipped = failed.len();
+        match failed.into_iter().next() {
+            Some(error) if skipped == visited => Err(error),
+            _ => Ok(Turn {
+                next: self.slots.values().map(|slot| slot.due_at.since(now)).min(),
+                skipped: skipped as u64,
+            }),
+        }
+    }
+}

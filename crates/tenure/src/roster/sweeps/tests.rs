@@ -1,0 +1,449 @@
+//! The sweeps of several processes over one store and one ledger, in virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::clock::{Clock, ManualClock};
+use tenure_core::error::ErrorKind;
+use tenure_core::id::{EngagementId, ProviderId, RosterName, TenureId, Term};
+use tenure_core::ledger::{
+    Change, Ledger, MemoryLedger, NewEngagement, Provider, ProviderSpec, Reason, SettingsPatch, Status, Version,
+};
+use tenure_core::membership::{EndBy, EndReason, MembershipStore};
+use tenure_core::memory::MemoryStore;
+use tenure_core::roster::{Entry, Over, Put, group_of};
+use tenure_core::store::{Call, PageRequest, Store, StoreOptions};
+use tokio::runtime::Handle;
+
+use super::super::{Belief, Heard, Online, Roster, Rosters, RostersSettings, Source};
+use crate::loops::Loops;
+use crate::sweeper::{Sweeper, SweeperSettings};
+use crate::testing::{Ears, Fault, Faulty, START, Verb, ms, pass, pass_until, secs};
+
+/// `stale_after`, in these tests.
+const STALE: Duration = secs(10);
+
+struct World {
+    clock: Arc<ManualClock>,
+    store: Arc<Faulty>,
+    ledger: Arc<MemoryLedger>,
+    processes: Vec<Process>,
+    ears: Ears,
+}
+
+struct Process {
+    rosters: Rosters,
+    _sweeper: Sweeper,
+    loops: Loops,
+}
+
+fn memory(clock: &Arc<ManualClock>) -> Arc<dyn Store> {
+    MemoryStore::after_loss(StoreOptions::default(), Arc::clone(clock) as Arc<dyn Clock>)
+}
+
+fn care() -> RosterName {
+    RosterName::new("care").unwrap()
+}
+
+fn name(n: usize) -> ProviderId {
+    ProviderId::new(format!("p{n:03}")).unwrap()
+}
+
+async fn world(processes: usize) -> World {
+    let clock = Arc::new(ManualClock::new(START, 7));
+    let store = Faulty::new(memory(&clock), clock.clone());
+    let ledger = MemoryLedger::new(clock.clone());
+    let patch = SettingsPatch {
+        stale_after: Some(STALE),
+        ..SettingsPatch::default()
+    };
+    ledger.set_settings(&care(), &patch, Call::default()).await.unwrap();
+    let mut world = World {
+        clock,
+        store,
+        ledger,
+        processes: Vec::new(),
+        ears: Ears::default(),
+    };
+    for _ in 0..processes {
+        world.start();
+    }
+    world
+}
+
+impl World {
+    fn start(&mut self) {
+        let clock: Arc<dyn Clock> = self.clock.clone();
+        let loops = Loops::new(Arc::clone(&clock), Handle::current());
+        let store: Arc<dyn Store> = self.store.clone();
+        let sweeper = Sweeper::start(
+            Arc::clone(&store),
+            Arc::clone(&clock),
+            SweeperSettings::default(),
+            &loops,
+        );
+        let sweeper = sweeper.unwrap();
+        let ledger: Arc<dyn Ledger> = self.ledger.clone();
+        let rosters = Rosters::start(store, ledger, clock, RostersSettings::default(), &loops).unwrap();
+        rosters.follow(&sweeper);
+        self.processes.push(Process {
+            rosters,
+            _sweeper: sweeper,
+            loops,
+        });
+    }
+
+    fn roster(&self, process: usize) -> Roster {
+        self.processes[process].rosters.roster(&care()).unwrap()
+    }
+
+    fn believes(&self, process: usize) -> bool {
+        let status = self.processes[process].rosters.status();
+        let believed = status.rosters.iter().all(|roster| roster.belief == Belief::Mirror);
+        believed && !status.rosters.is_empty()
+    }
+
+    /// The hot store is out of reach, or in reach again. Rosters are told so at once: whoever asks in these tests does not
+    /// let time pass while it waits.
+    fn cut(&self, cut: bool) {
+        self.store.cut(cut);
+        self.store
+            .always(Verb::Mirror, cut.then_some(Fault::Fail(ErrorKind::Unavailable)));
+    }
+
+    async fn all_believe(&self) {
+        let all = || (0..self.processes.len()).all(|process| self.believes(process));
+        pass_until(&self.clock, "the mirror is believed", secs(30), all).await;
+    }
+
+    async fn pass(&self, time: Duration) {
+        pass(&self.clock, time).await;
+    }
+
+    /// Written down and online, with room for one.
+    async fn online(&self, names: std::ops::Range<usize>) {
+        for n in names {
+            let roster = self.roster(n % self.processes.len());
+            roster.put_provider(&name(n), &ProviderSpec::default()).await.unwrap();
+            let online = roster.online(&name(n)).await.unwrap();
+            assert!(matches!(online, Online::Done(_)), "{online:?}");
+        }
+    }
+
+    /// Heartbeats of these while time passes.
+    async fn hear(&self, names: &[usize], time: Duration) {
+        let end = self.clock.mono() + time;
+        while self.clock.mono() < end {
+            for n in names {
+                let heard = self.roster(n % self.processes.len()).heartbeat(&name(*n), None).await;
+                assert!(matches!(heard, Ok(Heard::Recorded(_))), "{heard:?}");
+            }
+            self.pass((STALE / 4).min(end.since(self.clock.mono()))).await;
+        }
+    }
+
+    async fn row(&self, n: usize) -> Provider {
+        self.ledger.provider(&care(), &name(n)).await.unwrap().expect("a row")
+    }
+
+    async fn offline_entries(&self) -> Vec<(ProviderId, Reason)> {
+        let page = PageRequest {
+            after: None,
+            limit: 1_000,
+        };
+        let log = self.ledger.log(&care(), None, &page).await.unwrap().items;
+        let offline = log.into_iter().filter(|entry| entry.change == Change::Offline);
+        offline.map(|entry| (entry.provider, entry.reason)).collect()
+    }
+
+    /// Everything that the mirror has, as the ledger would say it.
+    async fn mirrored(&self) -> Vec<Provider> {
+        let page = PageRequest {
+            after: None,
+            limit: 1_000,
+        };
+        let group = group_of(&care()).unwrap();
+        let rows = self.store.mirror().unwrap().rows(&group, &page).await.unwrap().rows;
+        let bare = |seen: tenure_core::roster::Seen| Provider {
+            last_heartbeat_at: None,
+            ..seen.row
+        };
+        let mut rows: Vec<Provider> = rows.into_iter().map(bare).collect();
+        rows.sort_by(|a, b| a.provider.cmp(&b.provider));
+        rows
+    }
+
+    async fn written(&self) -> Vec<Provider> {
+        let page = PageRequest {
+            after: None,
+            limit: 1_000,
+        };
+        let rows = self.ledger.providers(&care(), None, &page).await.unwrap().items;
+        let bare = |row: Provider| Provider {
+            last_heartbeat_at: None,
+            ..row
+        };
+        rows.into_iter().map(bare).collect()
+    }
+}
+
+/// R2.8: the moment it is stale, once, however many processes there are.
+#[tokio::test]
+async fn a_stale_provider_goes_offline_in_the_ledger_once() {
+    let world = world(3).await;
+    let _listening = world.ears.listen();
+    world.all_believe().await;
+    world.online(0..30).await;
+    let dead: Vec<usize> = (0..10).collect();
+    let alive: Vec<usize> = (10..30).collect();
+    world.hear(&alive, STALE + ms(500)).await;
+    let offline = world.offline_entries().await;
+    assert_eq!(offline.len(), dead.len(), "{offline:?}");
+    let lapsed = Reason::Ended(EndReason::Lapsed);
+    assert!(offline.iter().all(|(_, reason)| *reason == lapsed), "{offline:?}");
+    let ears = world
+        .ears
+        .count("tenure_roster_offline_total{roster=\"care\",reason=\"lapsed\"}");
+    assert_eq!(ears, 10);
+    for n in dead {
+        let row = world.row(n).await;
+        assert!(row.online.is_none() && row.active);
+        let (went, heard) = (row.last_offline_at.unwrap(), row.last_heartbeat_at.unwrap());
+        assert_eq!(went, heard + STALE, "it ended when its time was over, and is told so");
+    }
+    let status = world.processes[0].rosters.status();
+    assert_eq!(status.rosters[0].dirty, 0);
+    world.pass(secs(1)).await;
+    assert_eq!(world.mirrored().await, world.written().await);
+}
+
+/// Whoever comes back is not taken offline by the end of an earlier tenure.
+#[tokio::test]
+async fn one_who_came_back_stays_online() {
+    let world = world(2).await;
+    world.all_believe().await;
+    world.online(0..1).await;
+    let first = world.row(0).await.online.unwrap();
+    let group = group_of(&care()).unwrap();
+    // Its tenure ends and it comes online again before anybody follows.
+    let ended = world.store.end(&group, &first, EndBy::Leave, Call::default());
+    ended.await.unwrap();
+    let online = world.roster(1).online(&name(0)).await.unwrap();
+    assert!(matches!(online, Online::Done(_)));
+    world.hear(&[0], secs(3)).await;
+    let row = world.row(0).await;
+    assert!(row.online.is_some_and(|second| second != first));
+    assert_eq!(world.offline_entries().await, Vec::new());
+}
+
+/// R2.9: no more than a minute of heartbeats is only in the hot store.
+#[tokio::test]
+async fn heartbeats_are_written_down_once_a_minute_by_one() {
+    let world = world(3).await;
+    world.all_believe().await;
+    world.online(0..6).await;
+    let alive: Vec<usize> = (0..6).collect();
+    world.hear(&alive, secs(190)).await;
+    let now = world.ledger.now().await.unwrap();
+    for n in 0..6 {
+        let heard = world.row(n).await.last_heartbeat_at.expect("it was written down");
+        assert!(now.since(heard) <= secs(72), "{:?}", now.since(heard));
+    }
+    let age = |process: &Process| process.rosters.status().rosters[0].sweeps.heartbeats;
+    let ages: Vec<_> = world.processes.iter().map(age).collect();
+    assert!(
+        ages.iter().all(|age| age.is_some_and(|age| age <= secs(67))),
+        "{ages:?}"
+    );
+}
+
+/// R2.10: an empty mirror is filled; those who went online without a hot store get their tenures.
+#[tokio::test]
+async fn an_empty_mirror_is_filled_and_placeholders_are_followed() {
+    let mut world = world(0).await;
+    for n in 0..450 {
+        world
+            .ledger
+            .put_provider(&care(), &name(n), &ProviderSpec::default(), Call::default())
+            .await
+            .unwrap();
+        world
+            .ledger
+            .go_online(&care(), &name(n), None, Call::default())
+            .await
+            .unwrap();
+    }
+    for _ in 0..5 {
+        world.start();
+    }
+    world.all_believe().await;
+    world.pass(secs(1)).await;
+    let available = world.roster(3).availability().await.unwrap();
+    assert_eq!((available.value.count, available.source), (450, Source::Mirror));
+    let rows = world.written().await;
+    assert_eq!(world.mirrored().await, rows);
+    let group = group_of(&care()).unwrap();
+    for row in rows {
+        let member = world
+            .store
+            .member(&group, &row.provider.member())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(Some(member.tenure), row.online);
+    }
+    assert_eq!(world.offline_entries().await, Vec::new());
+}
+
+/// R2.10: everything in the hot store is gone. Nobody is taken offline by it.
+#[tokio::test]
+async fn a_store_that_lost_its_data_is_filled_again_and_nobody_goes_offline() {
+    let world = world(5).await;
+    let _listening = world.ears.listen();
+    world.all_believe().await;
+    world.online(0..40).await;
+    let alive: Vec<usize> = (0..40).collect();
+    world.hear(&alive, secs(5)).await;
+    world.cut(true);
+    world.pass(secs(30)).await;
+    assert!((0..5).all(|process| !world.believes(process)));
+    world.store.swap(memory(&world.clock));
+    world.cut(false);
+    world.all_believe().await;
+    world.hear(&alive, secs(30)).await;
+    assert_eq!(world.offline_entries().await, Vec::new());
+    assert_eq!(world.mirrored().await, world.written().await);
+    let available = world.roster(0).availability().await.unwrap();
+    assert_eq!((available.value.count, available.source), (40, Source::Mirror));
+}
+
+/// R2.10: from whatever somebody else wrote into the mirror, back to the ledger.
+#[tokio::test]
+async fn a_mirror_that_somebody_else_wrote_into_agrees_again() {
+    let world = world(2).await;
+    let _listening = world.ears.listen();
+    world.all_believe().await;
+    world.online(0..30).await;
+    let (group, good) = (group_of(&care()).unwrap(), world.written().await);
+    let mut puts = Vec::new();
+    for (n, row) in good.iter().enumerate() {
+        let mut bad = row.clone();
+        let over = Over::Exactly(row.version);
+        match n % 5 {
+            0 => bad.capacity = 77,
+            1 => (bad.active, bad.version) = (false, Version(row.version.0 + 1_000_000)),
+            2 => bad.online = Some(TenureId::new(row.provider.member(), Term::new(5).unwrap())),
+            3 => bad.version = Version(row.version.0 - 1),
+            _ => {
+                let (provider, version) = (row.provider.clone(), Version(row.version.0 + 9));
+                let entry = Entry::Gone { provider, version };
+                puts.push(Put { entry, over });
+                continue;
+            }
+        }
+        let entry = Entry::Row(bad);
+        puts.push(Put { entry, over });
+    }
+    let stray = Provider {
+        provider: ProviderId::new("stray").unwrap(),
+        ..good[0].clone()
+    };
+    puts.push(Put::newer(Entry::Row(stray)));
+    let mirror = world.store.mirror().unwrap();
+    let put = mirror.put_providers(&group, &puts, Call::default()).await.unwrap();
+    assert!(put.iter().all(|put| put.applied));
+    assert_ne!(world.mirrored().await, good);
+    let alive: Vec<usize> = (0..0).collect();
+    world.hear(&alive, secs(1)).await;
+    let everyone: Vec<ProviderId> = good.iter().map(|row| row.provider.clone()).collect();
+    let end = world.clock.mono() + secs(340);
+    while world.clock.mono() < end {
+        // Heartbeats go on; those of the spoilt rows are refused until they are whole again.
+        for provider in &everyone {
+            world.roster(0).heartbeat(provider, None).await.unwrap();
+        }
+        world.pass(STALE / 4).await;
+    }
+    let (mirrored, written) = (world.mirrored().await, world.written().await);
+    assert_eq!(mirrored, written);
+    assert!(world.ears.gauge("tenure_roster_divergence{roster=\"care\"}") < 0.1 || mirrored == written);
+}
+
+/// M6: a ledger that lost everything, or the wrong one.
+#[tokio::test]
+async fn an_empty_ledger_removes_nobody() {
+    let world = world(1).await;
+    let _listening = world.ears.listen();
+    let (group, mirror) = (group_of(&care()).unwrap(), world.store.mirror().unwrap());
+    let rows = (0..40).map(|n| Provider {
+        provider: name(n),
+        display_name: None,
+        active: true,
+        online: None,
+        capacity: 1,
+        occupancy: 0,
+        last_online_at: None,
+        last_offline_at: None,
+        last_heartbeat_at: None,
+        revoked_before: None,
+        version: Version(n as u64 + 1),
+    });
+    let puts: Vec<Put> = rows.map(|row| Put::newer(Entry::Row(row))).collect();
+    mirror.put_providers(&group, &puts, Call::default()).await.unwrap();
+    world.pass(secs(700)).await;
+    assert_eq!(world.mirrored().await.len(), 40);
+    assert!(world.ears.lines("ERROR the ledger has no provider") >= 2);
+}
+
+/// R2.2: engagements end by themselves, and their providers have room again.
+#[tokio::test]
+async fn an_engagement_expires_in_time() {
+    let world = world(2).await;
+    world.all_believe().await;
+    world.online(0..1).await;
+    let engagement = NewEngagement {
+        engagement: EngagementId::new("ride").unwrap(),
+        provider: Some(name(0)),
+        status: Status::Active,
+        expires_in: Some(secs(20)),
+    };
+    world.roster(0).create_engagement(&engagement).await.unwrap();
+    world.hear(&[0], secs(19)).await;
+    let free = world.roster(1).available(5).await.unwrap();
+    assert_eq!(free.value.len(), 0);
+    world.hear(&[0], secs(2)).await;
+    let row = world
+        .ledger
+        .engagement(&care(), &engagement.engagement)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(row.status, Status::Expired);
+    let free = world.roster(1).available(5).await.unwrap();
+    assert_eq!((free.value.len(), free.source), (1, Source::Mirror));
+}
+
+/// R2.8: the hot store serves again after a while; nobody was stale in the meantime.
+#[tokio::test]
+async fn an_outage_of_the_hot_store_takes_nobody_offline() {
+    let world = world(2).await;
+    world.all_believe().await;
+    world.online(0..20).await;
+    let alive: Vec<usize> = (0..20).collect();
+    world.hear(&alive, secs(4)).await;
+    world.cut(true);
+    world.hear(&alive, STALE * 3).await;
+    world.cut(false);
+    world.all_believe().await;
+    world.hear(&alive, STALE * 2).await;
+    assert_eq!(world.offline_entries().await, Vec::new());
+    let names: Vec<String> = world.processes[0]
+        .loops
+        .snapshot()
+        .into_iter()
+        .map(|status| status.name)
+        .collect();
+    for name in [super::FOLLOW, super::HEARTBEATS, super::RECONCILE, super::EXPIRY] {
+        assert!(names.iter().any(|known| known == name), "{names:?}");
+    }
+}
