@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use tenure_core::id::Group;
 
 use crate::{
-    adopt, claims, doctor, events, join, launch, leases, members, serve, sessions, status, sweep, targets, why,
+    adopt, claims, doctor, events, join, launch, leases, members, run, serve, sessions, status, sweep, targets, why,
 };
 
 /// Where a daemon listens unless it is told otherwise.
@@ -16,7 +16,7 @@ pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
     name = "tenure",
     version,
     propagate_version = true,
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage. `join` exits with what its command exits with.\n\
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage. `join` and `run` exit with what their command exits with.\n\
                   TENURE_LOG says what is logged to stderr (warn, debug, tenure=trace), TENURE_LOG_FORMAT=json how."
 )]
 pub(crate) struct Cli {
@@ -28,6 +28,7 @@ pub(crate) struct Cli {
 enum Command {
     Serve(serve::Serve),
     Join(join::Join),
+    Run(run::Run),
     Members(members::Members),
     Claims(claims::Claims),
     Leases(leases::Leases),
@@ -41,6 +42,8 @@ enum Command {
     Doctor(doctor::Doctor),
     #[command(hide = true)]
     Launch(launch::Launch),
+    #[command(hide = true)]
+    Keep(launch::Keep),
 }
 
 impl Cli {
@@ -52,7 +55,9 @@ impl Cli {
         match self.command {
             Command::Serve(serve) => serve.run(),
             Command::Join(join) => join.run(),
+            Command::Run(run) => run.run(),
             Command::Launch(launch) => launch.run(),
+            Command::Keep(keep) => keep.run(),
             Command::Members(members) => members.store.with(async |store| members.run(store).await),
             Command::Claims(claims) => claims.store.with(async |store| claims.run(store).await),
             Command::Leases(leases) => leases.store.with(async |store| leases.run(store).await),

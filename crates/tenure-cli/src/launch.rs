@@ -1,30 +1,21 @@
-//! The step between `join` and its command: ties the command's life to `join`'s, then becomes the command.
-//!
-//! A wrapper that is killed with SIGKILL can stop nothing any more, and its command would work on under a tenure that
-//! nobody keeps alive. So the kernel is asked to kill the command then. Only a process itself can ask that, and it
-//! has to be asked between the fork and the command: this is a program of its own because that needs no unsafe code.
-//! The kernel kills the command alone then, not what the command started.
+//! The two small programs that stand by a command: one ties it to its parent and becomes it, one ends its process group
+//! when the parent cannot.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use clap::Args;
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::Pid;
+use tenure_supervise::child::Keep as Keeping;
+use tenure_supervise::process::launch::become_program;
 
-use crate::exit::say;
+use crate::exit::{DONE, Usage, say};
 
-/// The command cannot be executed, as shells tell it.
-pub(crate) const CANNOT_EXECUTE: u8 = 126;
-/// The command is not there, as shells tell it.
-pub(crate) const NOT_FOUND: u8 = 127;
+pub(crate) use tenure_supervise::process::launch::CANNOT_EXECUTE;
 
-/// Becomes the command, which dies with its parent (used by `join`).
+/// Becomes the command, which dies with its parent (used by `join` and `run`).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Launch {
     /// The process id of the parent.
-    #[arg(long)]
     parent: i32,
     /// The command.
     #[arg(last = true, required = true)]
@@ -34,20 +25,29 @@ pub(crate) struct Launch {
 impl Launch {
     /// Returns only when the command cannot be started.
     pub(crate) fn run(self) -> anyhow::Result<u8> {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before it was asked for.
-        if getppid().map(rustix::process::Pid::as_raw_pid) != Some(self.parent) {
-            anyhow::bail!("the process that started this command is gone");
+        let error = become_program(self.parent, &self.command);
+        say(&error);
+        Ok(error.code())
+    }
+}
+
+/// Ends a process group when its supervisor is gone, or says so for a time that passes (used by `run`).
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Keep {
+    /// The process id of the supervisor.
+    supervisor: i32,
+    /// The process group.
+    group: i32,
+}
+
+impl Keep {
+    pub(crate) fn run(self) -> anyhow::Result<u8> {
+        let pid = |raw| Pid::from_raw(raw).ok_or_else(|| Usage::new("0 is no process"));
+        Keeping {
+            supervisor: pid(self.supervisor)?,
+            group: pid(self.group)?,
         }
-        let Some((program, args)) = self.command.split_first() else {
-            anyhow::bail!("there is no command");
-        };
-        let error = Command::new(program).args(args).exec();
-        say(format_args!("{} cannot be started: {error}", program.to_string_lossy()));
-        Ok(if error.kind() == ErrorKind::NotFound {
-            NOT_FOUND
-        } else {
-            CANNOT_EXECUTE
-        })
+        .run();
+        Ok(DONE)
     }
 }

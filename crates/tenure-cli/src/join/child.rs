@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tenure_core::clock::{Clock, Mono};
+use tenure_supervise::child::Helpers;
 use tokio::process::{Child as Process, Command};
 
 use super::signals::Signals;
@@ -26,13 +27,9 @@ impl Child {
     /// Starts the command with these variables. It must be called on a thread that lives as long as this process: the
     /// command is killed when the thread that started it ends.
     pub(super) fn spawn(command: &[OsString], variables: &[(&str, OsString)]) -> anyhow::Result<Self> {
-        let process = Command::new("/proc/self/exe")
-            .arg("launch")
-            .arg(format!("--parent={}", std::process::id()))
-            .arg("--")
-            .args(command)
+        let launch = Helpers::of_this_program("launch", "keep").launch(command);
+        let process = Command::from(launch)
             .envs(variables.iter().map(|(name, value)| (name, value)))
-            .process_group(0)
             .spawn()
             .context("cannot start the command")?;
         let group = process

@@ -6,6 +6,7 @@ mod join;
 mod killed;
 mod leases;
 mod looking;
+mod run;
 mod serve;
 mod sessions;
 mod support;

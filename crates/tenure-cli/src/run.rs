@@ -1,0 +1,342 @@
+//! `tenure run`: runs a command only where this node is the primary, and registers it only while it serves.
+
+mod catalog;
+mod leader;
+mod ready;
+mod service;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tempfile::TempDir;
+use tenure::membership::JoinOptions;
+use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::id::{LeaseName, MemberId};
+use tenure_core::supervise::{OnUncertain, Restart, Settings};
+use tenure_core::time::parse_duration;
+use tenure_core::timing::Timing;
+use tenure_supervise::child::{Helpers, Program};
+use tenure_supervise::leadership::MountRule;
+use tenure_supervise::leadership::litefs::{DEFAULT_EVENTS, Events, LiteFsSettings};
+use tenure_supervise::probe::Readiness;
+use tenure_supervise::process::Processes;
+use tenure_supervise::run::{Seat, Supervision};
+use tenure_supervise::signals::Signals;
+use tenure_supervise::status::{keep_file, listen};
+use tokio::sync::mpsc;
+
+use self::catalog::CatalogArgs;
+use self::leader::{Following, GIVING_UP, Leader};
+use self::ready::Ready;
+use self::service::ServiceArgs;
+use crate::cli::{GroupArgs, StoreArgs};
+use crate::connect;
+use crate::exit::Usage;
+use crate::settings::LONGEST_TTL;
+
+/// The first and the longest pause before a failed command is started again.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Runs a command only where this node is the primary.
+///
+/// The command starts on positive evidence alone, is registered in the catalog when it is ready, and is stopped with all
+/// that it has started when this node is not the primary any more. It is told its TENURE_ROLE, TENURE_TERM and
+/// TENURE_TOKEN, and in the JSON file TENURE_DEADLINE_FILE until when it may work. TERM, INT and QUIT take it out of the
+/// catalog, then stop it; HUP, USR1, USR2 and WINCH are passed on. Its exit code is passed on (128 + n for a signal).
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Run {
+    /// What makes this node the primary: litefs:DIR, lease:NAME or always.
+    #[arg(long, value_name = "SOURCE", env = "TENURE_LEADER")]
+    leader: Leader,
+    /// A lease of the store as a second guard: only one of those who are primary by --leader runs the command.
+    #[arg(long, value_name = "LEASE")]
+    guard: Option<LeaseName>,
+    #[command(flatten)]
+    group: GroupArgs,
+    /// The name to join the group under, for a lease; generated when left out.
+    #[arg(long, value_name = "MEMBER")]
+    member: Option<MemberId>,
+    /// After this long without a sign of life others may take the lease, and the service is critical.
+    #[arg(long, value_name = "DURATION", env = "TENURE_TTL", default_value = "15s", value_parser = parse_duration)]
+    ttl: Duration,
+    /// The longest ttl of the store, when it is used without a daemon; the same for all that use it.
+    #[arg(long, value_name = "DURATION", env = "TENURE_MAX_TTL", default_value = "2m", value_parser = parse_duration)]
+    max_ttl: Duration,
+    #[command(flatten)]
+    service: ServiceArgs,
+    #[command(flatten)]
+    catalog: CatalogArgs,
+    /// How to tell that the command serves: none, delay:3s, tcp, tcp:PORT, http:/PATH, http://HOST/PATH or exec:SCRIPT.
+    #[arg(long, value_name = "PROBE", default_value = "none")]
+    ready: Ready,
+    /// What to do with a running command when it is unclear who is the primary: keep it, or stop it after a while
+    /// (stop-after:10s). A lease ends it in time by itself.
+    #[arg(long, value_name = "WHAT", default_value = "keep")]
+    on_uncertain: Unclear,
+    /// What to do when the command ends by itself.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Again::Never)]
+    restart: Again,
+    /// Everything that has to be done after a signal to end is done in this time.
+    #[arg(long, value_name = "DURATION", default_value = "4500ms", value_parser = parse_duration)]
+    stop_budget: Duration,
+    /// How long the command goes on after it has left the catalog, before it is stopped.
+    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_duration)]
+    drain: Duration,
+    /// How long the command has between TERM and KILL.
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration)]
+    grace: Duration,
+    /// Keep the status in this file.
+    #[arg(long, value_name = "PATH")]
+    status_file: Option<PathBuf>,
+    /// Answer the status over HTTP: 200 while the command runs and is ready, else 503.
+    #[arg(long, value_name = "ADDRESS")]
+    status_listen: Option<String>,
+    /// LiteFS: its event stream; `off` when there is none to ask.
+    #[arg(long, value_name = "URL", default_value = DEFAULT_EVENTS)]
+    litefs_events: String,
+    /// LiteFS: nothing is certain without the event stream.
+    #[arg(long)]
+    litefs_events_required: bool,
+    /// LiteFS: which mounts count: litefs, unsafe-any-fuse or unsafe-none.
+    #[arg(long, value_name = "RULE", default_value_t = MountRule::LiteFs)]
+    litefs_mount: MountRule,
+    /// LiteFS: for how long `.primary` must have been absent.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+    stable_window: Duration,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Again {
+    Never,
+    OnFailure,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unclear(OnUncertain);
+
+impl FromStr for Unclear {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "keep" => Ok(Self(OnUncertain::Keep)),
+            Some(("stop-after", time)) => {
+                let time = parse_duration(time).map_err(|error| error.to_string())?;
+                Ok(Self(OnUncertain::StopAfter(time)))
+            }
+            _ => Err("write keep, or stop-after:DURATION".to_owned()),
+        }
+    }
+}
+
+/// `KEY=VALUE`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// What is set to nothing is not set.
+fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Run {
+    pub(crate) fn run(self) -> anyhow::Result<u8> {
+        let settings = self.settings()?;
+        crate::logging::start_quiet("info")?;
+        connect::block_on(self.supervise(settings))
+    }
+
+    fn has_lease(&self) -> bool {
+        self.guard.is_some() || matches!(self.leader, Leader::Lease(_))
+    }
+
+    fn settings(&self) -> anyhow::Result<Settings> {
+        // What is held in the store is given up after the child is gone.
+        let giving_up = if self.has_lease() { GIVING_UP } else { Duration::ZERO };
+        let settings = Settings {
+            on_uncertain: self.on_uncertain.0,
+            restart: match self.restart {
+                Again::Never => Restart::Never,
+                Again::OnFailure => Restart::OnFailure {
+                    first: PAUSES.0,
+                    most: PAUSES.1,
+                },
+            },
+            stop_budget: self.stop_budget.saturating_sub(giving_up),
+            drain: self.drain,
+            grace: self.grace,
+            ..Settings::default()
+        };
+        settings.check()?;
+        if self.guard.is_some() && matches!(self.leader, Leader::Lease(_)) {
+            return Err(Usage::new("--guard: the leader is a lease already").into());
+        }
+        if self.has_lease() {
+            self.check_lease(&settings)?;
+        }
+        Ok(settings)
+    }
+
+    /// A command that has to be stopped before a lost lease is another's must not be stopped for one beat that is late.
+    fn check_lease(&self, settings: &Settings) -> anyhow::Result<()> {
+        let timing = Timing::for_ttl(self.ttl);
+        timing
+            .check(LONGEST_TTL)
+            .map_err(|error| Usage::new(format!("--ttl: {error}")))?;
+        let taken = timing.margin + settings.head_start() + timing.interval + timing.request_timeout;
+        if taken >= self.ttl {
+            let message = format!(
+                "--ttl {:?}: a command that is to be gone before its lease ends is told so {:?} earlier (--grace and a \
+                 reserve), and beats come every {:?}: write a longer --ttl or a shorter --grace",
+                self.ttl,
+                timing.margin + settings.head_start(),
+                timing.interval
+            );
+            return Err(Usage::new(message).into());
+        }
+        Ok(())
+    }
+
+    fn following(&self) -> Following {
+        let dir = match &self.leader {
+            Leader::LiteFs(dir) => dir.clone(),
+            Leader::Always | Leader::Lease(_) => PathBuf::new(),
+        };
+        let events = match self.litefs_events.as_str() {
+            "off" | "" => Events::Off,
+            url if self.litefs_events_required => Events::Required(url.to_owned()),
+            url => Events::WhenReachable(url.to_owned()),
+        };
+        Following {
+            leader: self.leader.clone(),
+            guard: self.guard.clone(),
+            litefs: LiteFsSettings {
+                mount: self.litefs_mount,
+                events,
+                window: self.stable_window,
+                ..LiteFsSettings::new(dir)
+            },
+            store: self.store.url.clone(),
+            group: self.group.name.clone(),
+            join: JoinOptions {
+                member: self.member.clone(),
+                ttl: self.ttl,
+                ..JoinOptions::default()
+            },
+            max_ttl: self.max_ttl,
+        }
+    }
+
+    async fn supervise(self, settings: Settings) -> anyhow::Result<u8> {
+        let (wish, wishes) = mpsc::channel(8);
+        Signals::listen()?.forward(wish.clone());
+        let clock: Arc<dyn Clock> = SystemClock::shared();
+        let (host, port) = (self.service.host(env), self.service.port(env));
+        let probe = self.ready.probe(&host, port).map_err(Usage::new)?;
+        let node = rustix::system::uname();
+        let service = self.service.service(env, &node.nodename().to_string_lossy())?;
+        let catalog = self.catalog.open(service, self.ttl, env, &clock)?;
+        let (file, _dir) = self.status_file()?;
+        let (evidence, standing) = self.following().start(&clock, wish)?;
+        let seat: Arc<dyn Seat> = Arc::<leader::Standing>::clone(&standing);
+        let supervision = Supervision {
+            processes: Processes::adopting(&clock)?,
+            program: Program {
+                command: self.command.clone(),
+                helpers: Helpers::of_this_program("launch", "keep"),
+            },
+            variables: self.variables(&file),
+            readiness: Readiness::by(probe),
+            settings,
+            evidence,
+            registration: catalog,
+            seat: Some(seat),
+            wishes,
+            clock: Arc::clone(&clock),
+        };
+        let status = supervision.status();
+        let _server = match &self.status_listen {
+            Some(address) => Some(listen(address, status.subscribe(), Arc::clone(&clock)).await?),
+            None => None,
+        };
+        let keeper = tokio::spawn(keep_file(file, status.subscribe()));
+        let ended = supervision.run(&status).await;
+        standing.end(ended.is_gone).await;
+        // The last word is written before we go.
+        drop(status);
+        drop(_server);
+        let _ = tenure_core::clock::within(&*clock, Duration::from_millis(100), keeper).await;
+        Ok(ended.code)
+    }
+
+    /// Where the status goes; in a directory of our own when nobody has said.
+    fn status_file(&self) -> anyhow::Result<(PathBuf, Option<TempDir>)> {
+        if let Some(path) = &self.status_file {
+            return Ok((std::path::absolute(path)?, None));
+        }
+        let dir = tempfile::Builder::new().prefix("tenure-run-").tempdir()?;
+        Ok((dir.path().join("status.json"), Some(dir)))
+    }
+
+    fn variables(&self, file: &std::path::Path) -> Vec<(OsString, OsString)> {
+        let mut variables = vec![("TENURE_DEADLINE_FILE".into(), file.as_os_str().to_owned())];
+        if self.has_lease() {
+            variables.push(("TENURE_GROUP".into(), self.group.name.as_str().into()));
+            variables.push(("TENURE_STORE".into(), self.store.url.clone().into()));
+        }
+        variables
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: Run,
+    }
+
+    fn settings(args: &[&str]) -> Result<Settings, String> {
+        let line = ["x"].iter().chain(args).chain(&["--", "true"]);
+        let line = Line::try_parse_from(line).map_err(|error| error.to_string())?;
+        line.run.settings().map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_refused() {
+        assert!(settings(&["--leader", "always"]).is_ok());
+        assert!(settings(&["--leader", "lease:a"]).is_ok());
+        for (args, part) in [
+            (&["--leader", "always", "--drain", "4s"][..], "4s"),
+            (&["--leader", "lease:a", "--ttl", "5s"], "--grace"),
+            (&["--leader", "lease:a", "--guard", "b"], "--guard"),
+            (&["--leader", "raft"], "litefs:DIR"),
+            (&["--leader", "always", "--on-uncertain", "panic"], "stop-after"),
+            (&[], "--leader"),
+        ] {
+            let error = settings(args).unwrap_err();
+            assert!(error.contains(part), "{args:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn giving_the_lease_up_comes_out_of_the_stop_budget() {
+        let alone = settings(&["--leader", "always"]).unwrap().stop_budget;
+        let leased = settings(&["--leader", "always", "--guard", "a"]).unwrap().stop_budget;
+        assert_eq!(alone - leased, GIVING_UP);
+    }
+}
