@@ -102,6 +102,16 @@ pub(crate) fn refused(url: &str, error: Error) -> anyhow::Error {
     }
 }
 
+/// A URL that names no ledger is wrong usage, as that of a store is.
+pub(crate) fn refused_ledger(url: &str, error: Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::Misconfigured | ErrorKind::Unsupported if !url.starts_with("sqlite:") => {
+            Usage::new(format!("--ledger: {}", error.chain())).into()
+        }
+        _ => error.into(),
+    }
+}
+
 /// An empty variable counts as not set.
 fn url_or_default(url: &str) -> &str {
     if url.is_empty() { DEFAULT_STORE } else { url }

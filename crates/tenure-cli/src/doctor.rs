@@ -1,8 +1,10 @@
 //! `tenure doctor`: what could hurt, and what to do about it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use tenure::ledger;
 use tenure::wire::Findings;
 use tenure_core::Store;
 use tenure_core::clock::{Clock, within};
@@ -27,6 +29,9 @@ pub(crate) struct Doctor {
     /// The ttl for which to look at the timing.
     #[arg(long, value_name = "DURATION", env = "TENURE_TTL", default_value = "30s", value_parser = parse_duration)]
     ttl: Duration,
+    /// The ledger to look at as well, when the store is no daemon: postgres://…, sqlite:PATH. A daemon looks at its own.
+    #[arg(long, value_name = "URL", env = "TENURE_LEDGER", hide_env_values = true)]
+    ledger: Option<String>,
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
@@ -62,6 +67,11 @@ impl Doctor {
                 )),
             }
         }
+        if !connected.url.starts_with("http:")
+            && let Some(url) = self.ledger.as_deref().filter(|url| !url.is_empty())
+        {
+            findings.extend(look_at_ledger(url, clock).await);
+        }
         connected.tenure.close().await;
         findings
     }
@@ -96,6 +106,23 @@ impl Doctor {
             .map(|finding| [word(finding.severity).to_owned(), finding.check, finding.detail]);
         table(["severity", "check", "detail"], rows.collect())
     }
+}
+
+/// Opens a ledger and looks at it.
+async fn look_at_ledger(url: &str, clock: &Arc<dyn Clock>) -> Vec<Finding> {
+    let failed = |detail: String| vec![Finding::new("ledger", Severity::Error, detail)];
+    let ledger = match ledger::open(url, Arc::clone(clock)).await {
+        Ok(ledger) => ledger,
+        Err(error) => return failed(error.chain()),
+    };
+    let found = within(&**clock, PATIENCE, ledger.examine()).await;
+    ledger.close().await;
+    found.unwrap_or_else(|| {
+        failed(format!(
+            "no answer within {} when asked how it is",
+            show_duration(PATIENCE)
+        ))
+    })
 }
 
 /// Asks the store for its clock, and compares it with ours.

@@ -18,6 +18,7 @@ mod listing;
 mod logging;
 mod members;
 mod output;
+mod roster;
 mod run;
 mod serve;
 mod sessions;

@@ -10,19 +10,22 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use tenure::connect::{OpenOptions, open_store};
-use tenure::loops::Loops;
+use tenure::ledger;
+use tenure::loops::{LoopSettings, Loops};
+use tenure::roster::{Rosters, RostersSettings};
 use tenure::sweeper::{Sweeper, SweeperSettings};
 use tenure_core::brake::BrakeSettings;
 use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::session::SessionSettings;
 use tenure_core::store::{Store, StoreOptions};
-use tenure_server::{Parts, Server};
+use tenure_server::jwt::{JwtSettings, KeyWatch, Verifier};
+use tenure_server::{Parts, RosterParts, Server};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::refused;
+use crate::connect::{refused, refused_ledger};
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output::line;
 use crate::settings::{Flags, Settings};
@@ -51,13 +54,14 @@ impl Serve {
             .enable_all()
             .build()
             .context("cannot start")?;
-        let done = runtime.block_on(serve(&settings));
+        let tokens = settings.jwt(&|name| std::env::var(name).ok())?;
+        let done = runtime.block_on(serve(&settings, tokens));
         runtime.shutdown_timeout(LAST_WAIT);
         done
     }
 }
 
-async fn serve(settings: &Settings) -> anyhow::Result<u8> {
+async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Result<u8> {
     let mut stops = Stops::listen()?;
     let clock = SystemClock::shared();
     let listener = TcpListener::bind(settings.listen)
@@ -66,6 +70,8 @@ async fn serve(settings: &Settings) -> anyhow::Result<u8> {
     let address = listener.local_addr().context("the listener has no address")?;
     let store = open(settings, &clock, address).await?;
     let loops = Loops::new(Arc::clone(&clock), Handle::current());
+    let rosters = rosters(settings, tokens, &store, &clock, &loops).await?;
+    let ledger = rosters.as_ref().map(|parts| Arc::clone(&parts.ledger));
     let sweeper = SweeperSettings {
         interval: settings.janitor_interval,
         reap_interval: settings.reaper_interval,
@@ -78,6 +84,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<u8> {
         clock,
         loops: loops.clone(),
         sweeper: Some(sweeper),
+        rosters,
     };
     let limits = tenure_server::Settings {
         insecure_listen: settings.insecure_listen,
@@ -89,6 +96,9 @@ async fn serve(settings: &Settings) -> anyhow::Result<u8> {
     announce(settings, address, &*store);
     let code = run(server, &loops, &mut stops, &stop).await;
     loops.shut_down(LOOPS_WAIT).await;
+    if let Some(ledger) = ledger {
+        ledger.close().await;
+    }
     store.close().await;
     tracing::info!("stopped");
     Ok(code)
@@ -127,6 +137,40 @@ async fn open(settings: &Settings, clock: &Arc<dyn Clock>, address: SocketAddr) 
         anyhow::bail!("the store is served by the daemon at {} already", store.place());
     }
     Ok(store)
+}
+
+/// Opens the ledger and starts the service on it. A ledger on a network need not be there yet.
+async fn rosters(
+    settings: &Settings,
+    tokens: Option<JwtSettings>,
+    store: &Arc<dyn Store>,
+    clock: &Arc<dyn Clock>,
+    loops: &Loops,
+) -> anyhow::Result<Option<RosterParts>> {
+    let Some(url) = settings.ledger_url() else {
+        tracing::info!("no rosters: a store on a network needs a ledger for them; name one with --ledger postgres://…");
+        return Ok(None);
+    };
+    if store.mirror().is_none() {
+        if settings.ledger.is_empty() {
+            tracing::info!(store = %store.place(), "no rosters: this store does not mirror a ledger");
+            return Ok(None);
+        }
+        return Err(Usage::new(format!("ledger: the store {} does not mirror one", store.place())).into());
+    }
+    let ledger = ledger::open(&url, Arc::clone(clock)).await;
+    let ledger = ledger.map_err(|error| refused_ledger(&url, error))?;
+    let jwt = tokens.map(Verifier::new).transpose()?;
+    if let Some(verifier) = &jwt {
+        let (watched, every) = (Arc::clone(verifier), verifier.settings().refresh);
+        loops.start(LoopSettings::new("jwt_keys", every), move || {
+            KeyWatch(Arc::clone(&watched))
+        })?;
+    }
+    let (store, clock) = (Arc::clone(store), Arc::clone(clock));
+    let rosters = Rosters::start(store, Arc::clone(&ledger), clock, RostersSettings::default(), loops)?;
+    tracing::info!(ledger = %ledger.place(), tokens = jwt.is_some(), "serving rosters");
+    Ok(Some(RosterParts { rosters, ledger, jwt }))
 }
 
 /// Only the daemon's user may look into it: labels and keys can tell a lot.
@@ -235,6 +279,7 @@ mod tests {
             clock,
             loops: loops.clone(),
             sweeper: Some(sweeper),
+            rosters: None,
         };
         let limits = tenure_server::Settings::default();
         let server = Server::start(listener, parts, limits, stop.clone().cancelled_owned()).unwrap();

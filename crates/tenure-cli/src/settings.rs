@@ -138,9 +138,10 @@ pub(crate) mod adopt;
 mod daemon;
 mod file;
 mod flags;
+mod jwt;
 mod value;
 
-pub(crate) use daemon::Settings;
+pub(crate) use daemon::{Settings, beside};
 pub(crate) use flags::FlagsOf;
 
 /// The flags of the daemon.

@@ -3,6 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 use std::time::Duration;
+use tenure::wire::roster::RostersState;
 use tenure::wire::{GroupState, LoopState, ServerStatus, StoreState, Watched};
 use tenure_core::Store;
 use tenure_core::clock::SystemClock;
@@ -89,9 +90,16 @@ impl Status {
             "daemon  {place}  version {}, up {uptime}, {} requests, {} streams",
             status.version, status.requests, status.streams
         ))?;
-        show_store(&status.store)?;
+        show_store("store ", &status.store)?;
+        if let Some(rosters) = &status.rosters {
+            show_store("ledger", &rosters.ledger)?;
+        }
         line("")?;
         show_groups(&status.groups, status.groups_total)?;
+        if let Some(rosters) = status.rosters.as_ref().filter(|rosters| !rosters.rosters.is_empty()) {
+            line("")?;
+            show_rosters(rosters)?;
+        }
         line("")?;
         show_loops(&status.loops)
     }
@@ -100,18 +108,38 @@ impl Status {
         if self.format.json {
             return json(status);
         }
-        show_store(&status.store)?;
+        show_store("store ", &status.store)?;
         line("")?;
         show_groups(&status.groups, status.groups_total)
     }
 }
 
-fn show_store(store: &StoreState) -> anyhow::Result<()> {
+fn show_rosters(rosters: &RostersState) -> anyhow::Result<()> {
+    let rows = rosters.rosters.iter().map(|one| {
+        [
+            one.roster.to_string(),
+            one.answers_from.clone(),
+            or_dash(one.untrusted_for_ms.map(|ms| brief(Duration::from_millis(ms)))),
+            one.dirty.to_string(),
+            or_dash(one.divergence),
+            brief(Duration::from_millis(one.settings.stale_after_ms)),
+        ]
+    });
+    let header = ["roster", "answers from", "for", "dirty", "divergence", "stale after"];
+    table(header, rows.collect())?;
+    let more = rosters.rosters_total.saturating_sub(rosters.rosters.len() as u64);
+    if more > 0 {
+        line(format_args!("… and {more} rosters more"))?;
+    }
+    Ok(())
+}
+
+fn show_store(what: &str, store: &StoreState) -> anyhow::Result<()> {
     let state = match &store.reason {
         None if store.up => "up".to_owned(),
         reason => format!("DOWN: {}", or_dash(reason.as_ref())),
     };
-    line(format_args!("store   {}  {state}", store.place))
+    line(format_args!("{what}  {}  {state}", store.place))
 }
 
 fn show_groups(groups: &[Watched], total: u64) -> anyhow::Result<()> {

@@ -23,6 +23,8 @@ settings! {
     insecure_listen: bool = "false", "insecure_listen", "", switch;
     /// Where the store is: sqlite:PATH, valkey://…, redis://…, memory:. Without it: tenure.db in the data directory.
     store: String = "", "store", "URL", text;
+    /// Where rosters are durable: postgres://…, sqlite:PATH, memory:. Without it: beside an embedded store, and no rosters on another.
+    ledger: String = "", "ledger", "URL", text;
     /// The directory for what the daemon keeps; made when it is missing.
     data_dir: PathBuf = "tenure-data", "data_dir", "DIR", path;
     /// Joins with a longer ttl are refused, and after a loss of data no lease is granted for this long.
@@ -47,6 +49,22 @@ settings! {
     events_max: u64 = "100000", "events.max", "EVENTS", number;
     /// Whether events of evictions list the keys (`why KEY` needs them).
     events_keys: bool = "true", "events.keys", "", switch;
+    /// A file with the secret that tokens of providers are signed with (HS256); TENURE_JWT_SECRET may have the secret itself. With keys, providers need a token.
+    jwt_secret_file: String = "", "jwt.secret_file", "FILE", text;
+    /// A file with the public keys that tokens of providers are signed with (JWKS). With keys, providers need a token.
+    jwt_jwks_file: String = "", "jwt.jwks_file", "FILE", text;
+    /// The one algorithm that tokens are signed by: HS256 with a secret, RS256, PS256, ES256, ES384 or EdDSA with public keys.
+    jwt_algorithm: String = "", "jwt.algorithm", "NAME", text;
+    /// The issuer (iss) that tokens must have.
+    jwt_issuer: String = "", "jwt.issuer", "NAME", text;
+    /// The audience (aud) that tokens must be for.
+    jwt_audience: String = "", "jwt.audience", "NAME", text;
+    /// Claims that tokens must have, separated by commas, like role=provider.
+    jwt_require: String = "", "jwt.require", "CLAIM=VALUE", text;
+    /// How far the clock of whoever issues tokens may be off.
+    jwt_leeway: Duration = "5s", "jwt.leeway", "DURATION", duration;
+    /// How often the file of the keys is looked at.
+    jwt_refresh: Duration = "5s", "jwt.refresh", "DURATION", duration;
     /// How long a shutdown waits for requests that are being answered.
     drain: Duration = "5s", "drain", "DURATION", duration;
     /// What is logged: a level (error, warn, info, debug, trace) or targets with levels, like info,tenure=debug.
@@ -142,6 +160,27 @@ impl Settings {
             (self.store.clone(), false)
         }
     }
+
+    /// The ledger's URL; `None` for a store on a network without one, where rosters have no place to be durable.
+    pub(crate) fn ledger_url(&self) -> Option<String> {
+        if self.ledger.is_empty() {
+            let (store, is_default) = self.store_url();
+            let default = || format!("sqlite:{}", self.data_dir.join("ledger.db").display());
+            return if is_default { Some(default()) } else { beside(&store) };
+        }
+        Some(self.ledger.clone())
+    }
+}
+
+/// The ledger that belongs to an embedded store: gone with a process, or a file beside the store's, which is another one
+/// because each has one writer. `None` for a store on a network.
+pub(crate) fn beside(store: &str) -> Option<String> {
+    if store == "memory:" {
+        return Some(store.to_owned());
+    }
+    let path = store.strip_prefix("sqlite:")?;
+    let stem = path.strip_suffix(".db").unwrap_or(path);
+    Some(format!("sqlite:{stem}.ledger.db"))
 }
 
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
@@ -151,3 +190,27 @@ const LONGEST_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 const LONGEST_DRAIN: Duration = Duration::from_secs(600);
 /// Fewer would trim the events of one larger burst before anyone could read them.
 const LEAST_EVENTS: u64 = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(flags: &[(&'static str, &str)]) -> Option<String> {
+        Settings::load(&Flags::of(None, flags), &|_| None).unwrap().ledger_url()
+    }
+
+    #[test]
+    fn the_ledger_is_beside_an_embedded_store_and_nowhere_else_by_itself() {
+        assert_eq!(ledger(&[("data_dir", "d")]).as_deref(), Some("sqlite:d/ledger.db"));
+        for (store, url) in [
+            ("memory:", Some("memory:")),
+            ("sqlite:/var/x.db", Some("sqlite:/var/x.ledger.db")),
+            ("sqlite:x", Some("sqlite:x.ledger.db")),
+            ("valkey://h", None),
+        ] {
+            assert_eq!(ledger(&[("store", store)]).as_deref(), url, "{store}");
+        }
+        let given = [("store", "valkey://h"), ("ledger", "postgres://h/d")];
+        assert_eq!(ledger(&given).as_deref(), Some("postgres://h/d"));
+    }
+}

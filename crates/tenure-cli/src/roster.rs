@@ -1,0 +1,143 @@
+//! `tenure roster`: who takes work, who of them has room, and what they are engaged in.
+
+mod engagement;
+mod provider;
+mod reach;
+mod reading;
+mod settings;
+
+use clap::{Args, Subcommand};
+use tenure_core::id::RosterName;
+
+use self::reach::Reach;
+use crate::cli::{FormatArgs, StoreArgs};
+use crate::connect;
+
+/// Shows and changes rosters: providers, their availability, and their engagements.
+///
+/// With a daemon as the store, everything goes through it. With a store itself this command needs the ledger as well
+/// (--ledger), and serves itself.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Roster {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Action {
+    /// Lists the rosters by name.
+    Names(reading::Names),
+    /// Lists providers.
+    #[command(visible_alias = "ls")]
+    List(reading::List),
+    /// Shows one provider; exit code 1 when there is none.
+    Show(reading::Show),
+    /// Writes a provider down, or changes it.
+    Put(provider::Put),
+    /// Removes providers that are offline and have no open engagement.
+    Rm(provider::Remove),
+    /// Takes providers online.
+    Online(provider::Act),
+    /// Takes providers offline.
+    Offline(provider::Act),
+    /// Lets providers take work again, as an operator.
+    Activate(provider::Act),
+    /// Forbids providers to take work, takes them offline and voids their tokens, as an operator.
+    Deactivate(provider::Act),
+    /// Records a heartbeat of providers.
+    Heartbeat(provider::Act),
+    /// Lists who can take work, the least occupied first.
+    Available(reading::Available),
+    /// Tells whether anybody can take work.
+    Availability(reading::Plain),
+    /// Takes a place with whoever has room; exit code 1 when nobody has.
+    Reserve(engagement::Reserve),
+    /// Writes an engagement of a provider down, also above its capacity.
+    Engage(engagement::Engage),
+    /// Ends an engagement.
+    End(engagement::End),
+    /// Moves an engagement to another provider or status.
+    Move(engagement::Change),
+    /// Shows an engagement; exit code 1 when there is none.
+    Engagement(engagement::Show),
+    /// Counts providers by state.
+    Stats(reading::Plain),
+    /// Shows the settings.
+    Settings(reading::Plain),
+    /// Changes the settings, for every daemon within a second.
+    Set(settings::Set),
+    /// Shows what changed, the oldest first.
+    Log(reading::Log),
+}
+
+/// Where, and how to print.
+#[derive(Debug, Clone, Args)]
+struct Place {
+    /// The roster.
+    #[arg(
+        long = "roster",
+        value_name = "ROSTER",
+        env = "TENURE_ROSTER",
+        default_value = "default"
+    )]
+    roster: RosterName,
+    #[command(flatten)]
+    way: Way,
+}
+
+/// Where the rosters are, and how to print.
+#[derive(Debug, Clone, Args)]
+struct Way {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The ledger, when the store is no daemon: postgres://…, sqlite:PATH. Without it: the file beside a sqlite: store.
+    #[arg(long, value_name = "URL", env = "TENURE_LEDGER", hide_env_values = true)]
+    ledger: Option<String>,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+impl Way {
+    /// Reaches the rosters, does the work, and lets go of them.
+    ///
+    /// # Errors
+    /// Those of connecting and of the work.
+    fn with(&self, work: impl AsyncFnOnce(&Reach) -> anyhow::Result<u8>) -> anyhow::Result<u8> {
+        crate::logging::start_quiet("error")?;
+        connect::block_on(async {
+            let reach = Reach::open(&self.store, self.ledger.as_deref()).await?;
+            let done = work(&reach).await;
+            reach.close().await;
+            done
+        })
+    }
+}
+
+impl Roster {
+    pub(crate) fn run(&self) -> anyhow::Result<u8> {
+        use provider::What;
+        match &self.action {
+            Action::Names(names) => names.run(),
+            Action::List(list) => list.run(),
+            Action::Show(show) => show.run(),
+            Action::Put(put) => put.run(),
+            Action::Rm(remove) => remove.run(),
+            Action::Online(act) => act.run(What::Online),
+            Action::Offline(act) => act.run(What::Offline),
+            Action::Activate(act) => act.run(What::Activate),
+            Action::Deactivate(act) => act.run(What::Deactivate),
+            Action::Heartbeat(act) => act.run(What::Heartbeat),
+            Action::Available(available) => available.run(),
+            Action::Availability(plain) => plain.availability(),
+            Action::Reserve(reserve) => reserve.run(),
+            Action::Engage(engage) => engage.run(),
+            Action::End(end) => end.run(),
+            Action::Move(change) => change.run(),
+            Action::Engagement(show) => show.run(),
+            Action::Stats(plain) => plain.stats(),
+            Action::Settings(plain) => plain.settings(),
+            Action::Set(set) => set.run(),
+            Action::Log(log) => log.run(),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Engagements: made, reserved, moved and ended.
+
+use std::time::Duration;
+
+use clap::Args;
+use tenure::roster::{EngagementAnswer, Reservation, Wanted, Written};
+use tenure::wire::roster as wire;
+use tenure_core::id::{EngagementId, ProviderId};
+use tenure_core::ledger::{Engagement, EngagementChange, Expiry, Move, NewEngagement, Status};
+use tenure_core::time::parse_duration;
+
+use super::Place;
+use crate::exit::{DONE, FAILED, Usage, say};
+use crate::output::{json, or_dash, table, yes_no};
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Reserve {
+    /// What it is for: a new name, by which asking again is known, or that of an open engagement without a provider. Made up
+    /// when not given.
+    engagement: Option<EngagementId>,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// How a new engagement begins.
+#[derive(Debug, Clone, Copy, Args)]
+struct How {
+    /// It is going on already, and not pending.
+    #[arg(long)]
+    active: bool,
+    /// After which time it expires by itself.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    expires_in: Option<Duration>,
+}
+
+impl How {
+    fn status(self) -> Status {
+        if self.active { Status::Active } else { Status::Pending }
+    }
+}
+
+impl Reserve {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        self.place.way.with(async |reach| {
+            let roster = reach.roster(&self.place.roster, None)?;
+            let named = self.engagement.clone();
+            let wanted = Wanted {
+                engagement: named.map_or_else(|| roster.name_engagement(), Ok)?,
+                status: self.how.status(),
+                expires_in: self.how.expires_in,
+            };
+            match roster.reserve(&wanted).await? {
+                Reservation::Reserved(written) => changed(&self.place, written),
+                Reservation::NoneAvailable => {
+                    say(format_args!("nobody in the roster {} is available", self.place.roster));
+                    Ok(FAILED)
+                }
+                Reservation::Conflict(row) => Ok(conflict(&row)),
+            }
+        })
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Engage {
+    /// The provider.
+    provider: ProviderId,
+    /// The name of the engagement, by which asking again is known. Made up when not given.
+    #[arg(long, value_name = "ENGAGEMENT")]
+    id: Option<EngagementId>,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Engage {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        self.place.way.with(async |reach| {
+            let roster = reach.roster(&self.place.roster, None)?;
+            let new = NewEngagement {
+                engagement: self.id.clone().map_or_else(|| roster.name_engagement(), Ok)?,
+                provider: Some(self.provider.clone()),
+                status: self.how.status(),
+                expires_in: self.how.expires_in,
+            };
+            new.check()?;
+            answered(&self.place, roster.create_engagement(&new).await?)
+        })
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct End {
+    /// The engagement.
+    engagement: EngagementId,
+    /// It is called off.
+    #[arg(long)]
+    cancelled: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl End {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        let status = if self.cancelled {
+            Status::Cancelled
+        } else {
+            Status::Ended
+        };
+        let to = Move {
+            status: Some(status),
+            ..Move::default()
+        };
+        move_to(&self.place, &self.engagement, &to)
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Change {
+    /// The engagement.
+    engagement: EngagementId,
+    /// To this provider.
+    #[arg(long, value_name = "PROVIDER")]
+    to: Option<ProviderId>,
+    /// To this status: pending, active, ended, expired or cancelled.
+    #[arg(long, value_name = "STATUS", value_parser = status)]
+    status: Option<Status>,
+    /// It expires by itself after this time from now.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "never_expires")]
+    expires_in: Option<Duration>,
+    /// It does not expire by itself.
+    #[arg(long)]
+    never_expires: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Change {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        let expiry = match (self.expires_in, self.never_expires) {
+            (Some(after), _) => Expiry::In(after),
+            (None, true) => Expiry::Never,
+            (None, false) => Expiry::Keep,
+        };
+        let to = Move {
+            status: self.status,
+            provider: self.to.clone(),
+            expiry,
+        };
+        if to == Move::default() {
+            let message = "nothing to change: give --to, --status, --expires-in or --never-expires";
+            return Err(Usage::new(message).into());
+        }
+        to.check()?;
+        move_to(&self.place, &self.engagement, &to)
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Show {
+    /// The engagement.
+    engagement: EngagementId,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Show {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        self.place.way.with(async |reach| {
+            let roster = reach.roster(&self.place.roster, None)?;
+            let Some(row) = roster.engagement(&self.engagement).await? else {
+                let (roster, engagement) = (&self.place.roster, &self.engagement);
+                say(format_args!("the roster {roster} has no engagement {engagement}"));
+                return Ok(FAILED);
+            };
+            tell(&self.place, row.into())?;
+            Ok(DONE)
+        })
+    }
+}
+
+fn status(name: &str) -> Result<Status, String> {
+    Status::parse(name).ok_or_else(|| {
+        let names = Status::ALL.map(Status::as_str).join(", ");
+        format!("there are {names}")
+    })
+}
+
+fn move_to(place: &Place, engagement: &EngagementId, to: &Move) -> anyhow::Result<u8> {
+    place.way.with(async |reach| {
+        let roster = reach.roster(&place.roster, None)?;
+        answered(place, roster.move_engagement(engagement, to).await?)
+    })
+}
+
+fn answered(place: &Place, answer: EngagementAnswer) -> anyhow::Result<u8> {
+    match answer {
+        EngagementAnswer::Done(written) => changed(place, written),
+        EngagementAnswer::Conflict(row) => Ok(conflict(&row)),
+    }
+}
+
+fn changed(place: &Place, written: Written<EngagementChange>) -> anyhow::Result<u8> {
+    let shown = wire::Engagement {
+        changed: Some(written.changed),
+        mirrored: Some(written.mirrored),
+        ..written.value.engagement.into()
+    };
+    tell(place, shown)?;
+    Ok(DONE)
+}
+
+fn conflict(row: &Engagement) -> u8 {
+    let with = row
+        .provider
+        .as_ref()
+        .map_or_else(String::new, |provider| format!(" with {provider}"));
+    say(format_args!(
+        "the engagement {} is {}{with}; it stays",
+        row.engagement,
+        row.status.as_str()
+    ));
+    FAILED
+}
+
+fn tell(place: &Place, shown: wire::Engagement) -> anyhow::Result<()> {
+    if place.way.format.json {
+        return json(&shown);
+    }
+    let row = [
+        shown.engagement.to_string(),
+        or_dash(shown.provider.as_ref()),
+        shown.status.as_str().to_owned(),
+        or_dash(shown.expires_at),
+        or_dash(shown.mirrored.map(yes_no)),
+    ];
+    table(
+        ["engagement", "provider", "status", "expires at", "mirrored"],
+        vec![row],
+    )
+}

@@ -1,0 +1,166 @@
+//! The way to a roster: through a daemon, or by a store and a ledger of one's own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::client::Tenure;
+use tenure::http::{HttpSettings, RemoteRoster, RemoteRosters};
+use tenure::ledger;
+use tenure::loops::Loops;
+use tenure::roster::{
+    self, Availability, EngagementAnswer, Heard, Online, ProviderView, Removal, Reservation, Rosters, RostersSettings,
+    Sourced, Wanted, Written,
+};
+use tenure_core::error::Result;
+use tenure_core::id::{EngagementId, ProviderId, RosterName};
+use tenure_core::ledger::{
+    Candidate, Engagement, Ledger, LogEntry, Move, NewEngagement, Provider, ProviderSpec, ProviderState,
+    RosterSettings, RosterStats, SettingsPatch,
+};
+use tenure_core::store::{Page, PageRequest};
+use tokio::runtime::Handle;
+
+use crate::cli::StoreArgs;
+use crate::connect::refused_ledger;
+use crate::exit::Usage;
+use crate::settings::beside;
+
+/// How long the loops of one's own service may take to end.
+const LOOPS_WAIT: Duration = Duration::from_secs(1);
+
+/// What was connected to.
+pub(super) enum Reach {
+    /// A daemon.
+    Daemon(RemoteRosters, Tenure),
+    /// A service of one's own.
+    Own(Box<Own>),
+}
+
+/// A service of one's own.
+pub(super) struct Own {
+    rosters: Rosters,
+    ledger: Arc<dyn Ledger>,
+    loops: Loops,
+    tenure: Tenure,
+}
+
+impl Reach {
+    /// Connects. A SQLite file that a daemon owns is reached through that daemon, and its ledger with it.
+    ///
+    /// # Errors
+    /// `Usage` for a store on a network without a ledger, and what connecting answers.
+    pub(super) async fn open(store: &StoreArgs, ledger: Option<&str>) -> anyhow::Result<Self> {
+        let connected = store.connect().await?;
+        let (tenure, url) = (connected.tenure, connected.url);
+        let clock = Arc::clone(tenure.clock());
+        if url.starts_with("http:") {
+            let settings = HttpSettings::default();
+            let rosters = RemoteRosters::new(&url, clock, Handle::current(), settings)?;
+            return Ok(Self::Daemon(rosters, tenure));
+        }
+        let given = ledger.filter(|url| !url.is_empty()).map(str::to_owned);
+        let Some(url) = given.or_else(|| beside(&url)) else {
+            return Err(Usage::new(
+                "--ledger: the store mirrors rosters, and what is true of them is in a ledger: name it (postgres://…), or \
+                 name a daemon as the store",
+            )
+            .into());
+        };
+        let opened = ledger::open(&url, Arc::clone(&clock)).await;
+        let ledger = opened.map_err(|error| refused_ledger(&url, error))?;
+        let loops = Loops::new(Arc::clone(&clock), Handle::current());
+        let (store, settings) = (Arc::clone(tenure.store()), RostersSettings::default());
+        let rosters = Rosters::start(store, Arc::clone(&ledger), clock, settings, &loops)?;
+        Ok(Self::Own(Box::new(Own {
+            rosters,
+            ledger,
+            loops,
+            tenure,
+        })))
+    }
+
+    /// Lets go of everything.
+    pub(super) async fn close(self) {
+        match self {
+            Self::Daemon(_, tenure) => tenure.close().await,
+            Self::Own(own) => {
+                own.loops.shut_down(LOOPS_WAIT).await;
+                own.ledger.close().await;
+                own.tenure.close().await;
+            }
+        }
+    }
+
+    /// The rosters by name.
+    pub(super) async fn names(&self) -> Result<Vec<RosterName>> {
+        match self {
+            Self::Daemon(rosters, _) => rosters.names().await,
+            Self::Own(own) => own.ledger.rosters().await,
+        }
+    }
+
+    /// One of them. `token` is what a provider shows to a daemon.
+    pub(super) fn roster(&self, name: &RosterName, token: Option<&str>) -> Result<Either> {
+        match (self, token) {
+            (Self::Daemon(rosters, _), None) => Ok(Either::Remote(rosters.roster(name))),
+            (Self::Daemon(rosters, _), Some(token)) => Ok(Either::Remote(rosters.roster(name).with_token(token)?)),
+            (Self::Own(own), _) => Ok(Either::Own(own.rosters.roster(name)?)),
+        }
+    }
+}
+
+/// One roster, wherever it is.
+pub(super) enum Either {
+    Remote(RemoteRoster),
+    Own(roster::Roster),
+}
+
+macro_rules! either {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
+        impl Either {
+            $(pub(super) async fn $name(&self, $($argument: $type),*) -> Result<$answer> {
+                match self {
+                    Self::Remote(roster) => roster.$name($($argument),*).await,
+                    Self::Own(roster) => roster.$name($($argument),*).await,
+                }
+            })*
+        }
+    };
+}
+
+either! {
+    fn settings() -> Sourced<RosterSettings>;
+    fn set_settings(patch: &SettingsPatch) -> Written<RosterSettings>;
+    fn provider(provider: &ProviderId) -> Sourced<Option<ProviderView>>;
+    fn available(limit: u32) -> Sourced<Vec<Candidate>>;
+    fn availability() -> Sourced<Availability>;
+    fn stats() -> Sourced<RosterStats>;
+    fn providers(state: Option<ProviderState>, page: &PageRequest) -> Sourced<Page<ProviderView>>;
+    fn log(provider: Option<&ProviderId>, page: &PageRequest) -> Page<LogEntry>;
+    fn put_provider(provider: &ProviderId, spec: &ProviderSpec) -> Written<Provider>;
+    fn remove_provider(provider: &ProviderId) -> Removal;
+    fn online(provider: &ProviderId) -> Online;
+    fn offline(provider: &ProviderId) -> Written<Provider>;
+    fn activate(provider: &ProviderId) -> Written<Provider>;
+    fn deactivate(provider: &ProviderId) -> Written<Provider>;
+    fn create_engagement(engagement: &NewEngagement) -> EngagementAnswer;
+    fn move_engagement(engagement: &EngagementId, to: &Move) -> EngagementAnswer;
+    fn engagement(engagement: &EngagementId) -> Option<Engagement>;
+    fn reserve(wanted: &Wanted) -> Reservation;
+}
+
+impl Either {
+    pub(super) async fn heartbeat(&self, provider: &ProviderId) -> Result<Heard> {
+        match self {
+            Self::Remote(roster) => roster.heartbeat(provider).await,
+            Self::Own(roster) => roster.heartbeat(provider, None).await,
+        }
+    }
+
+    pub(super) fn name_engagement(&self) -> Result<EngagementId> {
+        match self {
+            Self::Remote(roster) => roster.name_engagement(),
+            Self::Own(roster) => roster.name_engagement(),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Looking at a roster.
+
+use clap::Args;
+use tenure::roster::{ProviderView, Source};
+use tenure::wire::roster::{self as wire, parse_state};
+use tenure_core::id::ProviderId;
+use tenure_core::ledger::{LogEntry, ProviderState};
+use tenure_core::store::Page;
+
+use super::{Place, Way};
+use crate::cli::PageArgs;
+use crate::exit::{DONE, FAILED, say};
+use crate::listing;
+use crate::output::{json, line, or_dash, table, yes_no};
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Names {
+    #[command(flatten)]
+    way: Way,
+}
+
+impl Names {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        self.way.with(async |reach| {
+            let names = reach.names().await?;
+            if self.way.format.json {
+                json(&serde_json::json!({ "rosters": names }))?;
+            } else {
+                table(["roster"], names.iter().map(|name| [name.to_string()]).collect())?;
+            }
+            Ok(DONE)
+        })
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct List {
+    /// Only providers in this state: online, available, busy, offline or deactivated.
+    #[arg(long, value_name = "STATE", value_parser = parse_state)]
+    state: Option<ProviderState>,
+    #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl List {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        self.place.way.with(async |reach| {
+            let roster = reach.roster(&self.place.roster, None)?;
+            let mut source = Source::Mirror;
+            let read = async |request| {
+                let page = roster.providers(self.state, &request).await?;
+                source = page.source;
+                Ok(page.value)
+            };
+            let page = listing::read(&self.page, read).await?;
+            let format = &self.place.way.format;
+            if format.json {
+                let shown = wire::ProvidersPage {
+                    providers: page.items.into_iter().map(Into::into).collect(),
+                    next: page.next,
+                    source: source.into(),
+                };
+                json(&shown)?;
+                return Ok(DONE);
+            }
+            tell_source(source);
+            listing::print_page::<Rows, _>(format, page, show)
+        })
+    }
+}
+
+/// Never printed: JSON of a listing tells its source as well.
+#[derive(Debug, serde::Serialize)]
+struct Rows {}
+
+impl From<Page<ProviderView>> for Rows {
+    fn from(_: Page<ProviderView>) -> Self {
+        Self {}
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Show {
+    /// The provider.
+    provider: ProviderId,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Show {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        self.place.way.with(async |reach| {
+            let roster = reach.roster(&self.place.roster, None)?;
+            let found = roster.provider(&self.provider).await?;
+            let Some(view) = found.value else {
+                say(missing(&self.provider, &self.place));
+                return Ok(FAILED);
+            };
+            if self.place.way.format.json {
+                let source = Some(found.source.into());
+                json(&wire::Provider {
+                    source,
+                    ..wire::Provider::from(view)
+                })?;
+            } else {
+                tell_source(found.source);
+                show(&[view])?;
+            }
+            Ok(DONE)
+        })
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Available {
+    /// At most this many, up to 1,000.
+    #[arg(long, value_name = "PROVIDERS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    limit: u32,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Available {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        self.place.way.with(async |reach| {
+            let roster = reach.roster(&self.place.roster, None)?;
+            let found = roster.available(self.limit).await?;
+            if self.place.way.format.json {
+                json(&wire::AvailableAnswer {
+                    providers: found.value.into_iter().map(Into::into).collect(),
+                    source: found.source.into(),
+                })?;
+                return Ok(DONE);
+            }
+            tell_source(found.source);
+            let rows = found.value.iter().map(|one| {
+                [
+                    one.provider.to_string(),
+                    one.occupancy.to_string(),
+                    one.capacity.to_string(),
+                ]
+            });
+            table(["provider", "occupancy", "capacity"], rows.collect())?;
+            Ok(DONE)
+        })
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Plain {
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Plain {
+    pub(super) fn availability(&self) -> anyhow::Result<u8> {
+        self.place.way.with(async |reach| {
+            let found = reach.roster(&self.place.roster, None)?.availability().await?;
+            let (count, as_of) = (found.value.count, found.value.as_of);
+            if self.place.way.format.json {
+                json(&wire::AvailabilityAnswer {
+                    available: found.value.is_any(),
+                    count,
+                    as_of,
+                    source: found.source.into(),
+                    complete: found.value.complete,
+                })?;
+            } else {
+                tell_source(found.source);
+                let row = [yes_no(found.value.is_any()), count.to_string(), as_of.to_string()];
+                table(["available", "count", "as of"], vec![row])?;
+            }
+            Ok(DONE)
+        })
+    }
+
+    pub(super) fn stats(&self) -> anyhow::Result<u8> {
+        self.place.way.with(async |reach| {
+            let found = reach.roster(&self.place.roster, None)?.stats().await?;
+            let stats = wire::RosterStats::new(found.value, found.source.into());
+            if self.place.way.format.json {
+                json(&stats)?;
+                return Ok(DONE);
+            }
+            tell_source(found.source);
+            let row = [
+                stats.online,
+                stats.available,
+                stats.busy,
+                stats.offline,
+                stats.deactivated,
+            ];
+            let header = ["online", "available", "busy", "offline", "deactivated"];
+            table(header, vec![row.map(|count| count.to_string())])?;
+            Ok(DONE)
+        })
+    }
+
+    pub(super) fn settings(&self) -> anyhow::Result<u8> {
+        self.place.way.with(async |reach| {
+            let settings = reach.roster(&self.place.roster, None)?.settings().await?.value;
+            super::settings::tell(&self.place.way.format, settings)?;
+            Ok(DONE)
+        })
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Log {
+    /// Only changes of this provider.
+    provider: Option<ProviderId>,
+    #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Log {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        self.place.way.with(async |reach| {
+            let roster = reach.roster(&self.place.roster, None)?;
+            let read = async |request| roster.log(self.provider.as_ref(), &request).await;
+            let page = listing::read(&self.page, read).await?;
+            listing::print_page::<wire::LogPage, _>(&self.place.way.format, page, show_log)
+        })
+    }
+}
+
+pub(super) fn missing(provider: &ProviderId, place: &Place) -> String {
+    format!("the roster {} has no provider {provider}", place.roster)
+}
+
+/// People should know when an answer is not of this moment.
+fn tell_source(source: Source) {
+    if source == Source::Ledger {
+        say("from the ledger: the mirror is away or being filled, so who is alive may be up to a minute old");
+    }
+}
+
+fn show(views: &[ProviderView]) -> anyhow::Result<()> {
+    let rows = views.iter().map(|view| {
+        let row = &view.row;
+        [
+            row.provider.to_string(),
+            or_dash(row.display_name.as_ref()),
+            yes_no(row.active),
+            yes_no(row.online.is_some()),
+            yes_no(view.reachable),
+            format!("{}/{}", row.occupancy, row.capacity),
+            or_dash(row.last_heartbeat_at),
+        ]
+    });
+    let header = [
+        "provider",
+        "name",
+        "active",
+        "online",
+        "reachable",
+        "occupancy",
+        "last heartbeat at",
+    ];
+    table(header, rows.collect())
+}
+
+fn show_log(entries: &[LogEntry]) -> anyhow::Result<()> {
+    if entries.is_empty() {
+        return line("nothing has changed yet");
+    }
+    let rows = entries.iter().map(|entry| {
+        [
+            entry.at.to_string(),
+            entry.provider.to_string(),
+            entry.change.as_str().to_owned(),
+            entry.reason.as_str().to_owned(),
+        ]
+    });
+    table(["at", "provider", "change", "reason"], rows.collect())
+}
