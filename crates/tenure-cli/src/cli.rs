@@ -4,7 +4,8 @@ use clap::{Args, Parser, Subcommand};
 use tenure_core::id::Group;
 
 use crate::{
-    adopt, claims, doctor, events, join, launch, leases, members, run, serve, sessions, status, sweep, targets, why,
+    adopt, claims, doctor, events, join, launch, leases, members, roster, run, serve, sessions, status, sweep, targets,
+    why,
 };
 
 /// Where a daemon listens unless it is told otherwise.
