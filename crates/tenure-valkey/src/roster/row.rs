@@ -50,9 +50,9 @@ pub(super) fn pack(row: &Provider) -> Result<Vec<u8>> {
         | optional(OFFLINE, row.last_offline_at.is_some())
         | optional(REVOKED, row.revoked_before.is_some());
     let name = row.display_name.as_deref().unwrap_or_default();
-    let mut packed = Vec::with_capacity(48 + name.len());
-    packed.push(u8::from(row.active));
-    packed.extend(&term.to_le_bytes()[..7]);
+    let mut packed = Vec::with_capacity(57 + name.len());
+    packed.push(if row.active { b'1' } else { b'0' });
+    packed.extend(format!("{term:016}").into_bytes());
     packed.extend(row.revoked_before.map_or(0, StoreTime::micros).to_le_bytes());
     packed.extend(&version.0.to_le_bytes()[..7]);
     packed.extend(row.capacity.to_le_bytes());
@@ -67,7 +67,13 @@ pub(super) fn pack(row: &Provider) -> Result<Vec<u8>> {
 
 /// Reads a row. `None` for what no script of ours wrote: it is removed by the next check of the mirror.
 pub(super) fn unpack(provider: &ProviderId, packed: &[u8]) -> Option<Provider> {
-    let mut rest = packed;
+    let (digits, mut rest) = packed.split_at_checked(17)?;
+    let digits = std::str::from_utf8(digits).ok()?;
+    let (active, term) = digits.split_at_checked(1)?;
+    let term = match term.bytes().all(|digit| digit.is_ascii_digit()) {
+        true => term.parse::<u64>().ok()?,
+        false => return None,
+    };
     let mut take = |count: usize| {
         let (number, left) = rest.split_at_checked(count)?;
         rest = left;
@@ -75,14 +81,15 @@ pub(super) fn unpack(provider: &ProviderId, packed: &[u8]) -> Option<Provider> {
         bytes.get_mut(..count)?.copy_from_slice(number);
         Some(u64::from_le_bytes(bytes))
     };
-    let (active, term, revoked, version) = (take(1)?, take(7)?, take(8)?, take(7)?);
-    let (capacity, occupancy, flags) = (take(4)?, take(4)?, u8::try_from(take(1)?).ok()?);
+    let (revoked, version, capacity, occupancy) = (take(8)?, take(7)?, take(4)?, take(4)?);
+    let flags = u8::try_from(take(1)?).ok()?;
     let mut time = |flag| match flags & flag {
         0 => Some(None),
         _ => Some(Some(StoreTime::from_micros(take(8)?))),
     };
     let (last_online_at, last_offline_at) = (time(ONLINE)?, time(OFFLINE)?);
-    let sound = active <= 1 && version <= LARGEST && flags <= 15 && (flags & NAME != 0 || rest.is_empty());
+    let sound =
+        matches!(active, "0" | "1") && version <= LARGEST && flags <= 15 && (flags & NAME != 0 || rest.is_empty());
     sound.then_some(())?;
     let online = match term {
         0 => None,
@@ -91,7 +98,7 @@ pub(super) fn unpack(provider: &ProviderId, packed: &[u8]) -> Option<Provider> {
     Some(Provider {
         provider: provider.clone(),
         display_name: (flags & NAME != 0).then(|| String::from_utf8_lossy(rest).into_owned()),
-        active: active == 1,
+        active: active == "1",
         online,
         capacity: u32::try_from(capacity).ok()?,
         occupancy: u32::try_from(occupancy).ok()?,
@@ -150,10 +157,10 @@ mod tests {
     fn what_is_no_row_reads_as_none() {
         let row = row();
         let packed = pack(&row).unwrap();
-        for length in 0..40 {
+        for length in 0..49 {
             assert_eq!(unpack(&row.provider, &packed[..length]), None, "{length}");
         }
-        for (at, byte) in [(0, 2), (7, 255), (22, 255), (31, 16)] {
+        for (at, byte) in [(0, 2), (1, b'x'), (1, 255), (31, 255), (40, 16)] {
             let mut broken = packed.clone();
             broken[at] = byte;
             assert_eq!(unpack(&row.provider, &broken), None, "{at}");

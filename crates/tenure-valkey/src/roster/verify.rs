@@ -18,9 +18,9 @@ use crate::reply::{Malformed, Read, Reader};
 use crate::store::ValkeyStore;
 
 /// How many entries one script looks at at most: each is looked for in half a dozen keys.
-const STEP: u32 = 100;
+const STEP: u32 = 50;
 /// The most names that a place carries, so that a made-up one cannot cost much.
-const CARRIED: usize = 10_000;
+const CARRIED: usize = 2_000;
 /// What is gone through, in order.
 const PHASES: [&str; 10] = [
     "providers",
@@ -35,104 +35,62 @@ const PHASES: [&str; 10] = [
     "offline:lapsed",
 ];
 
-/// Where to go on in one of them. Names may be anything that somebody has put there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum At {
-    /// After this name, in order: it is small, and comes whole.
-    After(Vec<u8>),
-    /// At this cursor of a big one, after these names; as of when the store resumed: a restarted server counts anew.
-    Cursor {
-        resumed: u64,
-        cursor: u64,
-        carried: Vec<Vec<u8>>,
-    },
-}
-
-/// Where to go on.
+/// Where to go on in one of them: at this cursor, after these names (they may be anything that somebody has put there); as of
+/// when the store resumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     phase: usize,
-    at: At,
+    resumed: u64,
+    cursor: u64,
+    carried: Vec<Vec<u8>>,
 }
 
 impl Place {
     fn beginning(phase: usize) -> Option<Self> {
-        let at = At::After(Vec::new());
-        (phase < PHASES.len()).then_some(Self { phase, at })
+        (phase < PHASES.len()).then_some(Self {
+            phase,
+            resumed: 0,
+            cursor: 0,
+            carried: Vec::new(),
+        })
     }
 
     fn show(&self) -> String {
-        let phase = self.phase;
-        match &self.at {
-            At::After(name) => format!("{phase}/k/{}", hex(name)),
-            At::Cursor {
-                resumed,
-                cursor,
-                carried,
-            } => {
-                let carried: Vec<String> = carried.iter().map(|name| hex(name)).collect();
-                format!("{phase}/h/{resumed}/{cursor}/{}", carried.join(","))
-            }
-        }
+        let carried: Vec<String> = self.carried.iter().map(|name| hex(name)).collect();
+        let (phase, resumed, cursor) = (self.phase, self.resumed, self.cursor);
+        format!("{phase}/{resumed}/{cursor}/{}", carried.join(","))
     }
 
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
-        let phase: usize = parts.next()?.parse().ok().filter(|phase| *phase < PHASES.len())?;
-        let at = match parts.next()? {
-            "k" => At::After(unhex(parts.next()?)?),
-            "h" => {
-                let (resumed, cursor) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-                let carried = parts.next()?.split(',').filter(|name| !name.is_empty());
-                let carried = carried.map(unhex).collect::<Option<Vec<_>>>()?;
-                (carried.len() <= CARRIED).then_some(At::Cursor {
-                    resumed,
-                    cursor,
-                    carried,
-                })?
-            }
-            _ => return None,
-        };
-        parts.next().is_none().then_some(Self { phase, at })
+        let phase = parts.next()?.parse().ok().filter(|phase| *phase < PHASES.len())?;
+        let (resumed, cursor) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let carried = parts.next()?.split(',').filter(|name| !name.is_empty());
+        let carried = carried.map(unhex).collect::<Option<Vec<_>>>()?;
+        let sound = parts.next().is_none() && carried.len() <= CARRIED;
+        sound.then_some(Self {
+            phase,
+            resumed,
+            cursor,
+            carried,
+        })
     }
 
-    fn args(&self) -> Vec<Vec<u8>> {
-        match &self.at {
-            At::After(name) => vec![b"k".to_vec(), name.clone()],
-            At::Cursor {
-                resumed,
-                cursor,
-                carried,
-            } => {
-                let head = ["h".to_owned(), resumed.to_string(), cursor.to_string()];
-                let head = head.into_iter().map(String::into_bytes);
-                head.chain(carried.iter().cloned()).collect()
-            }
-        }
-    }
-
-    /// What comes after a part that left this: nothing, or as [`Place::args`] without when the store resumed.
+    /// What comes after a part that left this: nothing, or a cursor and names.
     fn next(&self, left: &mut Reader, resumed: StoreTime) -> Read<Option<Self>> {
         if left.left() == 0 {
             return Ok(Self::beginning(self.phase + 1));
         }
-        let at = match left.text()?.as_str() {
-            "k" => At::After(left.maybe_bytes()?.unwrap_or_default()),
-            "h" => {
-                let (cursor, mut carried) = (left.number()?, Vec::with_capacity(left.left()));
-                while left.left() > 0 {
-                    carried.push(left.maybe_bytes()?.unwrap_or_default());
-                }
-                At::Cursor {
-                    resumed: resumed.micros(),
-                    cursor,
-                    carried,
-                }
-            }
-            other => return Err(Malformed(format!("the place {other:?}"))),
-        };
-        let phase = self.phase;
-        Ok(Some(Self { phase, at }))
+        let (cursor, mut carried) = (left.number()?, Vec::with_capacity(left.left()));
+        while left.left() > 0 {
+            carried.push(left.maybe_bytes()?.unwrap_or_default());
+        }
+        Ok(Some(Self {
+            phase: self.phase,
+            resumed: resumed.micros(),
+            cursor,
+            carried,
+        }))
     }
 }
 
@@ -154,7 +112,7 @@ impl ValkeyStore {
     /// A part of a mirror.
     pub(super) async fn verify_part(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Verified> {
         let place = match &request.after {
-            None => Place::parse("0/k/"),
+            None => Place::beginning(0),
             Some(text) => Place::parse(text),
         };
         let place = place.ok_or_else(|| bad_cursor(request.after.as_deref().unwrap_or_default()))?;
@@ -162,7 +120,9 @@ impl ValkeyStore {
             .punctual(group, call)
             .number(u64::from(request.limit.clamp(1, STEP)))
             .arg(PHASES.get(place.phase).copied().unwrap_or_default())
-            .args(place.args());
+            .number(place.resumed)
+            .number(place.cursor)
+            .args(&place.carried);
         self.connection
             .call(&self.scripts.verify_roster, invocation, |reader, now| {
                 let stamp = read_stamp(reader, now)?;
@@ -208,22 +168,16 @@ mod tests {
 
     #[test]
     fn a_place_reads_back_what_it_shows() {
-        for text in ["0/k/", "1/k/616e6e", "9/h/17/18446744073709551615/", "3/h/17/0/00ff,61"] {
+        for text in [
+            "0/0/0/",
+            "1/17/5/616e6e",
+            "9/17/18446744073709551615/",
+            "3/17/0/00ff,61",
+        ] {
             assert_eq!(Place::parse(text).map(|place| place.show()).as_deref(), Some(text));
         }
         for text in [
-            "",
-            "x",
-            "0",
-            "0/k",
-            "0/k/6",
-            "0/k/zz",
-            "0/k/+1",
-            "10/k/",
-            "0/h/1/2",
-            "0/h/1/x/",
-            "0/h/1/2/6",
-            "0/k//",
+            "", "x", "0", "0/0", "0/0/0", "0/0/0/6", "0/0/0/zz", "0/0/0/+1", "10/0/0/", "0/x/0/", "0/0/x/", "0/0/0//",
         ] {
             assert_eq!(Place::parse(text), None, "{text:?}");
         }

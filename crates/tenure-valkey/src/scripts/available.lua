@@ -27,25 +27,43 @@ local function rank_after(occupancy, provider)
   return low
 end
 
--- Whoever lapsed since the last sweep is passed over, up to a bound: a page may be short.
-local rank = ARGV[3] == '' and 0 or rank_after(ARGV[3], ARGV[4])
-local found, looked, last, more = {}, 0, nil, true
-while more and #found < 3 * limit and looked < math.max(limit, MAX_OVERDUE) do
-  local count = math.min(limit - #found / 3, 200)
-  local part = redis.call('ZRANGE', free, rank + looked, rank + looked + count, 'WITHSCORES')
-  more = #part > 2 * count
-  local names = {}
-  for i = 1, math.min(#part / 2, count) do
-    names[i], last = part[2 * i - 1], { part[2 * i], part[2 * i - 1] }
-  end
-  if #names > 0 then
-    for i, row in ipairs(rows_of(names)) do
-      if row and row.life and row.active == 1 and row.occupancy < row.capacity and lives(row.life) then
-        local n = #found
-        found[n + 1], found[n + 2], found[n + 3] = names[i], row.occupancy, row.capacity
+-- Those of a part of the list who can take work, as their rows and their lives say.
+local found, n = {}, 0
+local function pick(names)
+  local packed = redis.call('HMGET', PROVIDERS, unpack(names))
+  local _, alive = lives_of(names, packed)
+  local before, is_alive
+  for i = 1, #names do
+    local life = alive[i]
+    -- Neighbours mostly have one value: Lua compares strings by their address.
+    if life and life ~= before then
+      before, is_alive = life, lives(life)
+    end
+    if life and is_alive and string.byte(packed[i]) == 49 then
+      local capacity, occupancy = struct.unpack('<I4I4', packed[i], 33)
+      if occupancy < capacity then
+        found[n + 1], found[n + 2], found[n + 3] = names[i], occupancy, capacity
+        n = n + 3
       end
     end
   end
+end
+
+-- Whoever lapsed since the last sweep is passed over, up to a bound: a page may be short.
+local rank = ARGV[3] == '' and 0 or rank_after(ARGV[3], ARGV[4])
+local looked, last, more = 0, nil, true
+while more and n < 3 * limit and looked < math.max(limit, MAX_OVERDUE) do
+  local count = math.min(limit - n / 3, 200)
+  local names = redis.call('ZRANGE', free, rank + looked, rank + looked + count)
+  more = #names > count
+  if more then
+    names[#names] = nil
+  end
+  if #names > 0 then
+    pick(names)
+    last = names[#names]
+  end
   looked = looked + #names
 end
-return { NONCE, now, 'ok', stamp(), found, more and 1 or 0, more and last[1] or '', more and last[2] or '' }
+local score = more and redis.call('ZSCORE', free, last) or ''
+return { NONCE, now, 'ok', stamp(), found, more and 1 or 0, score, more and last or '' }

@@ -6,7 +6,7 @@ local function hear(provider, shown)
   local row = load_row(provider)
   if not row then
     return 6
-  elseif row.active == 0 then
+  elseif not row.active then
     return 3
   elseif shown >= 0 and shown < row.revoked then
     return 4

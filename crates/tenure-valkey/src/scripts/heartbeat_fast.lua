@@ -4,8 +4,7 @@
 do
   local prefix, count, names_from = string.sub(KEYS[1], 1, -5), tonumber(ARGV[8]), 10
   local now = clock()
-  local struct_unpack, struct_pack, format = struct.unpack, struct.pack, string.format
-  local whole = format('%d', 2 ^ 52) == '4503599627370496' and '%s@%d' or '%s@%.0f'
+  local struct_unpack, struct_pack, byte = struct.unpack, struct.pack, string.byte
   local meta = redis.call('HMGET', KEYS[1], 'state', 'roster')
   local common = meta[1] and meta[2] and count > 0
   local born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until
@@ -29,19 +28,22 @@ do
           common = false
           break
         end
-        local active, term, revoked = struct_unpack('<BI7I8', row)
-        if active > 1 then
+        local active = byte(row)
+        if active == 48 then
+          reply = 3
+        elseif active ~= 49 then
           common = false
           break
-        elseif active == 0 then
-          reply = 3
-        elseif issued and issued[i] >= 0 and issued[i] < revoked then
+        elseif issued and issued[i] >= 0 and issued[i] < struct_unpack('<I8', row, 18) then
           reply = 4
-        elseif term == 0 then
-          reply = 2
         else
-          reply, n = 1, n + 1
-          tenures[n] = format(whole, ARGV[names_from - 1 + i], term)
+          local tenure = tenure_in(ARGV[names_from - 1 + i], row)
+          if tenure then
+            reply, n = 1, n + 1
+            tenures[n] = tenure
+          else
+            reply = 2
+          end
         end
       end
       if replies then

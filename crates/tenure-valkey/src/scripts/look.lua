@@ -9,18 +9,21 @@ local function is_pending(tenure)
   return record and record ~= 'done'
 end
 local seen = {}
-for i, row in ipairs(#providers > 0 and rows_of(providers) or {}) do
-  if not row then
+local packed = #providers > 0 and redis.call('HMGET', PROVIDERS, unpack(providers)) or {}
+local tenures, alive = lives_of(providers, packed)
+for i = 1, #providers do
+  local tenure, life = tenures[i], alive[i]
+  if not packed[i] then
     seen[i] = 0
-  elseif not row.tenure then
-    seen[i] = { row.packed, 0, 0 }
-  elseif row.life and lives(row.life) then
-    local deadline, ttl = unpack_life(row.life)
-    seen[i] = { row.packed, 1, math.max(0, deadline - ttl) }
-  elseif row.life or redis.call('HGET', PREFIX .. 'ended', row.tenure) or is_pending(row.tenure) then
-    seen[i] = { row.packed, 2, 0 }
+  elseif not tenure then
+    seen[i] = { packed[i], 0, 0 }
+  elseif life and lives(life) then
+    local deadline, ttl = unpack_life(life)
+    seen[i] = { packed[i], 1, math.max(0, deadline - ttl) }
+  elseif life or redis.call('HGET', PREFIX .. 'ended', tenure) or is_pending(tenure) then
+    seen[i] = { packed[i], 2, 0 }
   else
-    seen[i] = { row.packed, 3, 0 }
+    seen[i] = { packed[i], 3, 0 }
   end
 end
 return { NONCE, now, 'ok', stamp(), seen }

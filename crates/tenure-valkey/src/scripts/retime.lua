@@ -1,7 +1,8 @@
 -- ARGV 8: at most how many, about: what one step of a scan gives. Answers whether there are more.
 --
--- How far it is, is kept in the meta: 'k' and after which name of a hash that comes whole, or 'h', when the store last resumed
--- and a cursor into a big one. A restarted server counts anew, so that a cursor of its life before means nothing.
+-- How far it is, is kept in the meta: 'k', while all members come in one step of a scan (those who have the new ttl are passed
+-- over then), or 'h', when the store last resumed and a cursor. A restarted server counts anew, so that a cursor of its life
+-- before means nothing.
 local limit = tonumber(ARGV[8])
 local stored_place = redis.call('HMGET', META, 'retime', 'settings')
 local place, ttl = stored_place[1], ttl_of(stored_place[2])
@@ -24,6 +25,20 @@ local function retime(member)
   plan_whole('ZADD', DUE, 'LT', text(m.deadline), member)
 end
 
+-- Those of some members who have another ttl.
+local function others(names)
+  local tenures, found = {}, {}
+  for i, term in ipairs(#names > 0 and redis.call('HMGET', MEMBERS, unpack(names)) or {}) do
+    tenures[i] = term and names[i] .. '@' .. text((struct.unpack('<d', term))) or names[i]
+  end
+  for i, row in ipairs(#names > 0 and redis.call('HMGET', ALIVE, unpack(tenures)) or {}) do
+    if row and select(2, unpack_life(row)) ~= ttl then
+      found[#found + 1] = names[i]
+    end
+  end
+  return found
+end
+
 -- Some members, and where to go on; nil at the end.
 local function some_members()
   local resumed, cursor = string.match(place, '^h(%d+) (%d+)$')
@@ -31,18 +46,18 @@ local function some_members()
     cursor = '0'
   end
   local found, names = redis.call('HSCAN', MEMBERS, cursor, 'COUNT', limit), {}
-  local whole = cursor == '0' and found[1] == '0'
-  local after = whole and string.match(place, '^k(.+)$') or ''
   for i = 1, #found[2], 2 do
-    if not whole or byte_less(after, found[2][i]) then
-      names[#names + 1] = found[2][i]
-    end
+    names[#names + 1] = found[2][i]
   end
-  if not whole then
+  names = others(names)
+  -- In order for those who read the events, where that is cheap.
+  if #names <= 16 then
+    table.sort(names, byte_less)
+  end
+  if cursor ~= '0' or found[1] ~= '0' then
     return names, found[1] ~= '0' and 'h' .. text(group.resumed) .. ' ' .. found[1] or nil
   end
-  table.sort(names, byte_less)
-  return { unpack(names, 1, math.min(limit, #names)) }, #names > limit and 'k' .. names[limit] or nil
+  return { unpack(names, 1, math.min(limit, #names)) }, #names > limit and 'k' or nil
 end
 
 local more = false

@@ -31,28 +31,30 @@ local function lives(life)
   return now < math.max(deadline, grace)
 end
 
--- Rows by provider, and of those who are online under a tenure that is their current one, its life.
-local function rows_of(providers)
-  local packed, rows, tenures = redis.call('HMGET', PROVIDERS, unpack(providers)), {}, {}
-  for i, provider in ipairs(providers) do
-    rows[i] = unpack_row(packed[i]) or false
-    local row = rows[i]
-    if row and row.term > 0 then
-      row.tenure, row.packed = provider .. '@' .. text(row.term), packed[i]
-      tenures[#tenures + 1] = row.tenure
-    elseif row then
-      row.packed = packed[i]
-    end
-  end
-  local found, n = #tenures > 0 and redis.call('HMGET', PREFIX .. 'alive', unpack(tenures)) or {}, 0
+-- The lives of the tenures that rows name, as far as these are their current ones: given providers and their rows, answers for
+-- each its tenure and its life, or false.
+local function lives_of(providers, packed)
+  local named, tenures, n = {}, {}, 0
   for i = 1, #providers do
-    local row = rows[i]
-    if row and row.tenure then
+    local row = packed[i]
+    local tenure = row and #row > HEAD and tenure_in(providers[i], row) or false
+    named[i] = tenure
+    if tenure then
       n = n + 1
-      row.life = found[n]
+      tenures[n] = tenure
     end
   end
-  return rows
+  local found, lives = n > 0 and redis.call('HMGET', PREFIX .. 'alive', unpack(tenures)) or {}, {}
+  n = 0
+  for i = 1, #providers do
+    if named[i] then
+      n = n + 1
+      lives[i] = found[n]
+    else
+      lives[i] = false
+    end
+  end
+  return named, lives
 end
 
 -- How many of the online are in each place, without those whose tenure is over by now though no step has met them yet; and

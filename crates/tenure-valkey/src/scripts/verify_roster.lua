@@ -1,5 +1,5 @@
--- ARGV 8..: at most how many, what is gone through ('providers', 'tombstones', 'offlined', or a list), and the place: 'k' and
--- after which name, or 'h', when the store resumed, a cursor, and names that are left of the step before.
+-- ARGV 8..: at most how many, what is gone through ('providers', 'tombstones', 'offlined', or a list), and the place: when the
+-- store last resumed, a cursor, and names that are left of the step before.
 -- Answers the stamp; for each row or removal its provider, its version, and the row or ''; each kind of drift with its number;
 -- and the place to go on as above, without when the store resumed, or nothing when this is gone through.
 local limit, phase = tonumber(ARGV[8]), ARGV[9]
@@ -34,40 +34,40 @@ local function is_name(name)
   return #name > 0 and #name <= 200 and not string.find(name, '[^A-Za-z0-9._:-]') and name ~= '.' and name ~= '..'
 end
 
--- Some names of a key; `on` is where to go on.
+-- What is left of the step before may be gone by now.
+local function is_there(name)
+  local scan, key = SCANS[phase], PREFIX .. phase
+  if scan == 'SSCAN' then
+    return redis.call('SISMEMBER', key, name) == 1
+  end
+  return redis.call(scan == 'HSCAN' and 'HGET' or 'ZSCORE', key, name)
+end
+
+-- Some names of a key; `on` is where to go on. A small key comes whole, and a step of a scan may give more than asked for: what
+-- is too much is left for the next step. A restarted server counts anew, so that a place of its life before means nothing.
 local on = {}
 local function some_names()
-  local kind, cursor, names, left = ARGV[10], '0', {}, {}
-  if kind == 'h' and tonumber(ARGV[11]) == group.resumed then
-    cursor, names = ARGV[12], { unpack(ARGV, 13) }
-  end
-  if #names == 0 then
-    local scan, from = SCANS[phase], cursor
+  local known = tonumber(ARGV[10]) == group.resumed
+  local cursor, names, left = known and ARGV[11] or '0', {}, {}
+  if known and #ARGV > 11 then
+    for i = 12, #ARGV do
+      if #names >= limit then
+        left[#left + 1] = ARGV[i]
+      elseif is_there(ARGV[i]) then
+        names[#names + 1] = ARGV[i]
+      end
+    end
+  else
+    local scan = SCANS[phase]
     local found = redis.call(scan, PREFIX .. phase, cursor, 'COUNT', limit)
     cursor = found[1]
     for i = 1, #found[2], scan == 'SSCAN' and 1 or 2 do
-      names[#names + 1] = found[2][i]
+      local list = #names < limit and names or left
+      list[#list + 1] = found[2][i]
     end
-    if from == '0' and cursor == '0' then
-      -- It came whole, as a small one does.
-      local after = kind == 'k' and ARGV[11] or ''
-      table.sort(names, byte_less)
-      local first = 1
-      while names[first] and not byte_less(after, names[first]) do
-        first = first + 1
-      end
-      local part = { unpack(names, first, math.min(first + limit - 1, #names)) }
-      if first + limit - 1 < #names then
-        on = { 'k', part[#part] }
-      end
-      return part
-    end
-  end
-  for i = limit + 1, #names do
-    left[#left + 1], names[i] = names[i], nil
   end
   if #left > 0 or cursor ~= '0' then
-    on = { 'h', cursor, unpack(left) }
+    on = { cursor, unpack(left) }
   end
   return names
 end
@@ -252,10 +252,7 @@ for _, provider in ipairs(old) do
 end
 
 if gone then
-  on = { unpack(ARGV, 10) }
-  if on[1] == 'h' then
-    table.remove(on, 2)
-  end
+  on = { unpack(ARGV, 11) }
 else
   for _, name in ipairs(some_names()) do
     if not (forgotten[name] and string.sub(phase, 1, 10) == 'tombstones') then
