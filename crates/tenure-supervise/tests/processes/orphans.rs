@@ -32,6 +32,7 @@ fn a_subreaper_buries_a_hundred_orphans_and_keeps_the_childs_exit_code() {
 }
 
 /// A supervisor that is process 1 of a new namespace. `None`, loudly, where there can be none.
+#[expect(clippy::print_stderr, reason = "a test that does nothing says so")]
 fn process_1(settings: &[&str], script: &str) -> Option<Supervisor> {
     let unshare = |program: &str| {
         let mut command = Command::new("unshare");
