@@ -80,6 +80,7 @@ benchmarks! {
     "leases" = leases: "what keeping and getting leases costs, beside PEXPIRE and etcd keepalives",
     "takeover" = takeover: "10,000 leases on three nodes, one of them killed",
     "orphans" = orphans: "orphaned sessions found and reaped beside SCAN",
+    "roster" = roster: "who is available beside SDIFF + GETs and a join; heartbeats beside beats",
     "memory" = memory: "resident memory of the daemon",
 }
 

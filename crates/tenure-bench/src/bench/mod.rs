@@ -9,5 +9,6 @@ pub mod evict;
 pub mod leases;
 pub mod memory;
 pub mod orphans;
+pub mod roster;
 pub mod sweepers;
 pub mod takeover;

@@ -1,0 +1,380 @@
+//! Who is available, beside what programs do by hand: two sets, their difference, and a heartbeat key per provider; and
+//! beside the join that a database without a hot store is asked for. Then the heartbeats themselves.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tenure::SystemClock;
+use tenure::ledger;
+use tenure_core::clock::Clock;
+use tenure_core::id::{Group, ProviderId, RosterName, TenureId};
+use tenure_core::ledger::{Ledger, Provider, ProviderSpec, Version};
+use tenure_core::membership::Beat;
+use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Put, RosterMirror, group_of};
+use tenure_core::store::{Call, PageRequest, Store};
+use tenure_core::time::StoreTime;
+use tenure_testkit::postgres::Server as Postgres;
+use tokio_postgres::{Client, NoTls};
+
+use crate::hot::Hot;
+use crate::report::{Goal, Report, Row};
+use crate::stats::{Samples, ms, rate};
+use crate::subject;
+use crate::suite::Size;
+
+/// Rows, seats and beats of one call.
+const PART: usize = 10_000;
+/// One in so many is busy.
+const BUSY: usize = 3;
+/// The first so many are asked for.
+const FIRST: u32 = 50;
+/// Heartbeats of one script, as the service coalesces them.
+const BATCH: usize = 200;
+
+/// Runs it.
+///
+/// # Errors
+/// When something fails.
+pub async fn run(size: Size, report: Report) -> Result<()> {
+    let steps: &[usize] = size.pick(&[300, 10_000, 100_000], &[300, 3_000]);
+    let mut world = World::build().await?;
+    let mut first = None;
+    for total in steps.iter().copied() {
+        world.grow(total).await?;
+        let took = available(&world, size, &report, total).await?;
+        let small = *first.get_or_insert(took);
+        if total == steps[steps.len() - 1] {
+            let what = format!("available, first {FIRST}: {total} online beside {}", steps[0]);
+            let row = Row::new(what, took, "ms");
+            report.row(row.against(&format!("{} online", steps[0]), small, Some(small / took)));
+        }
+    }
+    heartbeats(&world, size, &report).await?;
+    mirrored(&world, size, &report).await?;
+    world.store.close().await;
+    world.ledger.close().await;
+    Ok(())
+}
+
+/// Rounds of the three ways to ask, interleaved. Answers how long ours took.
+async fn available(world: &World, size: Size, report: &Report, total: usize) -> Result<f64> {
+    let mirror = world.mirror()?;
+    let (mut ours, mut count, mut by_hand, mut join) = (
+        Samples::default(),
+        Samples::default(),
+        Samples::default(),
+        Samples::default(),
+    );
+    let page = PageRequest {
+        after: None,
+        limit: FIRST,
+    };
+    for _ in 0..size.rounds() * 4 {
+        for _ in 0..10 {
+            let start = Instant::now();
+            let ranked = mirror.available(&world.group, &page).await?;
+            ours.push(ms(start.elapsed()));
+            ensure!(
+                ranked.candidates.len() == FIRST as usize,
+                "{} available",
+                ranked.candidates.len()
+            );
+            let start = Instant::now();
+            let kept = mirror.availability(&world.group, Duration::ZERO).await?;
+            count.push(ms(start.elapsed()));
+            ensure!(kept.count as usize == free_of(total), "{} counted", kept.count);
+        }
+        let start = Instant::now();
+        let found = world.by_hand()?;
+        by_hand.push(ms(start.elapsed()));
+        ensure!(found == free_of(total), "{found} available by hand");
+        let start = Instant::now();
+        let found = world.join().await?;
+        join.push(ms(start.elapsed()));
+        ensure!(found == FIRST as usize, "{found} available by the join");
+    }
+    let what = format!("available, first {FIRST} of {total} online");
+    let row = Row::new(what.clone(), ours.median(), "ms");
+    let ratio = by_hand.median() / ours.median();
+    let row = row.against("SDIFF + GETs", by_hand.median(), Some(ratio));
+    report.row(if total == 300 { row.goal(Goal::Times(5.0)) } else { row });
+    let row = Row::new(format!("{what}, beside SQL"), ours.median(), "ms");
+    report.row(row.against("join in Postgres", join.median(), Some(join.median() / ours.median())));
+    let row = Row::new(
+        format!("availability, counted anew, {total} online"),
+        count.median(),
+        "ms",
+    );
+    report.row(row.against(
+        "SDIFF + GETs",
+        by_hand.median(),
+        Some(by_hand.median() / count.median()),
+    ));
+    report.keep(format!("{what} ms"), &ours);
+    report.keep(format!("{what}: by hand ms"), &by_hand);
+    report.keep(format!("{what}: join ms"), &join);
+    Ok(ours.median())
+}
+
+/// Heartbeats by name beside beats by tenure, and by hand.
+async fn heartbeats(world: &World, size: Size, report: &Report) -> Result<()> {
+    let mirror = world.mirror()?;
+    let (mut named, mut plain) = (Samples::default(), Samples::default());
+    let heard: Vec<Heartbeat> = world.names.iter().cloned().map(Heartbeat::of).collect();
+    let beats: Vec<Beat> = world.tenures.iter().cloned().map(Beat::of).collect();
+    let before = world.transactions()?;
+    for _ in 0..size.rounds() {
+        let (start, used) = (Instant::now(), world.hot.used()?.cpu);
+        for part in heard.chunks(BATCH) {
+            let replies = mirror.heartbeat(&world.group, part).await?.replies;
+            ensure!(
+                replies.iter().all(|reply| *reply == HeartbeatReply::Recorded),
+                "a heartbeat was refused"
+            );
+        }
+        let cpu = world.hot.used()?.cpu - used;
+        named.push(cpu * 1e6 / heard.len() as f64);
+        report.note(format!("heartbeats: {:.0}/s by one caller", rate(heard.len(), start)));
+        let used = world.hot.used()?.cpu;
+        for part in beats.chunks(BATCH) {
+            world.store.beat(&world.group, part).await?;
+        }
+        plain.push((world.hot.used()?.cpu - used) * 1e6 / beats.len() as f64);
+    }
+    // A backend tells its numbers once a second at most.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let asked = world.transactions()? - before;
+    report.row(Row::new("transactions in Postgres during all heartbeats", asked, "").goal(Goal::AtMost(0.0)));
+    report.row(Row::costs(
+        "heartbeat by name, server CPU",
+        "µs",
+        &named,
+        "beat by tenure",
+        &plain,
+    ));
+    Ok(())
+}
+
+/// Writing down who was heard of: one statement per batch, all of them news; then again, none of them.
+async fn mirrored(world: &World, size: Size, report: &Report) -> Result<()> {
+    let (mut news, mut nothing) = (Samples::default(), Samples::default());
+    let clock = SystemClock::new();
+    for round in 0..size.rounds() {
+        let at = StoreTime::from_micros(clock.wall_micros() + round as u64);
+        let heard: Vec<(ProviderId, StoreTime)> = world.names.iter().map(|name| (name.clone(), at)).collect();
+        for (samples, expected) in [(&mut news, heard.len() as u64), (&mut nothing, 0)] {
+            let (start, mut written) = (Instant::now(), 0);
+            for part in heard.chunks(PART) {
+                written += world
+                    .ledger
+                    .record_heartbeats(&world.roster, part, Call::default())
+                    .await?;
+            }
+            samples.push(ms(start.elapsed()));
+            ensure!(written == expected, "{written} written down");
+        }
+    }
+    let what = format!("heartbeat mirror, {} providers", world.names.len());
+    let row = Row::new(what.clone(), news.median(), "ms").goal(Goal::AtMost(1_000.0));
+    report.row(row.against("nothing new", nothing.median(), None));
+    report.keep(format!("{what} ms"), &news);
+    Ok(())
+}
+
+fn free_of(total: usize) -> usize {
+    total - total.div_ceil(BUSY)
+}
+
+struct World {
+    hot: Hot,
+    store: Arc<dyn Store>,
+    ledger: Arc<dyn Ledger>,
+    postgres: Postgres,
+    ledger_url: String,
+    sql: Client,
+    roster: RosterName,
+    group: Group,
+    names: Vec<ProviderId>,
+    tenures: Vec<TenureId>,
+}
+
+impl World {
+    async fn build() -> Result<Self> {
+        let hot = Hot::start()?;
+        let postgres = Postgres::start().context("postgres is not installed")?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let ledger_url = postgres.database();
+        let ledger = ledger::open(&ledger_url, clock).await?;
+        let roster = RosterName::new("bench")?;
+        ledger.rosters().await?;
+        let (sql, connection) = tokio_postgres::connect(&postgres.url(), NoTls).await?;
+        tokio::spawn(connection);
+        sql.batch_execute(
+            "CREATE TABLE drivers (id text PRIMARY KEY, online boolean NOT NULL, capacity int NOT NULL,
+                                   heard_at timestamptz NOT NULL);
+             CREATE TABLE rides (id bigserial PRIMARY KEY, driver text NOT NULL, ended_at timestamptz);
+             CREATE INDEX ON rides (driver) WHERE ended_at IS NULL;",
+        )
+        .await?;
+        Ok(Self {
+            store: subject::open_patient(&hot.url()).await?,
+            hot,
+            ledger,
+            postgres,
+            ledger_url,
+            sql,
+            group: group_of(&roster)?,
+            roster,
+            names: Vec::new(),
+            tenures: Vec::new(),
+        })
+    }
+
+    fn mirror(&self) -> Result<&dyn RosterMirror> {
+        self.store.mirror().context("the store mirrors rosters")
+    }
+
+    /// More providers, in all of them: in the mirror, in the ledger, as keys by hand and as rows of an application.
+    async fn grow(&mut self, total: usize) -> Result<()> {
+        let numbers: Vec<usize> = (self.names.len()..total).collect();
+        for some in numbers.chunks(PART) {
+            let names: Result<Vec<ProviderId>> = some.iter().map(|n| Ok(ProviderId::new(name(*n))?)).collect();
+            let names = names?;
+            let mirror = self.mirror()?;
+            let seated = mirror
+                .seat(&self.group, &names, subject::HOUR, true, Call::default())
+                .await?;
+            let rows = names.iter().zip(&seated).zip(some);
+            let puts: Vec<Put> = rows
+                .map(|((provider, seat), n)| Put::newer(Entry::Row(row(*n, provider, &seat.tenure))))
+                .collect();
+            mirror.put_providers(&self.group, &puts, Call::default()).await?;
+            self.tenures.extend(seated.into_iter().map(|seat| seat.tenure));
+            self.names.extend(names);
+        }
+        self.by_hand_too(&numbers)?;
+        for some in numbers.chunks(PART) {
+            let names: Vec<String> = some.iter().map(|n| name(*n)).collect();
+            let busy: Vec<String> = some.iter().filter(|n| is_busy(**n)).map(|n| name(*n)).collect();
+            self.sql
+                .execute(
+                    "INSERT INTO drivers SELECT unnest($1::text[]), true, 1, now()",
+                    &[&names],
+                )
+                .await?;
+            self.sql
+                .execute("INSERT INTO rides (driver) SELECT unnest($1::text[])", &[&busy])
+                .await?;
+        }
+        self.sql.batch_execute("ANALYZE drivers; ANALYZE rides").await?;
+        self.in_the_ledger(&numbers).await
+    }
+
+    fn by_hand_too(&self, numbers: &[usize]) -> Result<()> {
+        let mut client = self.hot.client()?;
+        for some in numbers.chunks(PART) {
+            let mut commands = Vec::new();
+            for n in some {
+                let name = name(*n);
+                commands.push(vec!["SADD".to_owned(), "online".to_owned(), name.clone()]);
+                let heard = format!("heartbeat:{name}");
+                commands.push(vec![
+                    "SET".to_owned(),
+                    heard,
+                    "1".to_owned(),
+                    "EX".to_owned(),
+                    "3600".to_owned(),
+                ]);
+                if is_busy(*n) {
+                    commands.push(vec!["SADD".to_owned(), "busy".to_owned(), name]);
+                }
+            }
+            Hot::pipeline(&mut client, &commands)?;
+        }
+        Ok(())
+    }
+
+    /// The ledger's rows, by plain SQL: its triggers see to the rest.
+    async fn in_the_ledger(&self, numbers: &[usize]) -> Result<()> {
+        if let Some(first) = numbers.first() {
+            // The first by a call, so that the schema and the roster are there.
+            let provider = ProviderId::new(name(*first))?;
+            self.ledger
+                .put_provider(&self.roster, &provider, &ProviderSpec::default(), Call::default())
+                .await?;
+        }
+        let (ledger, connection) = tokio_postgres::connect(&self.ledger_url, NoTls).await?;
+        tokio::spawn(connection);
+        for some in numbers.chunks(PART) {
+            let names: Vec<String> = some.iter().map(|n| name(*n)).collect();
+            ledger
+                .execute(
+                    "INSERT INTO tenure.providers (roster, provider) SELECT $1, unnest($2::text[]) ON CONFLICT DO NOTHING",
+                    &[&self.roster.as_str(), &names],
+                )
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// By hand: who is online and not busy, and a look at each one's heartbeat.
+    fn by_hand(&self) -> Result<usize> {
+        let mut client = self.hot.client()?;
+        let free = client.call(&["SDIFF", "online", "busy"])?.texts();
+        for name in &free {
+            client.send(&["GET", &format!("heartbeat:{name}")])?;
+        }
+        let mut found = 0;
+        for _ in &free {
+            found += usize::from(client.receive()?.text() == "1");
+        }
+        Ok(found)
+    }
+
+    /// The database alone: who has fewer rides under way than fit, the least busy first.
+    async fn join(&self) -> Result<usize> {
+        let rows = self
+            .sql
+            .query(
+                "SELECT d.id FROM drivers d LEFT JOIN rides r ON r.driver = d.id AND r.ended_at IS NULL
+                 WHERE d.online AND d.heard_at > now() - interval '1 hour'
+                 GROUP BY d.id, d.capacity HAVING count(r.id) < d.capacity ORDER BY count(r.id), d.id LIMIT 50",
+                &[],
+            )
+            .await?;
+        Ok(rows.len())
+    }
+
+    /// Transactions of the ledger's database so far, asked for in another one.
+    fn transactions(&self) -> Result<f64> {
+        let asked = self
+            .postgres
+            .sql("SELECT sum(xact_commit) FROM pg_stat_database WHERE datname LIKE 'test_%'")?;
+        asked.trim().parse().context("a number of transactions")
+    }
+}
+
+fn is_busy(number: usize) -> bool {
+    number.is_multiple_of(BUSY)
+}
+
+fn name(number: usize) -> String {
+    format!("provider-{number:07}")
+}
+
+fn row(number: usize, provider: &ProviderId, tenure: &TenureId) -> Provider {
+    Provider {
+        provider: provider.clone(),
+        display_name: Some(format!("Provider {number}")),
+        active: true,
+        online: Some(tenure.clone()),
+        capacity: 1,
+        occupancy: u32::from(is_busy(number)),
+        last_online_at: None,
+        last_offline_at: None,
+        last_heartbeat_at: None,
+        revoked_before: None,
+        version: Version(number as u64 + 1),
+    }
+}
