@@ -201,3 +201,45 @@ async fn a_heartbeat_waits_for_the_row_that_is_being_written() {
     assert!(seen.is_some_and(|member| member.alive));
     world.store.close().await;
 }
+
+/// A step that went well, and another one after it that takes the whole transaction with it.
+#[tokio::test]
+async fn a_row_goes_with_the_transaction_that_fails_after_it() {
+    let world = World::new();
+    world.online("ann", 1).await;
+    let (begun, go_on) = (tokio::sync::oneshot::channel(), std::sync::mpsc::channel::<()>());
+    let (store, group) = (Arc::clone(&world.store), world.group.clone());
+    // While the writer is busy, the next two queue up for one transaction.
+    let busy = tokio::spawn(async move {
+        let step = store.step(&group, Call::default(), move |_| {
+            let _ = begun.0.send(());
+            let _ = go_on.1.recv();
+            Ok(Ok(()))
+        });
+        step.await
+    });
+    begun.1.await.unwrap();
+    let puts = [put("new", 8, None), gone("ann", 9)];
+    let putting = world.store.put_providers(&world.group, &puts, Call::default());
+    let destroying = world.store.step::<()>(&world.group, Call::default(), |step| {
+        step.sql.execute_batch("ROLLBACK")?;
+        Err(Cause::Strange("on purpose".to_owned()))
+    });
+    let (done, destroyed, sent) = tokio::join!(putting, destroying, async { go_on.0.send(()) });
+    busy.await.unwrap().unwrap();
+    sent.unwrap();
+    assert!(done.is_err() && destroyed.is_err(), "{done:?}");
+    assert_eq!(
+        (world.hear("new").await, world.hear("ann").await),
+        (HeartbeatReply::Absent, HeartbeatReply::Recorded)
+    );
+    let stranger = [put("stranger", 4, None)];
+    world
+        .store
+        .put_providers(&world.group, &stranger, Call::default())
+        .await
+        .unwrap();
+    let (stats, _, stamp, ..) = world.known().await;
+    assert_eq!((stats.available, stats.offline, stamp.high), (1, 1, Version(4)));
+    world.store.close().await;
+}
