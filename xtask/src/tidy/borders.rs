@@ -14,10 +14,10 @@ struct Border {
 const BORDERS: &[Border] = &[
     Border { name: "redis::",   package: "redis",    folders: &["crates/tenure-valkey/", "crates/tenure-bench/"] },
     Border { name: "rusqlite",  package: "rusqlite", folders: &["crates/tenure-sqlite/"] },
-    Border { name: "tokio_postgres", package: "tokio-postgres", folders: &["crates/tenure-postgres/"] },
+    Border { name: "tokio_postgres", package: "tokio-postgres", folders: &["crates/tenure-postgres/", "crates/tenure-bench/"] },
     Border { name: "deadpool",  package: "deadpool", folders: &["crates/tenure-postgres/"] },
     Border { name: "axum",      package: "axum",     folders: &["crates/tenure-server/"] },
-    Border { name: "reqwest",   package: "reqwest",  folders: &["crates/tenure/", "crates/tenure-bench/"] },
+    Border { name: "reqwest",   package: "reqwest",  folders: &["crates/tenure/", "crates/tenure-bench/", "crates/tenure-supervise/"] },
 ];
 
 /// Only the folder named after a dependency may name it in what is shipped. Tests may look behind an interface.

@@ -210,13 +210,7 @@ impl World {
         ledger.rosters().await?;
         let (sql, connection) = tokio_postgres::connect(&postgres.url(), NoTls).await?;
         tokio::spawn(connection);
-        sql.batch_execute(
-            "CREATE TABLE drivers (id text PRIMARY KEY, online boolean NOT NULL, capacity int NOT NULL,
-                                   heard_at timestamptz NOT NULL);
-             CREATE TABLE rides (id bigserial PRIMARY KEY, driver text NOT NULL, ended_at timestamptz);
-             CREATE INDEX ON rides (driver) WHERE ended_at IS NULL;",
-        )
-        .await?;
+        sql.batch_execute(include_str!("roster/tables.sql")).await?;
         Ok(Self {
             store: subject::open_patient(&hot.url()).await?,
             hot,
@@ -334,15 +328,7 @@ impl World {
 
     /// The database alone: who has fewer rides under way than fit, the least busy first.
     async fn join(&self) -> Result<usize> {
-        let rows = self
-            .sql
-            .query(
-                "SELECT d.id FROM drivers d LEFT JOIN rides r ON r.driver = d.id AND r.ended_at IS NULL
-                 WHERE d.online AND d.heard_at > now() - interval '1 hour'
-                 GROUP BY d.id, d.capacity HAVING count(r.id) < d.capacity ORDER BY count(r.id), d.id LIMIT 50",
-                &[],
-            )
-            .await?;
+        let rows = self.sql.query(include_str!("roster/available.sql"), &[]).await?;
         Ok(rows.len())
     }
 
