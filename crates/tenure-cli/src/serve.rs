@@ -12,7 +12,7 @@ use clap::Args;
 use tenure::connect::{OpenOptions, open_store};
 use tenure::ledger;
 use tenure::loops::{LoopSettings, Loops};
-use tenure::roster::{Rosters, RostersSettings};
+use tenure::roster::{Rosters, RostersSettings, SweepIntervals};
 use tenure::sweeper::{Sweeper, SweeperSettings};
 use tenure_core::brake::BrakeSettings;
 use tenure_core::clock::{Clock, SystemClock};
@@ -79,6 +79,9 @@ async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Resu
         ..SweeperSettings::default()
     };
     let sweeper = Sweeper::start(Arc::clone(&store), Arc::clone(&clock), sweeper, &loops)?;
+    if let Some(parts) = &rosters {
+        parts.rosters.follow(&sweeper);
+    }
     let parts = Parts {
         store: Arc::clone(&store),
         clock,
@@ -168,7 +171,16 @@ async fn rosters(
         })?;
     }
     let (store, clock) = (Arc::clone(store), Arc::clone(clock));
-    let rosters = Rosters::start(store, Arc::clone(&ledger), clock, RostersSettings::default(), loops)?;
+    let rosters = RostersSettings {
+        sweeps: SweepIntervals {
+            offline: settings.roster_auto_offline_interval,
+            heartbeats: settings.roster_heartbeat_mirror_interval,
+            reconcile: settings.roster_reconcile_interval,
+            ..SweepIntervals::default()
+        },
+        ..RostersSettings::default()
+    };
+    let rosters = Rosters::start(store, Arc::clone(&ledger), clock, rosters, loops)?;
     tracing::info!(ledger = %ledger.place(), tokens = jwt.is_some(), "serving rosters");
     Ok(Some(RosterParts { rosters, ledger, jwt }))
 }

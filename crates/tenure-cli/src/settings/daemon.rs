@@ -39,6 +39,12 @@ settings! {
     sessions_max_age: Option<Duration> = "", "sessions.max_age", "DURATION", |given| optional(given, duration);
     /// How often all sessions are compared with their index.
     sessions_reconcile_interval: Duration = "24h", "sessions.reconcile_interval", "DURATION", duration;
+    /// The longest time between two looks for providers who were not heard of; what is due earlier is done earlier.
+    roster_auto_offline_interval: Duration = "30s", "roster.auto_offline_interval", "DURATION", duration;
+    /// How often the heartbeats of providers are written down in the ledger.
+    roster_heartbeat_mirror_interval: Duration = "60s", "roster.heartbeat_mirror_interval", "DURATION", duration;
+    /// How often the mirror of a roster is compared with its ledger.
+    roster_reconcile_interval: Duration = "300s", "roster.reconcile_interval", "DURATION", duration;
     /// Removal pauses when more than this share of a group lapses at once; 1.0 never pauses.
     brake_share: f64 = "0.5", "brake.share", "SHARE", share;
     /// Groups smaller than this never brake.
@@ -119,6 +125,24 @@ impl Settings {
                 SHORTEST_INTERVAL,
                 LONGEST_RECONCILE,
             ),
+            (
+                "roster.auto_offline_interval",
+                self.roster_auto_offline_interval,
+                SHORTEST_SWEEP,
+                LONGEST_INTERVAL,
+            ),
+            (
+                "roster.heartbeat_mirror_interval",
+                self.roster_heartbeat_mirror_interval,
+                SHORTEST_SWEEP,
+                LONGEST_INTERVAL,
+            ),
+            (
+                "roster.reconcile_interval",
+                self.roster_reconcile_interval,
+                SHORTEST_SWEEP,
+                LONGEST_INTERVAL,
+            ),
             ("brake.hold", self.brake_hold, SHORTEST_INTERVAL, LONGEST_INTERVAL),
             ("drain", self.drain, Duration::ZERO, LONGEST_DRAIN),
         ] {
@@ -185,6 +209,8 @@ pub(crate) fn beside(store: &str) -> Option<String> {
 
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(3600);
+/// The sweeps of rosters ask the ledger as well, which is no place to be asked ten times a second.
+const SHORTEST_SWEEP: Duration = Duration::from_secs(1);
 const LONGEST_RECONCILE: Duration = Duration::from_secs(30 * 24 * 3600);
 const LONGEST_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 const LONGEST_DRAIN: Duration = Duration::from_secs(600);
