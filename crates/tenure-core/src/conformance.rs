@@ -16,6 +16,7 @@ pub mod random;
 pub mod reaper;
 pub mod registry;
 pub mod roster;
+pub mod roster_end;
 pub mod session;
 pub mod sweep;
 pub mod target;
