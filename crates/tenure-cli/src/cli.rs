@@ -29,7 +29,7 @@ pub(crate) struct Cli {
 enum Command {
     Serve(serve::Serve),
     Join(join::Join),
-    Run(run::Run),
+    Run(Box<run::Run>),
     Members(members::Members),
     Claims(claims::Claims),
     Leases(leases::Leases),

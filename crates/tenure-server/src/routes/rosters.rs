@@ -31,7 +31,9 @@ use crate::reply::{Answer, json};
 )]
 pub(crate) async fn list(State(app): State<Arc<App>>, Query(query): Query<PageQuery>) -> Answer {
     let page = query.request()?;
-    let after = page.after.map(|after| RosterName::new(&after).map_err(|_| bad_cursor(&after)));
+    let after = page
+        .after
+        .map(|after| RosterName::new(&after).map_err(|_| bad_cursor(&after)));
     let after = after.transpose()?;
     let limit = page.limit as usize;
     let names = app.rosters()?.names().into_iter();
@@ -81,7 +83,9 @@ pub(crate) async fn set(
 ) -> Answer {
     operator(&app, &headers)?;
     let (roster, patch) = (app.roster(&name)?, request.patch()?);
-    let written = app.write_in(call, async move { roster.set_settings(&patch).await }).await?;
+    let written = app
+        .write_in(call, async move { roster.set_settings(&patch).await })
+        .await?;
     if written.changed {
         let now = &written.value;
         tracing::info!(roster = %name, version = %now.version, "the settings of a roster have changed");

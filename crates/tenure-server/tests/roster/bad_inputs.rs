@@ -17,11 +17,18 @@ fn get(path: &'static str, must_say: &'static str) -> Case {
     refused("GET", path, Value::Null, must_say)
 }
 
+const A: &str = "/v1/rosters/r/providers/a";
+const E: &str = "/v1/rosters/r/engagements";
+const RESERVE: &str = "/v1/rosters/r/reserve";
+
 fn cases() -> Vec<Case> {
-    const A: &str = "/v1/rosters/r/providers/a";
-    const E: &str = "/v1/rosters/r/engagements";
-    const RESERVE: &str = "/v1/rosters/r/reserve";
-    let long = "x".repeat(257);
+    let mut all = reading();
+    all.extend(providers());
+    all.extend(engagements_and_settings());
+    all
+}
+
+fn reading() -> Vec<Case> {
     vec![
         get("/v1/rosters?limit=0", "outside 1 to 1000"),
         get("/v1/rosters?after=a%20b", "not a place in this listing"),
@@ -42,6 +49,12 @@ fn cases() -> Vec<Case> {
         get("/v1/rosters/r/providers/a%2Fb", "'/' at position 2"),
         get("/v1/rosters/r/log?provider=a%20b", "' ' at position 2"),
         get("/v1/rosters/r/log?limit=1001", "outside 1 to 1000"),
+    ]
+}
+
+fn providers() -> Vec<Case> {
+    let long = "x".repeat(257);
+    vec![
         refused("PUT", A, json!({"capacity": -1}), "capacity: invalid value"),
         refused("PUT", A, json!({"capacity": 1.5}), "capacity: invalid type"),
         refused("PUT", A, json!({"capacity": 100_001}), "above the largest, 100000"),
@@ -74,6 +87,11 @@ fn cases() -> Vec<Case> {
             Value::Null,
             "no query",
         ),
+    ]
+}
+
+fn engagements_and_settings() -> Vec<Case> {
+    vec![
         refused("POST", E, json!({"id": "a b"}), "id: the engagement"),
         refused("POST", E, json!({"engagement": "e"}), "unknown field `engagement`"),
         refused("POST", E, json!({"provider": 5}), "provider: invalid type"),
