@@ -70,8 +70,13 @@ impl Roster {
                 let settings = self.inner.settings_of(&self.one).await;
                 let call = line.mirror()?.availability(line.group(), settings.snapshot);
                 if let Some(counted) = self.believed(line.read(call, |counted| &counted.stamp).await)? {
+                    // "None" is not to be said while there are some who were not looked at.
+                    let count = match counted.complete || counted.count > 0 {
+                        true => counted.count,
+                        false => self.rank_in_mirror(1).await?.map_or(0, |first| first.len() as u64),
+                    };
                     return Ok(Sourced::mirror(Availability {
-                        count: counted.count,
+                        count,
                         as_of: counted.as_of,
                         complete: counted.complete,
                     }));
