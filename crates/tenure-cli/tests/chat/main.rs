@@ -10,6 +10,8 @@
 #![allow(clippy::print_stderr, reason = "what was measured is to be seen")]
 #![allow(clippy::unwrap_used, reason = "what a helper cannot do fails the test that asked")]
 
+#[path = "../example/mod.rs"]
+mod example;
 mod front;
 #[path = "../cli/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the commands, which use all of it")]

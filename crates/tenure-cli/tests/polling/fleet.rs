@@ -204,21 +204,8 @@ fn in_ms(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
 }
 
-/// The built example. It belongs to another package, whose tests build it; these do it themselves, into the same place.
+/// The example, built once.
 fn example() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let profile_dir = Path::new(env!("CARGO_BIN_EXE_tenure")).parent().expect("a directory");
-        let target_dir = profile_dir.parent().expect("a directory");
-        let mut build = Command::new(env!("CARGO"));
-        // Of the whole workspace, as its tests are: with the features of one package alone everything would be built anew.
-        build.args(["build", "--quiet", "--workspace", "--example", "polling_fleet"]);
-        build.arg("--target-dir").arg(target_dir);
-        if profile_dir.ends_with("release") {
-            build.arg("--release");
-        }
-        let built = build.status().expect("cargo can be started");
-        assert!(built.success(), "the example cannot be built");
-        profile_dir.join("examples/polling_fleet")
-    })
+    BUILT.get_or_init(|| crate::example::example("polling_fleet"))
 }

@@ -12,6 +12,8 @@
 #![allow(clippy::unwrap_used, reason = "what a helper cannot do fails the test that asked")]
 
 mod endpoints;
+#[path = "../example/mod.rs"]
+mod example;
 mod fleet;
 #[path = "../cli/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the commands, which use all of it")]

@@ -4,6 +4,9 @@
 
 mod daemon;
 mod desk;
+#[path = "../example/mod.rs"]
+mod example;
+mod pairing;
 #[path = "../cli/support.rs"]
 mod support;
 mod usage;

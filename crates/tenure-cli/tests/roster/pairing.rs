@@ -1,0 +1,24 @@
+//! The example `pairing`, against a daemon on its files: customers are served, and nobody is sent to who fell silent.
+
+use std::process::Command;
+
+use crate::example::example;
+use crate::support::{Daemon, run};
+
+#[test]
+fn customers_are_served_and_never_by_one_who_fell_silent() {
+    let daemon = Daemon::start(&[]);
+    let mut pairing = Command::new(example("pairing"));
+    pairing.args(["--url", &daemon.url(), "--providers", "8", "--customers", "12"]);
+    pairing.args(["--stale", "2s", "--for", "10s"]);
+    let ran = run(pairing);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    for line in [
+        "8 providers are online",
+        "2 providers fall silent",
+        "6 providers are online, ",
+        "0 customers were sent to somebody who had been silent",
+    ] {
+        assert!(ran.out.contains(line), "{line:?} is not in {}", ran.out);
+    }
+}
