@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tenure::SystemClock;
-use tenure::ledger;
+use tenure::loops::Loops;
+use tenure::roster::Source;
+use tenure::{Roster, Rosters, RostersSettings, SystemClock, ledger};
 use tenure_core::clock::Clock;
 use tenure_core::id::{Group, ProviderId, RosterName, TenureId};
 use tenure_core::ledger::{Ledger, Provider, ProviderSpec, Version};
@@ -14,7 +15,11 @@ use tenure_core::membership::Beat;
 use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Put, RosterMirror, group_of};
 use tenure_core::store::{Call, PageRequest, Store};
 use tenure_core::time::StoreTime;
+use tenure_testkit::Proxy;
 use tenure_testkit::postgres::Server as Postgres;
+use tenure_testkit::proxy::Mode;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 
 use crate::hot::Hot;
@@ -52,6 +57,7 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     }
     heartbeats(&world, size, &report).await?;
     mirrored(&world, size, &report).await?;
+    fallback(&world, size, &report).await?;
     world.store.close().await;
     world.ledger.close().await;
     Ok(())
@@ -182,6 +188,71 @@ async fn mirrored(world: &World, size: Size, report: &Report) -> Result<()> {
     Ok(())
 }
 
+/// Very many readers at the moment at which the hot store stops answering: how long they wait for the ledger.
+async fn fallback(world: &World, size: Size, report: &Report) -> Result<()> {
+    let proxy = Proxy::start(world.hot.addr());
+    let store = subject::open_patient(&proxy.url("valkey")).await?;
+    let clock = SystemClock::shared();
+    let loops = Loops::new(Arc::clone(&clock), Handle::current());
+    let ledger = Arc::clone(&world.ledger);
+    let rosters = Rosters::start(Arc::clone(&store), ledger, clock, RostersSettings::default(), &loops)?;
+    let roster = rosters.roster(&world.roster)?;
+    let start = Instant::now();
+    while roster.availability().await?.source != Source::Mirror {
+        ensure!(
+            start.elapsed() < Duration::from_secs(120),
+            "the mirror is never believed"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let readers = size.pick(5_000, 500);
+    let before = (
+        read(&roster, readers, true).await?,
+        read(&roster, readers, false).await?,
+    );
+    proxy.set(Mode::BlackHole);
+    let (page, page_refused) = read(&roster, readers, true).await?;
+    let (count, count_refused) = read(&roster, readers, false).await?;
+    let what = format!("{readers} readers at once, the hot store silent");
+    for (kind, (took, refused), (usual, _)) in [
+        ("available", (&page, page_refused), &before.0),
+        ("availability", (&count, count_refused), &before.1),
+    ] {
+        let row = Row::new(format!("{what}: {kind} p99"), took.percentile(99.0), "ms").goal(Goal::AtMost(1_000.0));
+        report.row(row.against("from the mirror", usual.percentile(99.0), None));
+        report.note(format!(
+            "{what}: {refused} of {kind} were refused with store_unavailable"
+        ));
+        report.keep(format!("{what}: {kind} ms"), &took.percentiles());
+    }
+    loops.shut_down(Duration::from_secs(2)).await;
+    store.close().await;
+    Ok(())
+}
+
+/// All at once. Answers how long each took, and how many were refused.
+async fn read(roster: &Roster, readers: usize, page: bool) -> Result<(Samples, usize)> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..readers {
+        let roster = roster.clone();
+        tasks.spawn(async move {
+            let start = Instant::now();
+            let answer = match page {
+                true => roster.available(FIRST).await.map(drop),
+                false => roster.availability().await.map(drop),
+            };
+            (ms(start.elapsed()), answer.is_ok())
+        });
+    }
+    let (mut took, mut refused) = (Samples::default(), 0);
+    while let Some(done) = tasks.join_next().await {
+        let (time, answered) = done?;
+        took.push(time);
+        refused += usize::from(!answered);
+    }
+    Ok((took, refused))
+}
+
 fn free_of(total: usize) -> usize {
     total - total.div_ceil(BUSY)
 }
@@ -300,13 +371,16 @@ impl World {
         }
         let (ledger, connection) = tokio_postgres::connect(&self.ledger_url, NoTls).await?;
         tokio::spawn(connection);
+        let roster = self.roster.as_str();
         for some in numbers.chunks(PART) {
             let names: Vec<String> = some.iter().map(|n| name(*n)).collect();
+            let tenures: Vec<String> = some.iter().map(|n| self.tenures[*n].to_string()).collect();
+            let busy: Vec<String> = some.iter().filter(|n| is_busy(**n)).map(|n| name(*n)).collect();
             ledger
-                .execute(
-                    "INSERT INTO tenure.providers (roster, provider) SELECT $1, unnest($2::text[]) ON CONFLICT DO NOTHING",
-                    &[&self.roster.as_str(), &names],
-                )
+                .execute(include_str!("roster/online.sql"), &[&roster, &names, &tenures])
+                .await?;
+            ledger
+                .execute(include_str!("roster/busy.sql"), &[&roster, &busy])
                 .await?;
         }
         Ok(())
