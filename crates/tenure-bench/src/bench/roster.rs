@@ -1,7 +1,7 @@
 //! Who is available, beside what programs do by hand: two sets, their difference, and a heartbeat key per provider; and
 //! beside the join that a database without a hot store is asked for. Then the heartbeats themselves.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -15,9 +15,9 @@ use tenure_core::membership::Beat;
 use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Put, RosterMirror, group_of};
 use tenure_core::store::{Call, PageRequest, Store};
 use tenure_core::time::StoreTime;
-use tenure_testkit::Proxy;
 use tenure_testkit::postgres::Server as Postgres;
 use tenure_testkit::proxy::Mode;
+use tenure_testkit::{Proxy, resp};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
@@ -259,6 +259,8 @@ fn free_of(total: usize) -> usize {
 
 struct World {
     hot: Hot,
+    /// The connection of the program that does it by hand.
+    client: Mutex<resp::Client>,
     store: Arc<dyn Store>,
     ledger: Arc<dyn Ledger>,
     postgres: Postgres,
@@ -284,6 +286,7 @@ impl World {
         sql.batch_execute(include_str!("roster/tables.sql")).await?;
         Ok(Self {
             store: subject::open_patient(&hot.url()).await?,
+            client: Mutex::new(hot.client()?),
             hot,
             ledger,
             postgres,
@@ -388,7 +391,7 @@ impl World {
 
     /// By hand: who is online and not busy, and a look at each one's heartbeat.
     fn by_hand(&self) -> Result<usize> {
-        let mut client = self.hot.client()?;
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         let free = client.call(&["SDIFF", "online", "busy"])?.texts();
         for name in &free {
             client.send(&["GET", &format!("heartbeat:{name}")])?;
