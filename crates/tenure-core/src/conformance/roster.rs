@@ -617,7 +617,7 @@ pub async fn a_call_past_its_not_after_changes_nothing_here(make: Make<'_>) {
     refused(mirror.retime(group, 1, late).await, ErrorKind::TooLate);
     refused(mirror.mark_seeded(group, late).await, ErrorKind::TooLate);
     refused(
-        mirror.end_turn(group, Task::Expiry, "a", true, late).await,
+        mirror.end_turn(group, Task::Heartbeats, "a", true, late).await,
         ErrorKind::TooLate,
     );
     let part = ReconcileRequest { after: None, limit: 5 };

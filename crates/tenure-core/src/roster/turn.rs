@@ -11,13 +11,11 @@ pub enum Task {
     Reconcile,
     /// Writing down in the ledger who was heard of.
     Heartbeats,
-    /// Ending engagements whose time has come.
-    Expiry,
 }
 
 impl Task {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Reconcile, Self::Heartbeats, Self::Expiry];
+    pub const ALL: [Self; 2] = [Self::Reconcile, Self::Heartbeats];
 
     /// Its name, in the store and on status pages.
     #[must_use]
@@ -25,7 +23,6 @@ impl Task {
         match self {
             Self::Reconcile => "reconcile",
             Self::Heartbeats => "heartbeats",
-            Self::Expiry => "expiry",
         }
     }
 

@@ -31,7 +31,7 @@ async fn every_step(store: &ValkeyStore) -> Vec<tenure_core::Error> {
         ..RosterSettings::default()
     };
     let turn = TurnRequest {
-        task: Task::Expiry,
+        task: Task::Heartbeats,
         holder: "a".to_owned(),
         lasts: Duration::from_secs(1),
         every: Duration::ZERO,
@@ -54,7 +54,7 @@ async fn every_step(store: &ValkeyStore) -> Vec<tenure_core::Error> {
         store.put_roster_settings(&group, &settings, call).await.map(drop),
         store.retime(&group, 10, call).await.map(drop),
         store.take_turn(&group, &turn, call).await.map(drop),
-        store.end_turn(&group, Task::Expiry, "a", true, call).await,
+        store.end_turn(&group, Task::Heartbeats, "a", true, call).await,
         store.mark_seeded(&group, call).await,
         store.verify_roster(&group, &verify, call).await.map(drop),
     ];

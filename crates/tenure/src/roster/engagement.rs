@@ -103,7 +103,7 @@ impl Roster {
 
     async fn engagement_written(&self, change: EngagementChange) -> Written<EngagementChange> {
         if change.changed && change.engagement.expires_at.is_some() {
-            self.inner.wake_expiry();
+            self.inner.wake_expiry(&self.one);
         }
         let mirrored = self.spread(change.providers.iter().cloned()).await;
         Written {

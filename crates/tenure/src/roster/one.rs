@@ -48,6 +48,8 @@ struct State {
     dirty: u64,
     divergence: Option<u64>,
     swept: BTreeMap<Sweep, Mono>,
+    /// An engagement was written down that may end earlier than the sweep knows.
+    expiring: bool,
 }
 
 impl One {
@@ -101,6 +103,15 @@ impl One {
     /// A sweep was done well, by this process or another.
     pub(crate) fn swept(&self, sweep: Sweep, now: Mono) {
         self.state().swept.insert(sweep, now);
+    }
+
+    /// Whether engagements may end earlier than the sweep knows.
+    pub(super) fn is_expiring(&self) -> bool {
+        self.state().expiring
+    }
+
+    pub(super) fn set_expiring(&self, expiring: bool) {
+        self.state().expiring = expiring;
     }
 
     // Settings.

@@ -240,7 +240,8 @@ impl Inner {
     }
 
     /// Lets engagements end in time of which one was written down just now.
-    pub(super) fn wake_expiry(&self) {
+    pub(super) fn wake_expiry(&self, one: &One) {
+        one.set_expiring(true);
         if let Some(wakers) = self.sweeps.get() {
             wakers.expiry.wake();
         }

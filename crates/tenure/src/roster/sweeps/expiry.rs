@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure_core::error::Result;
-use tenure_core::roster::{Entry, Task, Turn};
+use tenure_core::roster::Entry;
 use tenure_core::store::Call;
 use tenure_core::sweep::BATCH;
 
@@ -24,12 +24,8 @@ impl Sweeping for Expiry {
     const SWEEP: Sweep = Sweep::Expiry;
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
-        // Only to spare the ledger the question of every process; without a hot store each asks.
-        if visit.line().is_believed()
-            && let Ok(Turn::Others(_)) = visit.take_turn(Task::Expiry, Duration::ZERO).await
-        {
-            return Ok(visit.interval);
-        }
+        // No turns: whoever wrote an early end down knows best when to come, and those who come at once share the work.
+        visit.one.set_expiring(false);
         let (ledger, roster) = (visit.inner.ledger(), visit.one.roster());
         for _ in 0..BATCHES {
             let batch = ledger.expire_due(roster, BATCH, Call::default()).await?;
@@ -54,7 +50,7 @@ impl Sweeping for Expiry {
         Ok(Duration::ZERO)
     }
 
-    fn is_early(&self, _: &One) -> bool {
-        false
+    fn is_early(&self, one: &One) -> bool {
+        one.is_expiring()
     }
 }

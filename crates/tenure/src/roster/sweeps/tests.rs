@@ -423,6 +423,26 @@ async fn an_engagement_expires_in_time() {
     assert_eq!((free.value.len(), free.source), (1, Source::Mirror));
 }
 
+/// Not with the next round of the sweep, whoever of the processes wrote it down.
+#[tokio::test]
+async fn an_engagement_that_ends_soon_ends_in_time() {
+    let world = world(2).await;
+    world.all_believe().await;
+    world.online(0..2).await;
+    for n in 0..2 {
+        let engagement = NewEngagement {
+            engagement: EngagementId::new(format!("ride-{n}")).unwrap(),
+            provider: Some(name(n)),
+            status: Status::Active,
+            expires_in: Some(secs(1)),
+        };
+        world.roster(n).create_engagement(&engagement).await.unwrap();
+        world.pass(secs(1) + ms(50)).await;
+        let row = world.ledger.engagement(&care(), &engagement.engagement).await.unwrap();
+        assert_eq!(row.map(|row| row.status), Some(Status::Expired), "by process {n}");
+    }
+}
+
 /// R2.8: the hot store serves again after a while; nobody was stale in the meantime.
 #[tokio::test]
 async fn an_outage_of_the_hot_store_takes_nobody_offline() {
