@@ -49,7 +49,7 @@ async fn a_restart_needs_nothing_told_anew() {
         .await
         .expect("a mark");
     let turn = TurnRequest {
-        task: Task::Expiry,
+        task: Task::Heartbeats,
         holder: "a".to_owned(),
         lasts: s(1_000),
         every: s(0),
