@@ -1,0 +1,65 @@
+//! Whom a client believes, and how it shows who it is.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::crypto::ring;
+
+use crate::error::{Result, TlsError};
+use crate::files;
+
+/// The files of a client's TLS. Without any, the authorities of the machine are believed and nothing is shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientTls {
+    /// The authorities that are believed, instead of those of the machine.
+    pub ca: Option<PathBuf>,
+    /// The certificate that is shown to a server that asks for one.
+    pub cert: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+}
+
+impl ClientTls {
+    /// Reads the files. Certificates and host names are always checked, with TLS 1.2 or 1.3.
+    ///
+    /// # Errors
+    /// [`TlsError`], which names the file and what it lacks.
+    pub fn config(&self) -> Result<ClientConfig> {
+        let roots = match &self.ca {
+            Some(path) => files::roots(path, "a certificate authority")?,
+            None => files::system_roots()?,
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|source| unusable("the versions of TLS", source))?
+            .with_root_certificates(roots);
+        match (&self.cert, &self.key) {
+            (None, None) => Ok(builder.with_no_client_auth()),
+            (Some(cert), Some(key)) => {
+                let chain = files::certificates(cert, "a client's certificate")?;
+                let what = format!(
+                    "the certificate in {} with the key in {}",
+                    cert.display(),
+                    key.display()
+                );
+                builder
+                    .with_client_auth_cert(chain, files::key(key, "a client's key")?)
+                    .map_err(|source| unusable(what, source))
+            }
+            (Some(_), None) => Err(half("certificate", "key")),
+            (None, Some(_)) => Err(half("key", "certificate")),
+        }
+    }
+}
+
+fn half(given: &'static str, missing: &'static str) -> TlsError {
+    TlsError::Half { given, missing }
+}
+
+fn unusable(what: impl Into<String>, source: rustls::Error) -> TlsError {
+    TlsError::Unusable {
+        what: what.into(),
+        source,
+    }
+}
