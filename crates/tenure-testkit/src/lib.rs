@@ -28,6 +28,7 @@
     reason = "a skipped test and a server's last words have to be seen"
 )]
 
+pub mod certs;
 pub mod consul;
 pub mod etcd;
 pub mod http;
