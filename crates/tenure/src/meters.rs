@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tenure_core::id::{Group, MemberId};
 use tenure_core::membership::EndReason;
+use tenure_core::settling::GapCause;
 use tenure_core::sweep::GroupStatus;
 
 /// Entries removed from registries because their owner's tenure ended. Labels: group, registry, owner (the host).
@@ -27,6 +28,9 @@ pub const SWEEP_LAST_SUCCESS: &str = "tenure_sweep_last_success_timestamp_second
 pub const SWEEP_PANICS: &str = "tenure_sweep_panics_total";
 /// 1 while a group is inside a grace period. Label: group.
 pub const UNSETTLED: &str = "tenure_group_unsettled";
+/// 1 while a group is inside a grace period for this cause. Labels: group, cause (`silent`, `clock_back`, `data_loss`,
+/// `tail_loss`): the last two mean that the store lost writes.
+pub const UNSETTLED_CAUSE: &str = "tenure_group_unsettled_cause";
 /// 1 while the brake of a group is engaged. Label: group.
 pub const BRAKE: &str = "tenure_brake_engaged";
 /// Beats by what they came to. Label: outcome (`renewed`, `ended`, `unknown`, `failed`).
@@ -56,7 +60,9 @@ pub const ORPHANS_DELETED: &str = "tenure_orphan_sessions_deleted_total";
 pub const ROSTER_MIRROR_ERRORS: &str = "tenure_roster_mirror_errors_total";
 /// Rows of the ledger that may not have reached the mirror. Label: roster.
 pub const ROSTER_DIRTY: &str = "tenure_roster_dirty";
-/// Differences that the last reconcile of this process found. Label: roster.
+/// Reconciles that this process did. Label: roster.
+pub const ROSTER_RECONCILES: &str = "tenure_roster_reconciles_total";
+/// Differences that the last reconcile found, in the process that did it; 0 in the others. Label: roster.
 pub const ROSTER_DIVERGENCE: &str = "tenure_roster_divergence";
 /// 1 while this process believes the mirror, 0 while the ledger answers. Label: roster.
 pub const ROSTER_TRUSTED: &str = "tenure_roster_mirror_trusted";
@@ -106,9 +112,18 @@ pub fn ended(group: &Group, reason: EndReason, count: u64) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 members")]
-pub(crate) fn group(group: &Group, members: u64, unsettled: bool, braked: bool) {
+pub(crate) fn group(group: &Group, members: u64, unsettled: Option<GapCause>, braked: bool) {
     metrics::gauge!(MEMBERS, "group" => group.to_string()).set(members as f64);
-    metrics::gauge!(UNSETTLED, "group" => group.to_string()).set(f64::from(u8::from(unsettled)));
+    metrics::gauge!(UNSETTLED, "group" => group.to_string()).set(f64::from(u8::from(unsettled.is_some())));
+    for cause in [
+        GapCause::Silent,
+        GapCause::ClockBack,
+        GapCause::DataLoss,
+        GapCause::TailLoss,
+    ] {
+        let labels = [("group", group.to_string()), ("cause", cause.as_str().to_owned())];
+        metrics::gauge!(UNSETTLED_CAUSE, &labels).set(f64::from(u8::from(unsettled == Some(cause))));
+    }
     metrics::gauge!(BRAKE, "group" => group.to_string()).set(f64::from(u8::from(braked)));
 }
 
@@ -199,6 +214,11 @@ pub(crate) fn roster_breaker(state: u8) {
 pub(crate) fn roster(roster: &str, trusted: bool, dirty: u64) {
     metrics::gauge!(ROSTER_TRUSTED, "roster" => roster.to_owned()).set(f64::from(u8::from(trusted)));
     metrics::gauge!(ROSTER_DIRTY, "roster" => roster.to_owned()).set(dirty as f64);
+}
+
+pub(crate) fn roster_reconciled(roster: &str, found: u64) {
+    roster_divergence(roster, found);
+    metrics::counter!(ROSTER_RECONCILES, "roster" => roster.to_owned()).increment(1);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 rows")]

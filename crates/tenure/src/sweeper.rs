@@ -250,7 +250,7 @@ impl Inner {
         self.groups().retain(|group, entry| {
             let keep = now.since(entry.named_at) <= self.settings.interval.max(self.settings.discover * 10);
             if !keep {
-                meters::group(group, 0, false, false);
+                meters::group(group, 0, None, false);
                 meters::no_sessions(group);
             }
             keep

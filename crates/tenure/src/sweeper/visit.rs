@@ -107,7 +107,7 @@ impl<'a> Visit<'a> {
         meters::group(
             group,
             status.members,
-            status.unsettled.is_some(),
+            status.unsettled.map(|grace| grace.cause),
             status.brake.is_some(),
         );
         self.reach.inner.hear(group, &status, arrived);
