@@ -47,6 +47,8 @@ struct State {
     counted_dirty_at: Option<Mono>,
     dirty: u64,
     divergence: Option<u64>,
+    /// When the reconcile was done of which `divergence` tells, on the hot store's clock, as far as that is known.
+    compared_at: Option<StoreTime>,
     swept: BTreeMap<Sweep, Mono>,
     /// An engagement was written down that may end earlier than the sweep knows.
     expiring: bool,
@@ -89,15 +91,31 @@ impl One {
     /// A reconcile of this process went through all of both sides, and the mirror said this after it: belief may return.
     pub(crate) fn reconciled(&self, stamp: &Stamp, differences: u64, now: Mono) {
         self.line.trust().reconciled(stamp, now);
-        self.state().divergence = Some(differences);
-        meters::roster_divergence(&self.line.label(), differences);
+        let mut state = self.state();
+        (state.divergence, state.compared_at) = (Some(differences), None);
+        drop(state);
+        meters::roster_reconciled(&self.line.label(), differences);
         self.swept(Sweep::Reconcile, now);
     }
 
-    /// Somebody else's reconcile was done then, on the hot store's clock.
-    pub(crate) fn reconciled_elsewhere(&self, done_at: StoreTime, now: Mono) {
+    /// The last reconcile, of this process or another, was done then on the hot store's clock.
+    pub(crate) fn last_reconciled(&self, done_at: StoreTime, now: Mono) {
         self.line.trust().reconciled_elsewhere(done_at);
+        self.forget_divergence(done_at);
         self.swept(Sweep::Reconcile, now);
+    }
+
+    /// What this process found is old news once another has compared everything after it: whoever looks at all of them
+    /// sees it there. Which reconcile was its own, the store does not say: the first that it hears of afterwards is.
+    fn forget_divergence(&self, done_at: StoreTime) {
+        let mut state = self.state();
+        let newer = state.compared_at.is_some_and(|known| known < done_at);
+        state.compared_at = Some(done_at);
+        let forgotten = state.divergence.take_if(|_| newer);
+        drop(state);
+        if forgotten.is_some() {
+            meters::roster_divergence(&self.line.label(), 0);
+        }
     }
 
     /// A sweep was done well, by this process or another.

@@ -106,7 +106,7 @@ pub struct RosterStatus {
     pub away: bool,
     /// Rows of the ledger that may not have reached the mirror, as last counted.
     pub dirty: u64,
-    /// Differences that the last reconcile found; `None` before the first.
+    /// Differences that the last reconcile found; `None` before the first, and when another process did it.
     pub divergence: Option<u64>,
     /// Heartbeats that wait to be written down in the ledger.
     pub noted: u64,

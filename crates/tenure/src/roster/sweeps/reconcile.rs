@@ -47,7 +47,7 @@ impl Sweeping for Reconcile {
             Turn::Others(_) => return Ok(SOON),
             Turn::DoneUntil(at) => {
                 let done_at = at.minus(every);
-                visit.one.reconciled_elsewhere(done_at, visit.inner.clock().mono());
+                visit.one.last_reconciled(done_at, visit.inner.clock().mono());
                 return Ok((done_at + visit.interval).since(now));
             }
         }

@@ -1,11 +1,12 @@
 //! A loop that visits every roster at its own time.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, Result};
 use tenure_core::id::RosterName;
@@ -106,8 +107,13 @@ impl<S: Sweeping> LoopBody for Round<S> {
         };
         let due: Vec<Arc<One>> = known.into_iter().filter(is_due).collect();
         let this = &*self;
-        let visits = stream::iter(due).map(|one| this.visit(one));
+        // A visit that panics takes this body with it, but not before the other visits are done.
+        let visits = stream::iter(due).map(|one| AssertUnwindSafe(this.visit(one)).catch_unwind());
         let done: Vec<_> = visits.buffer_unordered(AT_ONCE).collect().await;
+        let done: Vec<_> = done
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .unwrap_or_else(|panic| resume_unwind(panic));
         let now = self.inner.clock().mono();
         let (visited, mut failed): (usize, Vec<Error>) = (done.len(), Vec::new());
         for (one, result) in done {

@@ -1,6 +1,6 @@
 //! A hot store that lost all of its data, or the end of it.
 
-use tenure_core::ledger::Ledger;
+use tenure_core::ledger::{Ledger, Provider};
 use tenure_core::memory::MemoryStore;
 use tenure_core::roster::{Entry, Put, RosterMirror, Standing};
 use tenure_core::store::StoreOptions;
@@ -115,7 +115,7 @@ async fn a_store_that_was_away_wants_to_be_compared_once() {
     process
         .desk
         .one
-        .reconciled_elsewhere(world.memory_now().await + secs(1), world.now());
+        .last_reconciled(world.memory_now().await + secs(1), world.now());
     assert_eq!(process.desk.one.wish(), None);
 }
 
@@ -154,4 +154,54 @@ async fn a_provider_that_the_mirror_lacks_is_brought_to_it_by_its_heartbeat() {
     world.pass(secs(1)).await;
     assert_eq!(process.hear("bob").await, Heard::Recorded(Source::Mirror));
     assert_eq!(world.seen("bob").await.unwrap().standing, Standing::Alive);
+}
+
+/// M6: half of a ledger says nothing about who is missing.
+#[tokio::test]
+async fn a_reconcile_that_breaks_off_removes_nobody_and_fills_nothing() {
+    let world = World::new().await;
+    let process = world.start_sweeping();
+    world.until_believed(&process).await;
+    let (roster, spec, page) = (desk(), ProviderSpec::default(), tenure_core::store::MAX_PAGE);
+    for n in 0..page + 5 {
+        let provider = name(&format!("p{n:05}"));
+        let put = process
+            .ledger
+            .inside()
+            .put_provider(&roster, &provider, &spec, Call::default());
+        put.await.unwrap();
+    }
+    let lost = MemoryStore::new(StoreOptions::default(), world.clock.clone());
+    let known = world.row("p00000").await;
+    let strays = ["x1", "x2", "x3"].map(|stray| {
+        Put::newer(Entry::Row(Provider {
+            provider: name(stray),
+            ..known.clone()
+        }))
+    });
+    lost.put_providers(&world.group, &strays, Call::default())
+        .await
+        .unwrap();
+    let there = async || {
+        let looked = lost.look(&world.group, &["x1", "x2", "x3"].map(name)).await.unwrap();
+        looked.seen.into_iter().flatten().count()
+    };
+
+    process.ledger.trip(Some("providers"));
+    process.store.swap(lost.clone());
+    let before = process.ledger.calls("providers");
+    pass_until(&world.clock, "it has broken off twice", secs(30), || {
+        process.ledger.calls("providers") >= before + 4
+    })
+    .await;
+    assert_eq!(there().await, 3, "nobody is removed");
+    assert!(!lost.stamp(&world.group).await.unwrap().seeded, "nor is it filled");
+    assert_eq!(process.belief(), Belief::Seeding);
+
+    process.ledger.trip(None);
+    pass_until(&world.clock, "it is believed again", secs(60), || {
+        process.belief() == Belief::Mirror
+    })
+    .await;
+    assert_eq!(there().await, 0, "now they are");
 }

@@ -101,6 +101,8 @@ pub(super) struct Watched {
     mode: Mutex<Mode>,
     pace: Mutex<Duration>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
+    /// Every second call of this fails.
+    tripping: Mutex<Option<&'static str>>,
     running: AtomicUsize,
     most: AtomicUsize,
     total: AtomicU64,
@@ -117,6 +119,11 @@ impl Drop for Running<'_> {
 impl Watched {
     pub(super) fn be(&self, mode: Mode) {
         *self.mode.lock().unwrap() = mode;
+    }
+
+    /// Every second call of this fails, until told otherwise.
+    pub(super) fn trip(&self, name: Option<&'static str>) {
+        *self.tripping.lock().unwrap() = name;
     }
 
     /// How long every call takes.
@@ -143,7 +150,15 @@ impl Watched {
     }
 
     async fn pass(&self, name: &'static str) -> Result<Running<'_>> {
-        *self.calls.lock().unwrap().entry(name).or_default() += 1;
+        let call = {
+            let mut calls = self.calls.lock().unwrap();
+            let count = calls.entry(name).or_default();
+            *count += 1;
+            *count
+        };
+        if *self.tripping.lock().unwrap() == Some(name) && call % 2 == 0 {
+            Mode::Fails.pass().await?;
+        }
         self.total.fetch_add(1, Ordering::SeqCst);
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(running, Ordering::SeqCst);
@@ -265,8 +280,20 @@ impl World {
         }
     }
 
-    /// A process.
+    /// A process without sweeps.
     pub(super) fn start(&self) -> Instance {
+        self.start_as(Rosters::start_without_sweeps)
+    }
+
+    /// A process with all that belongs to one.
+    pub(super) fn start_sweeping(&self) -> Instance {
+        self.start_as(Rosters::start)
+    }
+
+    fn start_as(
+        &self,
+        start: fn(Arc<dyn Store>, Arc<dyn Ledger>, Arc<dyn Clock>, RostersSettings, &Loops) -> Result<Rosters>,
+    ) -> Instance {
         let store = Arc::new(Flaky {
             clock: self.clock.clone(),
             inner: Mutex::new(self.memory.clone()),
@@ -280,14 +307,14 @@ impl World {
             mode: Mutex::default(),
             pace: Mutex::default(),
             calls: Mutex::default(),
+            tripping: Mutex::default(),
             running: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
             total: AtomicU64::new(0),
         });
         let loops = Loops::new(self.clock.clone(), Handle::current());
         let settings = RostersSettings::default();
-        let rosters =
-            Rosters::start_without_sweeps(store.clone(), ledger.clone(), self.clock.clone(), settings, &loops).unwrap();
+        let rosters = start(store.clone(), ledger.clone(), self.clock.clone(), settings, &loops).unwrap();
         let desk = rosters.roster(&desk()).unwrap();
         Instance {
             store,

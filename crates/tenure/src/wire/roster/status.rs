@@ -84,7 +84,7 @@ pub struct RosterState {
     pub untrusted_for_ms: Option<u64>,
     /// Rows of the ledger that may not have reached the mirror.
     pub dirty: u64,
-    /// Differences that the last reconcile found; absent before the first.
+    /// Differences that the last reconcile found; absent before the first, and where another daemon did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divergence: Option<u64>,
     /// Heartbeats that wait to be written down in the ledger.
