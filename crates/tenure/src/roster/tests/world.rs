@@ -236,6 +236,9 @@ pub(super) struct Instance {
     _loops: Loops,
 }
 
+/// A way to start a process's rosters.
+type Start = fn(Arc<dyn Store>, Arc<dyn Ledger>, Arc<dyn Clock>, RostersSettings, &Loops) -> Result<Rosters>;
+
 /// What all processes share.
 pub(super) struct World {
     pub(super) clock: Arc<ManualClock>,
@@ -290,10 +293,7 @@ impl World {
         self.start_as(Rosters::start)
     }
 
-    fn start_as(
-        &self,
-        start: fn(Arc<dyn Store>, Arc<dyn Ledger>, Arc<dyn Clock>, RostersSettings, &Loops) -> Result<Rosters>,
-    ) -> Instance {
+    fn start_as(&self, start: Start) -> Instance {
         let store = Arc::new(Flaky {
             clock: self.clock.clone(),
             inner: Mutex::new(self.memory.clone()),
