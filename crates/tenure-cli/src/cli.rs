@@ -4,8 +4,8 @@ use clap::{Args, Parser, Subcommand};
 use tenure_core::id::Group;
 
 use crate::{
-    adopt, claims, doctor, events, join, launch, leases, members, roster, run, serve, sessions, status, sweep, targets,
-    why,
+    adopt, claims, completions, config, doctor, events, join, launch, leases, man, members, roster, run, serve,
+    sessions, status, sweep, targets, why,
 };
 
 /// Where a daemon listens unless it is told otherwise.
@@ -15,7 +15,7 @@ pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
 #[derive(Debug, Parser)]
 #[command(
     name = "tenure",
-    version,
+    version = version(),
     propagate_version = true,
     after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage. `join` and `run` exit with what their command exits with.\n\
                   TENURE_LOG says what is logged to stderr (warn, debug, tenure=trace), TENURE_LOG_FORMAT=json how."
@@ -42,6 +42,9 @@ enum Command {
     Sweep(sweep::Sweep),
     Adopt(adopt::Adopt),
     Doctor(doctor::Doctor),
+    Config(config::Config),
+    Completions(completions::Completions),
+    Man(man::Man),
     #[command(hide = true)]
     Launch(launch::Launch),
     #[command(hide = true)]
@@ -72,7 +75,19 @@ impl Cli {
             Command::Sweep(sweep) => sweep.store.with(async |store| sweep.run(store).await),
             Command::Adopt(adopt) => adopt.run(),
             Command::Doctor(doctor) => doctor.run(),
+            Command::Config(config) => config.run(),
+            Command::Completions(completions) => completions.run(),
+            Command::Man(man) => man.run(),
         }
+    }
+}
+
+/// The version, with the commit when whoever built it told one (`TENURE_COMMIT`).
+fn version() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match option_env!("TENURE_COMMIT").filter(|commit| !commit.is_empty()) {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version.to_owned(),
     }
 }
 

@@ -6,6 +6,8 @@
 mod adopt;
 mod claims;
 mod cli;
+mod completions;
+mod config;
 mod connect;
 mod daemon;
 mod doctor;
@@ -16,6 +18,7 @@ mod launch;
 mod leases;
 mod listing;
 mod logging;
+mod man;
 mod members;
 mod output;
 mod roster;

@@ -136,19 +136,21 @@ const fn first(given: &[&'static str]) -> Option<&'static str> {
 
 pub(crate) mod adopt;
 mod daemon;
+mod explained;
 mod file;
 mod flags;
 mod jwt;
 mod value;
 
 pub(crate) use daemon::{Settings, beside};
+pub(crate) use explained::Explained;
 pub(crate) use flags::FlagsOf;
 
 /// The flags of the daemon.
 pub(crate) type Flags = FlagsOf<Settings>;
 
 /// The settings of every table: what one file may hold.
-fn all() -> impl Iterator<Item = &'static Setting> {
+pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
     let tables = [
         Settings::ROWS,
         adopt::Registry::ROWS,
@@ -198,12 +200,17 @@ impl<T: Table> FlagsOf<T> {
     /// # Errors
     /// `Usage`, naming the flag, variable or key, its value and what would be right.
     fn values(&self, environment: Environment<'_>) -> Result<T, Usage> {
+        T::read(&self.sources(environment)?)
+    }
+
+    /// All the places that a value may come from.
+    fn sources<'a>(&'a self, environment: Environment<'a>) -> Result<Sources<'a>, Usage> {
         let given = self
             .config
             .clone()
             .or_else(|| environment("TENURE_CONFIG").filter(|path| !path.is_empty()));
         let file = given.as_deref().map_or_else(|| Ok(BTreeMap::new()), file::read)?;
-        T::read(&Sources {
+        Ok(Sources {
             flags: &self.given,
             environment,
             file_name: given.unwrap_or_default(),

@@ -1,0 +1,210 @@
+//! `tenure config`: what the settings are, who said so, and what follows from them.
+
+mod example;
+mod times;
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tenure_core::time::parse_duration;
+use tenure_core::timing::{DEFAULT_TTL, Timing};
+
+use crate::cli::FormatArgs;
+use crate::exit::{DONE, Usage};
+use crate::output::{json, line, table};
+use crate::settings::{Environment, Explained, Flags, Settings, adopt};
+use times::Bound;
+
+/// Explains the settings, or prints a file that has all of them.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Config {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum What {
+    Explain(Box<Explain>),
+    Example(Example),
+}
+
+impl Config {
+    pub(crate) fn run(self) -> anyhow::Result<u8> {
+        match self.what {
+            What::Explain(explain) => explain.run(),
+            What::Example(example) => example.run(),
+        }
+    }
+}
+
+/// Prints a configuration file with every setting, its meaning and its default.
+///
+/// Every line is a comment, so the file as it is changes nothing. The daemon reads it with --config or TENURE_CONFIG, and
+/// so does `tenure adopt`; a key that there is not is refused.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  tenure config example > tenure.toml\n  tenure serve --config tenure.toml")]
+struct Example {}
+
+impl Example {
+    #[expect(clippy::unused_self, reason = "as every command")]
+    fn run(self) -> anyhow::Result<u8> {
+        line(example::file().trim_end())?;
+        Ok(DONE)
+    }
+}
+
+/// Tells every setting of the daemon, where its value was given, and the longest times that follow from them.
+///
+/// It reads flags, environment and file as `tenure serve` does, and refuses what `tenure serve` would refuse, with exit
+/// code 2. Nothing is started and nothing is connected to. Passwords are not shown.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  tenure config explain --config tenure.toml --ttl 10s\n  \
+                        TENURE_MAX_TTL=1m tenure config explain --json")]
+struct Explain {
+    /// The ttl of the members to tell the times for; 30s, or max_ttl if that is shorter, when left out.
+    #[arg(long, value_name = "DURATION", env = "TENURE_TTL", value_parser = parse_duration)]
+    ttl: Option<Duration>,
+    /// The time between two heartbeats of those members; a third of the ttl when left out.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    interval: Option<Duration>,
+    /// Tell the settings of `tenure adopt` as well.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    flags: Flags,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// All that there is to tell.
+#[derive(Debug, Serialize)]
+struct Told {
+    settings: Vec<Explained>,
+    times: Vec<Bound>,
+    notes: Vec<String>,
+}
+
+impl Explain {
+    fn run(self) -> anyhow::Result<u8> {
+        let told = self.tell(&|name| std::env::var(name).ok())?;
+        if self.format.json {
+            json(&told)?;
+        } else {
+            show(told)?;
+        }
+        Ok(DONE)
+    }
+
+    fn tell(&self, environment: Environment<'_>) -> Result<Told, Usage> {
+        let settings = Settings::load(&self.flags, environment)?;
+        settings.jwt(environment)?;
+        let timing = self.timing(settings.max_ttl)?;
+        let mut rows = self.flags.explain(environment)?;
+        if self.all {
+            let flags = &self.flags;
+            rows.extend(flags.file_for::<adopt::Registry>().explain(environment)?);
+            rows.extend(flags.file_for::<adopt::Leases>().explain(environment)?);
+            rows.extend(flags.file_for::<adopt::Sessions>().explain(environment)?);
+        }
+        Ok(Told {
+            settings: rows,
+            times: times::of(&settings, &timing),
+            notes: settings.surprises().into_iter().collect(),
+        })
+    }
+
+    /// The timing of a member, or why there can be none like it.
+    fn timing(&self, max_ttl: Duration) -> Result<Timing, Usage> {
+        let default = Timing::for_ttl(self.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl)));
+        let timing = Timing {
+            interval: self.interval.unwrap_or(default.interval),
+            ..default
+        };
+        let checked = timing.check(max_ttl);
+        checked.map_err(|error| Usage::new(format!("--ttl, --interval: {error}")))
+    }
+}
+
+fn show(told: Told) -> anyhow::Result<()> {
+    let rows = told.settings.into_iter().map(|one| {
+        let value = if one.value.is_empty() {
+            "-".to_owned()
+        } else {
+            one.value
+        };
+        let source = match one.source {
+            "file" => format!("file {}", one.given_as),
+            "default" => one.source.to_owned(),
+            _ => one.given_as,
+        };
+        [one.key.to_owned(), value, source]
+    });
+    table(["setting", "value", "given by"], rows.collect())?;
+    line("")?;
+    let rows = told.times.into_iter().map(|bound| [bound.what, bound.shown, bound.how]);
+    table(["what", "at most", "which is"], rows.collect())?;
+    for note in told.notes {
+        line(format_args!("\nnote: {note}"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(ttl: Option<u64>, interval: Option<u64>, variables: &[(&str, &str)]) -> Result<Told, String> {
+        let environment = |name: &str| {
+            let mut known = variables.iter().filter(|(known, _)| *known == name);
+            known.next().map(|(_, text)| (*text).to_owned())
+        };
+        let explain = Explain {
+            ttl: ttl.map(Duration::from_secs),
+            interval: interval.map(Duration::from_secs),
+            all: true,
+            flags: Flags::default(),
+            format: FormatArgs { json: false },
+        };
+        explain.tell(&environment).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_setting_of_every_table_is_told() {
+        let told = told(None, None, &[]).unwrap();
+        let keys: Vec<_> = told.settings.iter().map(|one| one.key).collect();
+        let all: Vec<_> = crate::settings::all().map(|setting| setting.key).collect();
+        assert_eq!(keys, all);
+        assert!(told.notes.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_numbers() {
+        for (ttl, interval, variables, must_say) in [
+            (Some(10), Some(5), &[][..], "2 x 5s"),
+            (Some(300), None, &[], "5m is outside 1s to 2m (max_ttl)"),
+            (
+                None,
+                None,
+                &[("TENURE_MAX_TTL", "500ms")],
+                "max_ttl is 500ms; it has to be from 1s to 24h",
+            ),
+            (
+                None,
+                None,
+                &[("TENURE_JWT_ISSUER", "me")],
+                "jwt.issuer is given without keys",
+            ),
+        ] {
+            let error = told(ttl, interval, variables).unwrap_err();
+            assert!(error.contains(must_say), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_short_max_ttl_is_told_for_members_that_can_be() {
+        let told = told(None, None, &[("TENURE_MAX_TTL", "10s")]).unwrap();
+        assert_eq!(told.times[0].at_most_ms, Some(10_000));
+        assert_eq!(told.notes.len(), 1);
+    }
+}

@@ -1,0 +1,128 @@
+//! A table of settings, told: which value counts, and who said so.
+
+use serde::Serialize;
+
+use super::{Environment, FlagsOf, Given, Setting, Sources, Table};
+use crate::exit::Usage;
+
+/// A setting with the value that counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Explained {
+    /// Its key in the file.
+    pub(crate) key: &'static str,
+    /// The value as it was written, without passwords.
+    pub(crate) value: String,
+    /// Where it was given: `flag`, `environment`, `file` or `default`.
+    pub(crate) source: &'static str,
+    /// The name there: the flag, the variable, the path of the file; empty for a default.
+    pub(crate) given_as: String,
+    /// The default; empty when there is none.
+    pub(crate) default: &'static str,
+    /// What it is for.
+    pub(crate) about: &'static str,
+}
+
+impl<T: Table> FlagsOf<T> {
+    /// Every setting of the table, in its order. Nothing is checked but that the file can be read.
+    ///
+    /// # Errors
+    /// `Usage` for a file that cannot be read, is not TOML, or has an unknown key.
+    pub(crate) fn explain(&self, environment: Environment<'_>) -> Result<Vec<Explained>, Usage> {
+        let sources = self.sources(environment)?;
+        Ok(T::ROWS.iter().map(|setting| explained(setting, &sources)).collect())
+    }
+
+    /// The same file, for another table and without flags.
+    pub(crate) fn file_for<O: Table>(&self) -> FlagsOf<O> {
+        let mut flags = FlagsOf::default();
+        flags.config.clone_from(&self.config);
+        flags
+    }
+}
+
+fn explained(setting: &'static Setting, sources: &Sources<'_>) -> Explained {
+    let (value, given) = sources.text_of(setting);
+    let (source, given_as) = match given {
+        Given::Flag => ("flag", format!("--{}", setting.flag())),
+        Given::Environment => ("environment", setting.variable()),
+        Given::File(name) => ("file", name),
+        Given::Default => ("default", String::new()),
+    };
+    Explained {
+        key: setting.key,
+        value: without_password(&value),
+        source,
+        given_as,
+        default: setting.default,
+        about: setting.doc.trim(),
+    }
+}
+
+/// What stands for a password.
+const HIDDEN: &str = "***";
+
+/// A URL without its password, be that before the host or in a parameter. What is no URL stays as it is.
+pub(crate) fn without_password(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.to_owned();
+    };
+    let (rest, query) = rest
+        .split_once('?')
+        .map_or((rest, None), |(rest, query)| (rest, Some(query)));
+    // A password may have any character but a slash as itself, so the last @ before the path counts.
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let authority = match authority.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, _)) => format!("{user}:{HIDDEN}@{host}"),
+            None => authority.to_owned(),
+        },
+        None => authority.to_owned(),
+    };
+    let query = query.map_or_else(String::new, |query| {
+        let parameters = query.split('&').map(|parameter| match parameter.split_once('=') {
+            Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}={HIDDEN}"),
+            _ => parameter.to_owned(),
+        });
+        format!("?{}", parameters.collect::<Vec<_>>().join("&"))
+    });
+    format!("{scheme}://{authority}{path}{query}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Flags, Settings};
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_told() {
+        for (given, told) in [
+            ("valkey://h:6379/1", "valkey://h:6379/1"),
+            ("valkey://user@h", "valkey://user@h"),
+            ("rediss://:s3cret@h/0?tls_ca=a", "rediss://:***@h/0?tls_ca=a"),
+            ("postgres://u:p@ss@h/d", "postgres://u:***@h/d"),
+            (
+                "postgres://h/d?user=u&password=s3cret",
+                "postgres://h/d?user=u&password=***",
+            ),
+            ("sqlite:a@b:c", "sqlite:a@b:c"),
+            ("", ""),
+        ] {
+            assert_eq!(without_password(given), told);
+        }
+    }
+
+    #[test]
+    fn each_value_is_told_with_where_it_was_given() {
+        let flags = Flags::of(None, &[("max_ttl", "1m")]);
+        let environment = |name: &str| (name == "TENURE_DRAIN").then(|| "3s".to_owned());
+        let told = flags.explain(&environment).unwrap();
+        assert_eq!(told.len(), Settings::ROWS.len());
+        let of = |key: &str| {
+            let one = told.iter().find(|one| one.key == key).unwrap();
+            (one.value.as_str(), one.source, one.given_as.as_str())
+        };
+        assert_eq!(of("max_ttl"), ("1m", "flag", "--max-ttl"));
+        assert_eq!(of("drain"), ("3s", "environment", "TENURE_DRAIN"));
+        assert_eq!(of("janitor.interval"), ("60s", "default", ""));
+    }
+}
