@@ -53,6 +53,19 @@ impl ClientTls {
     }
 }
 
+/// A configuration that believes nobody and reads no files: for a client of plain HTTP, whose library wants one all the
+/// same. With it, whatever speaks TLS is refused.
+///
+/// # Errors
+/// [`TlsError`], when the versions of TLS that are safe are not built in.
+pub fn believing_nobody() -> Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|source| unusable("the versions of TLS", source))?;
+    let nobody = rustls::RootCertStore::empty();
+    Ok(builder.with_root_certificates(nobody).with_no_client_auth())
+}
+
 fn half(given: &'static str, missing: &'static str) -> TlsError {
     TlsError::Half { given, missing }
 }

@@ -12,7 +12,7 @@ mod error;
 mod files;
 mod server;
 
-pub use client::ClientTls;
+pub use client::{ClientTls, believing_nobody};
 pub use error::{Result, TlsError};
 pub use server::ServerTls;
 

@@ -75,9 +75,16 @@ impl Files {
 fn talk(server: &ServerTls, client: &ClientTls, name: &'static str) -> Result<(), rustls::Error> {
     let server = Arc::new(server.config().expect("a server's configuration"));
     let client = Arc::new(client.config().expect("a client's configuration"));
-    let name = ServerName::try_from(name).expect("a name");
-    let mut server = ServerConnection::new(server).expect("a server");
-    let mut client = ClientConnection::new(client, name).expect("a client");
+    shake(&server, &client, ServerName::try_from(name).expect("a name"))
+}
+
+fn shake(
+    server: &Arc<rustls::ServerConfig>,
+    client: &Arc<rustls::ClientConfig>,
+    name: ServerName<'static>,
+) -> Result<(), rustls::Error> {
+    let mut server = ServerConnection::new(Arc::clone(server)).expect("a server");
+    let mut client = ClientConnection::new(Arc::clone(client), name).expect("a client");
     server.writer().write_all(b"!").expect("a word");
     client.writer().write_all(b"?").expect("a word");
     for _ in 0..10 {
@@ -115,6 +122,19 @@ fn a_server_is_believed_by_the_authority_that_is_named() {
     );
     let other = talk(&files.server(None), &files.client("a.ca", None), "other.test");
     assert!(matches!(other, Err(rustls::Error::InvalidCertificate(_))), "{other:?}");
+}
+
+#[test]
+fn nobody_is_believed_without_an_authority() {
+    let files = Files::new();
+    let server = Arc::new(files.server(None).config().expect("a server's configuration"));
+    let client = Arc::new(crate::believing_nobody().expect("a client's configuration"));
+    let name = ServerName::try_from("tenure.test").expect("a name");
+    let refused = shake(&server, &client, name);
+    assert!(
+        matches!(refused, Err(rustls::Error::InvalidCertificate(_))),
+        "{refused:?}"
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! | `memory:` | everything in this process, gone with it; for trying things out |
 //! | `sqlite:PATH` | one file, owned by one process |
 //! | `valkey://HOST:PORT/DB`, `redis://…` | a Valkey or Redis server |
-//! | `http://HOST:PORT` | a daemon |
+//! | `http://HOST:PORT`, `https://HOST:PORT?tls_ca=FILE` | a daemon |
 //!
 //! A SQLite file has one owning process. Opening a file that another process owns talks to that process instead, when it
 //! has recorded an HTTP address, and fails with its name otherwise.
@@ -20,6 +20,8 @@ use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::memory::MemoryStore;
 use tenure_core::store::{Store, StoreOptions};
+
+use crate::access::AccessToken;
 
 /// The schemes there are, for messages.
 const SCHEMES: &str = "memory:, sqlite:PATH, valkey://HOST:PORT, redis://HOST:PORT and http://HOST:PORT";
@@ -36,6 +38,8 @@ pub struct OpenOptions {
     /// Where this process itself answers HTTP (`host:port`), recorded beside a SQLite file that it comes to own, so that
     /// others can find it.
     pub http_address: Option<String>,
+    /// What is shown to a daemon that asks who is calling.
+    pub token: Option<AccessToken>,
     /// Whether to talk to the process that owns a SQLite file when it is not ours. A daemon says no: it is to own its
     /// file, or to fail.
     pub follow_owner: bool,
@@ -48,6 +52,7 @@ impl Default for OpenOptions {
             clock: SystemClock::shared(),
             request_timeout: None,
             http_address: None,
+            token: None,
             follow_owner: true,
         }
     }
@@ -69,8 +74,8 @@ pub async fn open_store(url: &str, options: &OpenOptions) -> Result<Arc<dyn Stor
         "memory" => Err(misconfigured("write memory: alone; it has no address".to_owned())),
         "sqlite" => open_sqlite(rest, options).await,
         "valkey" | "redis" => open_valkey(url, options).await,
-        "http" => open_http(url, options),
-        "https" | "rediss" | "valkeys" | "redis-cluster" | "redis-sentinel" | "valkey-cluster" | "valkey-sentinel" => {
+        "http" | "https" => open_http(url, options),
+        "rediss" | "valkeys" | "redis-cluster" | "redis-sentinel" | "valkey-cluster" | "valkey-sentinel" => {
             Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("{scheme}:// is not in this version; there are {SCHEMES}"),
@@ -110,12 +115,8 @@ fn open_http(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
         ..defaults
     };
     let runtime = tokio::runtime::Handle::current();
-    Ok(Arc::new(HttpStore::new(
-        url,
-        Arc::clone(&options.clock),
-        runtime,
-        settings,
-    )?))
+    let (clock, token) = (Arc::clone(&options.clock), options.token.clone());
+    Ok(Arc::new(HttpStore::with_token(url, clock, runtime, settings, token)?))
 }
 
 #[cfg(not(feature = "http"))]

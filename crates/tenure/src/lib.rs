@@ -94,6 +94,7 @@
 //! them. [`why`] explains. Everything takes its time, its store and its runtime from whoever makes it
 //! ([`Tenure::on_store`]), so a simulation drives the same code as a program.
 
+pub mod access;
 pub mod adopt;
 pub mod batch;
 pub mod client;
@@ -123,6 +124,7 @@ mod testing;
 pub mod why;
 pub mod wire;
 
+pub use access::AccessToken;
 pub use client::{ClientSettings, Tenure};
 pub use connect::{OpenOptions, open_store};
 pub use fence::{Fence, Fenced};

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use tenure::loops::LoopStatus;
 use tenure::wire::roster::{RostersState, TokensState};
-use tenure::wire::{Findings, LoopState, Now, ServerStatus, StoreState, ms};
+use tenure::wire::{AccessState, Findings, LoopState, Now, ServerStatus, StoreState, ms};
 use tenure_core::clock::within;
 use tenure_core::store::{Finding, Health, Severity};
 use tenure_core::time::StoreTime;
@@ -49,6 +49,7 @@ pub(crate) async fn status(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
         groups,
         groups_total,
         rosters: rosters_state(&app),
+        access: AccessState::default(),
         groups_age_ms: listed.map(ms),
         streams: app.streams.inside() as u64,
         requests: app.requests.inside() as u64,

@@ -59,13 +59,13 @@ async fn follow(path: &str, owner: &Owner, refused: Error, options: &OpenOptions
 
 /// A URL for an address to listen on: one that means "everywhere" is reached on this machine.
 fn reachable(listen: &str) -> String {
-    let address = listen.strip_prefix("http://").unwrap_or(listen);
+    let (scheme, address) = listen.split_once("://").unwrap_or(("http", listen));
     let address = match address.rsplit_once(':') {
         Some(("0.0.0.0" | "", port)) => format!("127.0.0.1:{port}"),
         Some(("[::]", port)) => format!("[::1]:{port}"),
         _ => address.to_owned(),
     };
-    format!("http://{address}")
+    format!("{scheme}://{address}")
 }
 
 #[cfg(test)]
@@ -78,6 +78,7 @@ mod tests {
             ("127.0.0.1:7717", "http://127.0.0.1:7717"),
             ("http://10.0.0.7:80", "http://10.0.0.7:80"),
             ("0.0.0.0:7717", "http://127.0.0.1:7717"),
+            ("https://0.0.0.0:7717", "https://127.0.0.1:7717"),
             ("[::]:7717", "http://[::1]:7717"),
             (":7717", "http://127.0.0.1:7717"),
         ] {

@@ -8,6 +8,7 @@
 //! It does not sweep (the daemon does), queues nothing, and replays nothing that could act twice.
 
 mod anchor;
+mod base;
 mod event;
 mod lease;
 mod membership;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use reqwest::header::HeaderValue;
 use reqwest::{Client, Url};
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
@@ -31,7 +33,10 @@ use tenure_core::store::{Health, PageRequest, bad_cursor};
 use tokio::runtime::Handle;
 
 use self::anchor::Anchor;
+use self::base::Base;
 pub use self::roster::{RemoteRoster, RemoteRosters};
+use crate::access::AccessToken;
+use crate::wire::ServerStatus;
 
 /// How a client talks to its daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +76,8 @@ struct Inner {
     runtime: Handle,
     clock: Arc<dyn Clock>,
     settings: HttpSettings,
+    /// What the daemon is shown, unless a request shows something of its own.
+    token: Option<Mutex<Shown>>,
     anchor: Mutex<Option<Anchor>>,
     down: Mutex<Option<String>>,
     timeouts_in_a_row: AtomicU32,
@@ -86,14 +93,34 @@ impl fmt::Debug for HttpStore {
 }
 
 impl HttpStore {
-    /// A client of the daemon at `url` (`http://host:port`, with a path when the daemon is served below one). Does no
-    /// I/O; the first request connects. Its requests run on `runtime`.
+    /// A client of the daemon at `url` (`http://host:port`, with a path when the daemon is served below one), which has to
+    /// show nothing. Connects with the first request; its requests run on `runtime`.
+    ///
+    /// `https://` checks the daemon's certificate by the authorities of the machine, or by those in the file that the query
+    /// parameter `tls_ca` names; `tls_cert` and `tls_key` name what is shown to a daemon that asks for a certificate. The
+    /// files are read here and now.
     ///
     /// # Errors
-    /// `Misconfigured` for a URL that is not `http://`, has credentials, a query or a fragment.
+    /// `Misconfigured` for a URL that is neither, has credentials, another query or a fragment, and for files that cannot
+    /// be used.
     pub fn new(url: &str, clock: Arc<dyn Clock>, runtime: Handle, settings: HttpSettings) -> Result<Self> {
-        let base = base_url(url)?;
-        let client = Client::builder()
+        Self::with_token(url, clock, runtime, settings, None)
+    }
+
+    /// The same for a daemon that asks who is calling.
+    ///
+    /// # Errors
+    /// Those of [`HttpStore::new`].
+    pub fn with_token(
+        url: &str,
+        clock: Arc<dyn Clock>,
+        runtime: Handle,
+        settings: HttpSettings,
+        token: Option<AccessToken>,
+    ) -> Result<Self> {
+        let base = Base::read(url)?;
+        let client = base
+            .secure(Client::builder())?
             .connect_timeout(settings.connect_timeout)
             .pool_idle_timeout(settings.idle_timeout)
             .tcp_nodelay(true)
@@ -103,11 +130,12 @@ impl HttpStore {
             .build()
             .map_err(|error| Error::new(ErrorKind::Misconfigured, "the HTTP client cannot be set up").because(error))?;
         let inner = Inner {
-            base,
+            base: base.url,
             client,
             runtime,
             clock,
             settings,
+            token: token.map(Shown::new).transpose()?.map(Mutex::new),
             anchor: Mutex::new(None),
             down: Mutex::new(None),
             timeouts_in_a_row: AtomicU32::new(0),
@@ -117,31 +145,41 @@ impl HttpStore {
     }
 }
 
-/// Reads the base URL; it always ends with a slash, so that a path prefix survives.
-fn base_url(url: &str) -> Result<Url> {
-    let bad = |why: &str| {
-        Error::new(
-            ErrorKind::Misconfigured,
-            format!("the store URL {why}; write http://HOST:PORT, like http://127.0.0.1:7717"),
-        )
-    };
-    // The URL itself stays out of the messages: it may carry a password.
-    let mut base = Url::parse(url).map_err(|error| bad("cannot be read").because(error))?;
-    match base.scheme() {
-        "http" => {}
-        "https" => return Err(bad("asks for https, which this version does not speak")),
-        _ => return Err(bad("is not an http:// URL")),
+impl HttpStore {
+    /// How the daemon is. It answers also while its store is away.
+    ///
+    /// # Errors
+    /// `Unavailable`, and `Denied` for a token that may not read.
+    pub async fn status(&self) -> Result<ServerStatus> {
+        // It waits for a store that is away, as any other request does.
+        let request = self.read(&["v1", "status"]).patience(STATUS_PATIENCE);
+        self.send(request).await?.json()
     }
-    if !base.username().is_empty() || base.password().is_some() {
-        return Err(bad("has credentials, which this version does not send"));
+}
+
+/// How long a daemon may take to say how it is.
+const STATUS_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A token, and the header that it makes.
+struct Shown {
+    token: AccessToken,
+    header: HeaderValue,
+}
+
+impl Shown {
+    fn new(token: AccessToken) -> Result<Self> {
+        let header = bearer(token.text())?;
+        Ok(Self { token, header })
     }
-    if base.query().is_some() || base.fragment().is_some() {
-        return Err(bad("has a query or a fragment"));
-    }
-    if !base.path().ends_with('/') {
-        base.set_path(&format!("{}/", base.path()));
-    }
-    Ok(base)
+}
+
+/// The header that shows a token, which no log prints.
+fn bearer(token: &str) -> Result<HeaderValue> {
+    let header = HeaderValue::from_str(&format!("Bearer {token}"));
+    let mut header =
+        header.map_err(|_| Error::invalid("the token has characters that no token has; is it the right text?"))?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 /// Refuses a cursor that a URL cannot carry as itself: an empty `after=` means the beginning. Answers the limit.

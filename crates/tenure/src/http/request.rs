@@ -14,7 +14,8 @@ use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
 
 use super::anchor::Anchor;
-use super::{HttpStore, Inner};
+use super::base::advice;
+use super::{HttpStore, Inner, Shown};
 use crate::heart::run_on;
 use crate::wire::{Code, NOT_AFTER, Now, PROBLEM_JSON, Problem, STORE_TIME};
 
@@ -289,13 +290,48 @@ impl Inner {
         anchor
     }
 
+    /// Sends it, and once more when the daemon does not know the token and its file has another one by now: nothing was
+    /// done the first time.
     async fn once(&self, ready: &Ready, not_after: Option<StoreTime>) -> Result<Answer, Failed> {
+        match self.sent(ready, not_after).await {
+            Err(Failed::Unknown(error)) => match self.another_token().await {
+                Ok(true) => self.sent(ready, not_after).await,
+                Ok(false) => Err(Failed::Unknown(error)),
+                Err(trouble) => Err(Failed::Answered(trouble.because(error))),
+            },
+            other => other,
+        }
+    }
+
+    /// Reads the file of the token again; whether there is another one in it.
+    async fn another_token(&self) -> Result<bool> {
+        let Some(shown) = &self.token else {
+            return Ok(false);
+        };
+        let token = shown.lock().unwrap_or_else(PoisonError::into_inner).token.clone();
+        // A file may lie on a disk that is away.
+        let read = tokio::task::spawn_blocking(move || token.changed()).await;
+        let read = read.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "reading the token panicked")));
+        let Some(token) = read? else {
+            return Ok(false);
+        };
+        *shown.lock().unwrap_or_else(PoisonError::into_inner) = Shown::new(token)?;
+        tracing::info!(daemon = %self.base, "the token has changed");
+        Ok(true)
+    }
+
+    fn shown(&self) -> Option<HeaderValue> {
+        let shown = self.token.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(shown.header.clone())
+    }
+
+    async fn sent(&self, ready: &Ready, not_after: Option<StoreTime>) -> Result<Answer, Failed> {
         let mut request = self.client.request(ready.method.clone(), ready.url.clone());
         if let Some(at) = not_after {
             request = request.header(NOT_AFTER, at.to_string());
         }
-        if let Some(token) = &ready.token {
-            request = request.header(AUTHORIZATION, token.clone());
+        if let Some(token) = ready.token.clone().or_else(|| self.shown()) {
+            request = request.header(AUTHORIZATION, token);
         }
         if let Some(body) = &ready.body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
@@ -349,19 +385,26 @@ impl Inner {
             ErrorKind::Unavailable => self.set_down(Some(error.message().to_owned())),
             _ => self.set_down(None),
         }
-        Err(Failed::Answered(error))
+        match status {
+            StatusCode::UNAUTHORIZED => Err(Failed::Unknown(error)),
+            _ => Err(Failed::Answered(error)),
+        }
     }
 
     fn failed(&self, error: reqwest::Error) -> Failed {
         // Without the URL, which is in our own message already.
         let error = error.without_url();
+        let cause = chain(&error);
+        let advice = advice(&cause);
         if error.is_timeout() && !error.is_connect() {
             self.timed_out();
         } else {
-            let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             self.set_down(Some(cause));
         }
-        let message = format!("{} cannot be reached", self.base);
+        let message = match advice {
+            Some(advice) => format!("{} cannot be reached: {advice}", self.base),
+            None => format!("{} cannot be reached", self.base),
+        };
         if error.is_connect() {
             Failed::NotSent(message, error)
         } else {
@@ -374,6 +417,8 @@ impl Inner {
 enum Failed {
     /// The daemon (or something in between) said so.
     Answered(Error),
+    /// The daemon does not know who is calling. Nothing was done.
+    Unknown(Error),
     /// There was no connection: nothing was sent.
     NotSent(String, reqwest::Error),
     /// The connection broke with the request under way.
@@ -384,10 +429,25 @@ impl Failed {
     /// `broken` is the outcome of a request that may have arrived.
     fn into_error(self, broken: Outcome) -> Error {
         match self {
-            Self::Answered(error) => error,
+            Self::Answered(error) | Self::Unknown(error) => error,
             Self::NotSent(message, cause) => Error::unavailable(message, Outcome::Unchanged).because(cause),
             Self::Broken((message, cause)) => Error::unavailable(message, broken).because(cause),
         }
+    }
+}
+
+/// The causes of an error, `a: b: c`, without its own sentence, which says nothing.
+fn chain(error: &reqwest::Error) -> String {
+    let mut causes = Vec::new();
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        causes.push(cause.to_string());
+        next = cause.source();
+    }
+    if causes.is_empty() {
+        error.to_string()
+    } else {
+        causes.join(": ")
     }
 }
 
@@ -408,7 +468,9 @@ fn stranger(status: StatusCode, headers: &HeaderMap) -> Error {
         };
     }
     let kind = match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Denied,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            ErrorKind::Denied
+        }
         _ => ErrorKind::Misconfigured,
     };
     Error::new(

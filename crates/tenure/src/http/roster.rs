@@ -21,7 +21,7 @@ use tenure_core::ledger::{RosterSettings, SettingsPatch};
 use tokio::runtime::Handle;
 
 use super::request::{Answer, Request};
-use super::{HttpSettings, HttpStore};
+use super::{HttpSettings, HttpStore, bearer};
 use crate::roster::{Source, Sourced, Written};
 use crate::wire::roster as wire;
 
@@ -48,8 +48,14 @@ impl RemoteRosters {
     /// # Errors
     /// Those of [`HttpStore::new`].
     pub fn new(url: &str, clock: Arc<dyn Clock>, runtime: Handle, settings: HttpSettings) -> Result<Self> {
-        let store = Arc::new(HttpStore::new(url, clock, runtime, settings)?);
-        Ok(Self { store })
+        Ok(Self::of(HttpStore::new(url, clock, runtime, settings)?))
+    }
+
+    /// Those of a daemon that is connected to already, with what it is shown.
+    #[must_use]
+    pub fn of(store: HttpStore) -> Self {
+        let store = Arc::new(store);
+        Self { store }
     }
 
     /// One of them, whether or not anybody ever used it. No I/O.
@@ -112,11 +118,7 @@ impl RemoteRoster {
     /// # Errors
     /// `Invalid` for what is no text of a header. It is not repeated.
     pub fn with_token(&self, token: &str) -> Result<Self> {
-        let header = HeaderValue::from_str(&format!("Bearer {token}"));
-        let mut header =
-            header.map_err(|_| Error::invalid("the token has characters that no token has; is it the right text?"))?;
-        header.set_sensitive(true);
-        let token = Some(header);
+        let token = Some(bearer(token)?);
         Ok(Self { token, ..self.clone() })
     }
 

@@ -1,4 +1,4 @@
-//! The client without a daemon: what it makes of answers and of silence.
+//! The client without a daemon: what it makes of URLs.
 
 use super::*;
 
@@ -8,17 +8,33 @@ fn a_base_url_keeps_its_path_and_shows_no_secrets() {
         ("http://127.0.0.1:7717", "http://127.0.0.1:7717/"),
         ("http://host/tenure", "http://host/tenure/"),
         ("http://host/tenure/", "http://host/tenure/"),
+        ("https://host?tls_ca=/etc/ca.pem", "https://host/"),
+        ("https://host/t?tls_cert=a&tls_key=b", "https://host/t/"),
     ] {
-        assert_eq!(base_url(url).unwrap().as_str(), base);
+        assert_eq!(Base::read(url).unwrap().url.as_str(), base);
     }
     for (url, must_say) in [
-        ("https://host", "https"),
-        ("valkey://host", "not an http"),
+        ("valkey://host", "neither http"),
         ("http://user:hunter2@host", "credentials"),
         ("http://host?x=1", "query"),
+        ("https://host?tls_ca=a&password=hunter2", "query"),
+        ("https://host?tls_ca=a&tls_ca=b", "twice"),
+        ("https://host?tls_key=", "empty tls_key"),
+        ("http://host?tls_ca=a", "for https"),
+        ("http://host#x", "fragment"),
         ("::", "cannot be read"),
     ] {
-        let error = base_url(url).unwrap_err().chain();
+        let error = Base::read(url).unwrap_err().chain();
         assert!(error.contains(must_say) && !error.contains("hunter2"), "{error}");
     }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let secure = |url: &str| Base::read(url).unwrap().secure(Client::builder()).unwrap_err().chain();
+    let error = secure("https://host?tls_ca=/nowhere/ca.pem");
+    assert!(
+        error.contains("/nowhere/ca.pem") && error.contains("No such file"),
+        "{error}"
+    );
 }

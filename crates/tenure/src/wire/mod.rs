@@ -38,7 +38,9 @@ pub use session::{
     OrphansAnswer, OrphansQuery, PatchSessionRequest, Session, SessionStats, SessionToAttach, SessionsPage,
     SessionsQuery, WhichSessions,
 };
-pub use status::{FindingShape, Findings, GroupsPage, LoopState, Now, Readiness, ServerStatus, StoreState, Watched};
+pub use status::{
+    AccessState, FindingShape, Findings, GroupsPage, LoopState, Now, Readiness, ServerStatus, StoreState, Watched,
+};
 pub use sweep::{Brake, Doomed, Eviction, GroupState, SweepAnswer, SweepRequest, Unsettled};
 pub use target::{Target, TargetQuery, TargetRequest, TargetsPage, TargetsQuery};
 

@@ -55,6 +55,8 @@ codes! {
     MalformedJson = "malformed_json", 400, "The body is not JSON";
     /// The request is not what HTTP or this interface asks for.
     BadRequest = "bad_request", 400, "The request cannot be read";
+    /// The daemon asks who is calling, and nobody it knows is.
+    Unauthenticated = "unauthenticated", 401, "A token is needed";
     /// The route is for providers, who have to show a token, and none came.
     TokenMissing = "token_missing", 401, "A provider's token is needed";
     /// The token is longer than any that is looked at.
@@ -87,6 +89,8 @@ codes! {
     TokenClaim = "token_claim", 401, "The token lacks a claim";
     /// The token was issued before its provider was deactivated.
     TokenRevoked = "token_revoked", 401, "The token was revoked";
+    /// The token may not do this, or not here; `detail` names what it lacks.
+    Forbidden = "forbidden", 403, "The token may not do this";
     /// The token is another provider's.
     WrongProvider = "wrong_provider", 403, "The token is another provider's";
     /// The route is for operators, and the token is a provider's.
@@ -138,6 +142,8 @@ codes! {
     UnsupportedMediaType = "unsupported_media_type", 415, "The body has to be application/json";
     /// The request is JSON, but breaks a rule.
     Invalid = "invalid", 422, "The request breaks a rule";
+    /// The caller asks more often than it may; nothing was done.
+    RateLimited = "rate_limited", 429, "Too many requests from one caller";
     /// A bug.
     Internal = "internal", 500, "Something went wrong inside";
     /// The daemon's configuration cannot work.
@@ -332,7 +338,7 @@ impl Problem {
         };
         let kind = match Code::parse(&self.code) {
             Some(Code::StoreUnavailable) => None,
-            Some(Code::Overloaded) => {
+            Some(Code::Overloaded | Code::RateLimited) => {
                 return self.finish(Error::unavailable(self.detail.clone(), Outcome::Unchanged));
             }
             Some(Code::RequestTimeout) => None,
@@ -343,9 +349,13 @@ impl Problem {
             Some(Code::NotFound | Code::SessionNotFound) => Some(ErrorKind::NotFound),
             Some(Code::Unsettled) => Some(ErrorKind::Unsettled),
             Some(Code::TooLate) => Some(ErrorKind::TooLate),
-            Some(Code::Denied | Code::WrongProvider | Code::NotForProviders | Code::ProviderDeactivated) => {
-                Some(ErrorKind::Denied)
-            }
+            Some(
+                Code::Denied
+                | Code::Forbidden
+                | Code::WrongProvider
+                | Code::NotForProviders
+                | Code::ProviderDeactivated,
+            ) => Some(ErrorKind::Denied),
             Some(code) if code.status() == 401 => Some(ErrorKind::Denied),
             Some(Code::Misconfigured | Code::NoSuchRoute | Code::MethodNotAllowed) => Some(ErrorKind::Misconfigured),
             Some(Code::Unsupported) => Some(ErrorKind::Unsupported),

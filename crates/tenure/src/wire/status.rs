@@ -113,6 +113,25 @@ pub struct Watched {
     pub age_ms: u64,
 }
 
+/// How the daemon finds out who is calling.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AccessState {
+    /// How many tokens are known; absent when none is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Why what is in the file of tokens now is not used, if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_trouble: Option<String>,
+    /// Whether connections are encrypted.
+    pub tls: bool,
+    /// Whether clients have to show a certificate.
+    pub client_certificates: bool,
+    /// Why the certificate that is in its file now is not used, if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_trouble: Option<String>,
+}
+
 /// `GET /v1/status`. Answered also while the store is away, from what was seen last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -132,6 +151,9 @@ pub struct ServerStatus {
     /// The rosters; absent when the daemon has no ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rosters: Option<RostersState>,
+    /// How it finds out who is calling.
+    #[serde(default)]
+    pub access: AccessState,
     /// How long ago the groups were last listed; absent when they never were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups_age_ms: Option<u64>,

@@ -99,6 +99,7 @@ impl Daemon {
         Self {
             base: format!("http://{}", server.addr()),
             client: reqwest::Client::builder()
+                .tls_backend_preconfigured(tenure_tls::believing_nobody().expect("a configuration"))
                 .no_proxy()
                 .timeout(PATIENCE)
                 .build()

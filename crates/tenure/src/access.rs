@@ -1,0 +1,142 @@
+//! The token that a client shows to a daemon which asks who is calling.
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tenure_core::error::{Error, ErrorKind, Result};
+
+/// The longest token that is read, in bytes.
+const LONGEST: usize = 8 * 1024;
+
+/// A token for a daemon: the text itself, or the file that it is in.
+///
+/// A file is read again when the daemon does not know the token any more, so that one can be replaced under a client that
+/// runs on. The text is in no log, no error and no `Debug`.
+#[derive(Clone)]
+pub struct AccessToken {
+    text: Arc<str>,
+    file: Option<Arc<Path>>,
+}
+
+impl AccessToken {
+    /// A token that stays.
+    ///
+    /// # Errors
+    /// `Misconfigured` for what no header can carry. It is not repeated.
+    pub fn new(text: &str) -> Result<Self> {
+        let text = check(text, "the token")?;
+        Ok(Self { text, file: None })
+    }
+
+    /// A token in a file, which is read now. White space around it does not count.
+    ///
+    /// # Errors
+    /// `Misconfigured`, naming the file.
+    pub fn from_file(path: impl Into<PathBuf>) -> Result<Self> {
+        let path: PathBuf = path.into();
+        let text = read(&path)?;
+        let file = Some(path.into());
+        Ok(Self { text, file })
+    }
+
+    /// The token as its file has it now; `None` when there is no file, or nothing else in it.
+    ///
+    /// # Errors
+    /// `Misconfigured`, naming the file.
+    #[cfg(feature = "http")]
+    pub(crate) fn changed(&self) -> Result<Option<Self>> {
+        let Some(path) = &self.file else {
+            return Ok(None);
+        };
+        let text = read(path)?;
+        let file = Some(Arc::clone(path));
+        Ok((text != self.text).then_some(Self { text, file }))
+    }
+
+    /// The secret.
+    #[cfg(feature = "http")]
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Debug for AccessToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessToken")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+fn read(path: &Path) -> Result<Arc<str>> {
+    let mut text = String::new();
+    let opened = std::fs::File::open(path);
+    let read = opened.and_then(|file| file.take(LONGEST as u64 + 1).read_to_string(&mut text));
+    if let Err(error) = read {
+        return Err(refuse(format!("the token file {} cannot be read", path.display())).because(error));
+    }
+    check(&text, &format!("the token in {}", path.display()))
+}
+
+fn check(text: &str, what: &str) -> Result<Arc<str>> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(refuse(format!("{what} is empty")));
+    }
+    if text.len() > LONGEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(refuse(format!(
+            "{what} is not one word, as a token is; is it the right text?"
+        )));
+    }
+    Ok(text.into())
+}
+
+fn refuse(message: String) -> Error {
+    Error::new(ErrorKind::Misconfigured, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_word_and_is_shown_nowhere() {
+        let token = AccessToken::new(" tnr_0011 \n").unwrap();
+        assert_eq!(&*token.text, "tnr_0011");
+        assert!(!format!("{token:?}").contains("0011"));
+        for bad in ["", " ", "two secrets", "sécret", "a\nb"] {
+            let error = AccessToken::new(bad).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Misconfigured);
+            assert!(!error.chain().contains("cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_again_when_asked_and_named_when_it_cannot_be() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "one\n").unwrap();
+        let token = AccessToken::from_file(file.path()).unwrap();
+        #[cfg(feature = "http")]
+        {
+            assert!(token.changed().unwrap().is_none());
+            std::fs::write(file.path(), "two\n").unwrap();
+            assert_eq!(token.changed().unwrap().unwrap().text(), "two");
+        }
+        std::fs::write(file.path(), "\n").unwrap();
+        let name = file.path().display().to_string();
+        assert!(
+            AccessToken::from_file(file.path())
+                .unwrap_err()
+                .to_string()
+                .contains(&name)
+        );
+        let gone = AccessToken::from_file("/nowhere/at/all").unwrap_err().chain();
+        assert!(
+            gone.contains("/nowhere/at/all") && gone.contains("No such file"),
+            "{gone}"
+        );
+        drop(token);
+    }
+}
