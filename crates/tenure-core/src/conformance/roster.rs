@@ -35,7 +35,8 @@ macro_rules! roster_conformance_tests {
                 roster_end: a_row_of_an_ended_tenure_is_pending_at_once, an_unknown_tenure_is_told,
                     the_end_of_a_named_tenure_is_pending_until_it_is_done, an_end_that_no_row_names_concerns_nobody,
                     a_newer_row_ends_the_waiting, heartbeats_extend_by_name, a_heartbeat_brings_nobody_back,
-                    a_seat_keeps_the_living, a_mass_death_is_braked, an_outage_takes_nobody_offline,
+                    a_seat_keeps_the_living, a_mass_death_is_braked, the_ledger_follows_when_the_brake_ends,
+                    an_outage_takes_nobody_offline,
                     settings_move_the_deadlines, one_who_is_never_stale_gets_the_whole_ttl_when_that_changes;
                 random: the_mirror_agrees_with_the_model;
             }

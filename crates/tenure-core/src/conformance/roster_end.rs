@@ -2,11 +2,12 @@
 
 use super::roster::{STALE, outcome, provider, row};
 use super::world::{Make, World, ms, s};
+use crate::brake::BrakeSettings;
 use crate::id::{TenureId, Term};
 use crate::ledger::{RosterSettings, Version};
 use crate::membership::{EndBy, EndReason};
 use crate::roster::{Heartbeat, HeartbeatReply, NEVER_STALE, Offlined, Pending, Standing};
-use crate::store::Call;
+use crate::store::{Call, StoreOptions};
 use crate::sweep::BURST;
 use crate::time::StoreTime;
 
@@ -144,7 +145,7 @@ pub async fn a_newer_row_ends_the_waiting(make: Make<'_>) {
 pub async fn heartbeats_extend_by_name(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.online("ann", 1).await;
-    for _ in 0..4 {
+    for _ in 0..5 {
         world.pass(STALE / 2).await;
         assert_eq!(world.hear("ann").await, HeartbeatReply::Recorded);
     }
@@ -263,6 +264,40 @@ pub async fn a_mass_death_is_braked(make: Make<'_>) {
         .await;
     let forced = forced.expect("an answer");
     assert!(forced.braked.is_none() && forced.items.len() >= 12, "{forced:?}");
+}
+
+/// Invariant 10: nor does it wait for ever, though nobody does anything about it.
+pub async fn the_ledger_follows_when_the_brake_ends(make: Make<'_>) {
+    let brake = BrakeSettings {
+        hold: s(10),
+        ..BrakeSettings::default()
+    };
+    let options = StoreOptions {
+        brake,
+        ..StoreOptions::default()
+    };
+    let world = World::with(make, options).await;
+    for n in 0..20 {
+        world.online(&format!("p{n:02}"), n + 1).await;
+    }
+    world.pass(s(3)).await;
+    let hear = async || {
+        for n in 0..8 {
+            world.hear(&format!("p{n:02}")).await;
+        }
+    };
+    hear().await;
+    world.pass(s(3) + ms(1)).await;
+    world.end_lapsed().await;
+    world.pass(BURST).await;
+    let held = world.pending().await;
+    assert!(held.items.is_empty() && held.braked.is_some(), "{held:?}");
+    for _ in 0..5 {
+        hear().await;
+        world.pass(s(2)).await;
+    }
+    let freed = world.pending().await;
+    assert_eq!((freed.items.len(), freed.braked), (12, None));
 }
 
 /// R2.8: our outage is nobody's death.
