@@ -145,7 +145,7 @@ pub async fn a_newer_row_ends_the_waiting(make: Make<'_>) {
 pub async fn heartbeats_extend_by_name(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.online("ann", 1).await;
-    for _ in 0..5 {
+    for _ in 0..4 {
         world.pass(STALE / 2).await;
         assert_eq!(world.hear("ann").await, HeartbeatReply::Recorded);
     }
