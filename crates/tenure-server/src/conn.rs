@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::app::App;
+use crate::meters::{self, Open};
 
 /// The most headers of a request.
 const MAX_HEADERS: usize = 64;
@@ -28,6 +29,7 @@ const MAX_BUFFER: usize = 64 * 1024;
 
 /// Serves a connection until its other side closes it, it idles too long, or `draining` lets it finish what is under way.
 pub(crate) async fn serve(app: Arc<App>, router: Router, socket: TcpStream, draining: CancellationToken) {
+    let _open = Open::new();
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
@@ -77,6 +79,7 @@ impl Reading {
         let patience = self.patience;
         let sleep = self.stalled.get_or_insert_with(|| self.clock.sleep(patience));
         ready!(sleep.as_mut().poll(context));
+        meters::stalled();
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
     }
 }

@@ -23,6 +23,8 @@ pub(crate) const IN_FLIGHT: &str = "tenure_http_requests_in_flight";
 pub(crate) const STREAMS: &str = "tenure_http_streams";
 /// Connections that are open.
 pub(crate) const CONNECTIONS: &str = "tenure_http_connections";
+/// Connections that were dropped because the other side did not read.
+pub(crate) const STALLED: &str = "tenure_http_stalled_total";
 /// Leases that somebody holds, in the groups that were seen last. Label: group.
 pub(crate) const LEASES: &str = "tenure_leases";
 /// Sessions, in the groups that were seen last. Label: group.
@@ -66,6 +68,10 @@ fn describe() {
     metrics::describe_gauge!(IN_FLIGHT, "Requests that are being answered.");
     metrics::describe_gauge!(STREAMS, "Event streams and long polls that are open.");
     metrics::describe_gauge!(CONNECTIONS, "Connections that are open.");
+    metrics::describe_counter!(
+        STALLED,
+        "Connections that were dropped because the other side did not read."
+    );
     metrics::describe_gauge!(LEASES, "Leases that somebody holds.");
     metrics::describe_gauge!(SESSIONS, "Sessions.");
     metrics::describe_gauge!(STORE_UP, "1 when the store answered lately.");
@@ -75,6 +81,27 @@ fn describe() {
         tenure::meters::LEASE_TRANSITIONS,
         "What became of leases through this process."
     );
+}
+
+/// A connection that counts as open for as long as this lives.
+pub(crate) struct Open(());
+
+impl Open {
+    pub(crate) fn new() -> Self {
+        metrics::gauge!(CONNECTIONS).increment(1.0);
+        Self(())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        metrics::gauge!(CONNECTIONS).decrement(1.0);
+    }
+}
+
+/// Counts a connection whose other side did not read.
+pub(crate) fn stalled() {
+    metrics::counter!(STALLED).increment(1);
 }
 
 /// Tells how many leases somebody holds in a group, and how many sessions it has.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
+use tenure::meters;
 use tenure::wire::{Code, END_REASON, EndQuery, JoinAnswer, JoinRequest, Member, MembersPage, PageQuery, Problem, ms};
 use tenure_core::id::{Group, MemberId, TenureId};
-use tenure_core::membership::EndBy;
+use tenure_core::membership::{EndBy, EndReason};
 
 use super::openapi::{Reads, Writes};
 use crate::app::App;
@@ -40,6 +41,7 @@ pub(crate) async fn join(
     }
     if let Some(tenure) = &joined.superseded {
         tracing::info!(%group, %tenure, by = %joined.tenure, "superseded");
+        meters::ended(&group, EndReason::Superseded, 1);
     }
     tracing::info!(%group, tenure = %joined.tenure, ttl_ms = ms(joined.ttl), "joined");
     let place = format!("/v1/groups/{group}/members/{}", joined.tenure.member());

@@ -140,6 +140,8 @@ async fn a_panic_in_a_handler_is_a_500_counted_and_survived() {
 async fn requests_are_counted_by_route_and_never_by_what_clients_make_up() {
     let daemon = Daemon::start().await;
     daemon.join("secret-group", "m").await;
+    daemon.join("told-group", "m").await;
+    daemon.join("told-group", "m").await;
     daemon.get("/made/up/path").await;
     Answer::read(daemon.request("MADEUP", "/v1/groups").send().await.unwrap()).await;
     let metrics = daemon.get("/metrics").await.text;
@@ -148,6 +150,8 @@ async fn requests_are_counted_by_route_and_never_by_what_clients_make_up() {
         r#"tenure_http_requests_total{route="none",method="GET",status="404"}"#,
         r#"tenure_http_requests_total{route="/v1/groups",method="other",status="405"}"#,
         r#"tenure_http_request_duration_seconds_bucket{route="/v1/groups/{g}/members",le="#,
+        r#"tenure_ended_total{group="told-group",reason="superseded"} 1"#,
+        "tenure_http_connections ",
         "tenure_store_up 1",
     ] {
         assert!(metrics.contains(wanted), "no {wanted} in\n{metrics}");

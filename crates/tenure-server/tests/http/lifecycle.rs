@@ -162,7 +162,7 @@ async fn a_client_that_does_not_read_is_dropped() {
         .await
         .expect("the connection was dropped");
     assert!(ended.is_err(), "{ended:?}");
-    assert_eq!(daemon.get("/livez").await.status, 200);
+    assert!(daemon.get("/metrics").await.text.contains("tenure_http_stalled_total "));
 }
 
 #[tokio::test]
