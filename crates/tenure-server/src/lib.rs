@@ -25,6 +25,7 @@
 
 mod app;
 mod conn;
+mod dashboard;
 mod extract;
 mod front;
 pub mod jwt;

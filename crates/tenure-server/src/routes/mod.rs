@@ -22,6 +22,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::handler::Handler;
 use axum::http::{Method, Uri};
+use axum::routing::get;
 use tenure::wire::Code;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
@@ -37,7 +38,12 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     // It was built from the routes, and is the same for every server of this version.
     drop(app.openapi.set(openapi::write(&document)));
     let lost = no_such_route.layer(front(app, Class::Probe, "none"));
-    router.fallback(lost).with_state(Arc::clone(app))
+    // The files of the dashboard: open like its page, and no part of the API.
+    let files = get(root::file).layer(front(app, Class::Probe, root::FILES));
+    router
+        .route(root::FILES, files)
+        .fallback(lost)
+        .with_state(Arc::clone(app))
 }
 
 fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {

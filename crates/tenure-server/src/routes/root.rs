@@ -1,36 +1,36 @@
-//! `/`: a page for whoever opens the daemon in a browser.
+//! `/`: the dashboard, and the files it is made of.
 
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::extract::Path;
+use axum::http::HeaderMap;
 use axum::response::Response;
+use tenure::wire::Code;
 
-use crate::reply::with_type;
+use crate::dashboard;
+use crate::reply::{Answer, Failure};
 
-const PAGE: &str = "<!doctype html>
-<html lang=\"en\">
-<meta charset=\"utf-8\">
-<title>Tenure</title>
-<h1>Tenure</h1>
-<p>Who is alive, who owns what, and what must be cleaned up because its owner died.</p>
-<ul>
-<li><a href=\"v1/status\">Status</a>: loops, store, groups</li>
-<li><a href=\"v1/groups\">Groups</a></li>
-<li><a href=\"openapi.json\">OpenAPI</a></li>
-<li><a href=\"metrics\">Metrics</a></li>
-<li><a href=\"readyz\">Readiness</a></li>
-</ul>
-";
+/// Where the files of the page are. Not a part of the API, hence not of its description.
+pub(crate) const FILES: &str = "/dashboard/{file}";
 
-/// A page with links
+/// The dashboard
+///
+/// A page for people. It holds no data and is open to everyone; what it shows it reads from the other routes.
 #[utoipa::path(
     get, path = "/", tag = "daemon",
+    security(()),
     responses((status = 200, description = "HTML", body = String, content_type = "text/html"))
 )]
-pub(crate) async fn page() -> Response {
-    let html = HeaderValue::from_static("text/html; charset=utf-8");
-    let mut response = with_type(StatusCode::OK, PAGE.into(), html);
-    let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
-    response
-        .headers_mut()
-        .insert(HeaderName::from_static("content-security-policy"), policy);
-    response
+pub(crate) async fn page(headers: HeaderMap) -> Answer {
+    find("index.html", &headers)
+}
+
+/// A script, the style or the mark of the page.
+pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Answer {
+    find(&name, &headers)
+}
+
+fn find(name: &str, headers: &HeaderMap) -> Result<Response, Failure> {
+    dashboard::file(name, headers).ok_or_else(|| {
+        let shown: String = name.chars().take(60).collect();
+        Failure::new(Code::NoSuchRoute, format!("the dashboard has no file {shown:?}"))
+    })
 }

@@ -1,0 +1,137 @@
+// What somebody should know before anything else: settling, brakes, what does not answer, and why.
+
+import { isLocked, now, unlock } from './api.js';
+import { at, attr, h, keyed, many, number, say, show, span, time } from './dom.js';
+import { cause } from './story.js';
+import { groups, rosterOf, staleness, world } from './world.js';
+
+const MOST = 5;
+
+/** The banners, each `{key, tone, title, text, until?, act?, href?}`, the worst first. */
+function all() {
+  const list = [...ofLink(), ...ofStores()];
+  for (const group of groups()) list.push(...ofGroup(group));
+  list.push(...ofStream(), ...ofRosters(), ...ofLoops());
+  return list;
+}
+
+function ofLink() {
+  if (isLocked()) {
+    return [{ key: 'token', tone: 'uncertain', title: 'A token is needed.', text: 'Nothing is fetched without one.', act: ['Show a token', unlock] }];
+  }
+  const { error, status } = world;
+  if (!error) return [];
+  if (error.status === 403) return [{ key: 'scope', tone: 'uncertain', title: 'The token may not read this.', text: error.message }];
+  if (status && staleness() < 5000) return [];
+  const text = (status ? 'What is shown is from ' + time(world.at) + '. ' : '') + 'Nobody is declared dead by that. Asked again every 2 s.';
+  return [{ key: 'link', tone: 'braked', title: 'The daemon does not answer.', text }];
+}
+
+function ofStores() {
+  const list = [];
+  const { store, rosters } = world.status ?? {};
+  if (store && !store.up) {
+    list.push({
+      key: 'store', tone: 'braked', title: 'The store does not answer.',
+      text: store.place + ': ' + (store.reason ?? 'no reason is known') + '. Nobody ends by that; when it is back, everyone gets one full ttl.',
+    });
+  }
+  if (rosters && !rosters.ledger.up) {
+    list.push({ key: 'ledger', tone: 'uncertain', title: 'The ledger does not answer.', text: rosters.ledger.place + ': ' + (rosters.ledger.reason ?? 'no reason is known') + '. Rosters are read from the mirror and cannot be changed.' });
+  }
+  return list;
+}
+
+function ofGroup(group) {
+  const list = [];
+  const name = group.group;
+  const href = rosterOf(name) ? at('r', rosterOf(name)) : at('g', name);
+  if (group.brake) {
+    const { lapsed, present, until } = group.brake;
+    list.push({
+      key: 'brake ' + name, tone: 'braked', title: 'Removal is paused in ' + name + '.', href, until: Date.parse(until),
+      text: number(lapsed) + ' lapsed at once, ' + many(present, 'is', 'are') + ' present. What they held stays until enough are back, or until '
+        + time(Date.parse(until)) + '. If they are really gone: tenure sweep --group ' + name + ' --force',
+    });
+  }
+  if (group.unsettled) {
+    const until = Date.parse(group.unsettled.until);
+    list.push({
+      key: 'unsettled ' + name, tone: 'uncertain', title: name + ' is settling.', href, until,
+      text: 'The store did not serve: ' + cause(group.unsettled.cause) + '. Until ' + time(until) + ' everyone has time to speak; nobody lapses and no lease is granted.',
+    });
+  }
+  return list;
+}
+
+function ofStream() {
+  const list = [];
+  if (world.stream === 'waiting' && !world.error) {
+    list.push({ key: 'stream', tone: 'uncertain', title: 'Events are being reconnected.', text: (world.streamError?.message ?? 'The stream ended') + '. It goes on after the last event that was seen.' });
+  }
+  const gap = world.gaps.at(-1);
+  if (gap && Date.now() - gap.seen < 60_000) {
+    list.push({ key: 'gap ' + gap.id, tone: 'uncertain', title: 'Events of ' + gap.group + ' are missing.', text: (gap.missing ? many(gap.missing, 'event') + ' were' : 'Some were') + ' trimmed, or lost with the data of the store. Everything shown was read anew.' });
+  }
+  return list;
+}
+
+function ofRosters() {
+  const list = [];
+  for (const roster of world.status?.rosters?.rosters ?? []) {
+    if (roster.answers_from === 'mirror') continue;
+    const text = roster.answers_from === 'seeding' ? 'Its mirror is being filled; it answers from the ledger meanwhile.' : 'Its mirror is away or has not caught up; it answers from the ledger.';
+    list.push({ key: 'roster ' + roster.roster, tone: 'uncertain', title: 'Roster ' + roster.roster + '.', text, href: at('r', roster.roster) });
+  }
+  return list;
+}
+
+function ofLoops() {
+  const failing = (world.status?.loops ?? []).filter((loop) => loop.last_error && !(loop.last_success_age_ms < 60_000));
+  return failing.map((loop) => ({ key: 'loop ' + loop.name, tone: 'uncertain', title: 'The loop ' + loop.name + ' fails.', text: loop.last_error }));
+}
+
+export class Banners {
+  constructor() {
+    this.root = document.getElementById('banners');
+    this.more = h('p', { class: 'more' });
+  }
+
+  paint() {
+    const list = all();
+    this.list = list;
+    const shown = list.slice(0, MOST);
+    keyed(this.root, list.length > MOST ? [...shown, { key: 'more', more: list.length - MOST }] : shown, (banner) => banner.key, make, update);
+  }
+
+  /** Counts down, unheard by those who listen to the page. */
+  tick() {
+    for (const element of this.root.children) if (element.until) say(element.left, left(element.until));
+  }
+}
+
+function left(until) {
+  const ms = until - now();
+  return ms > 0 ? 'another ' + span(ms) : '';
+}
+
+function make() {
+  const element = h('div', { class: 'banner' }, h('span', { class: 'dot' }), h('p', {}, h('a', {}), ' ', h('span', {})), h('span', { class: 'left', 'aria-hidden': 'true' }), h('button', { type: 'button', class: 'plain' }));
+  const [, words, time, button] = element.children;
+  Object.assign(element, { title_: words.firstChild, text: words.lastChild, left: time, button });
+  button.addEventListener('click', () => element.act?.());
+  return element;
+}
+
+function update(element, banner) {
+  const { tone = 'plain', title, text = '', until, act, href, more } = banner;
+  attr(element, 'data-tone', tone);
+  say(element.title_, more ? many(more, 'more notice') + '.' : title);
+  attr(element.title_, 'href', href);
+  say(element.text, text);
+  element.until = until;
+  say(element.left, until ? left(until) : '');
+  show(element.button, Boolean(act));
+  element.act = act?.[1];
+  say(element.button, act?.[0]);
+}

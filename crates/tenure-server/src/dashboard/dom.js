@@ -1,0 +1,157 @@
+// Making and changing elements, and writing numbers and times. Text becomes text and never markup.
+
+const SVG = 'http://www.w3.org/2000/svg';
+const count = new Intl.NumberFormat('en');
+const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+const day = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
+
+/** An element. `on…` are listeners, `true` is an attribute without a value, `null` and `false` are none. */
+export function h(tag, props, ...children) {
+  return fill(document.createElement(tag), props, children);
+}
+
+/** The same for drawings. */
+export function svg(tag, props, ...children) {
+  return fill(document.createElementNS(SVG, tag), props, children);
+}
+
+function fill(element, props, children) {
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else attr(element, name, value);
+  }
+  element.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** Sets an attribute when it is another one; `null`, `undefined` and `false` remove it. */
+export function attr(element, name, value) {
+  if (value === null || value === undefined || value === false) element.removeAttribute(name);
+  else {
+    const text = value === true ? '' : String(value);
+    if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+  }
+}
+
+/** Sets the text of an element when it is another one: what did not change costs no layout. */
+export function say(element, text) {
+  const written = String(text ?? '');
+  if (element.said !== written) {
+    element.said = written;
+    element.textContent = written;
+  }
+}
+
+/** Shows or hides. */
+export function show(element, visible) {
+  if (element.hidden === Boolean(visible)) element.hidden = !visible;
+}
+
+/** Makes the children of `parent` be those of `items`, in order. Elements stay with their keys. */
+export function keyed(parent, items, key, make, update) {
+  const old = parent.byKey ?? new Map();
+  const now = new Map();
+  let place = parent.firstChild;
+  for (const item of items) {
+    const name = key(item);
+    if (now.has(name)) continue;
+    let element = old.get(name);
+    if (!element) element = make(item);
+    now.set(name, element);
+    if (element === place) place = place.nextSibling;
+    else parent.insertBefore(element, place);
+    update?.(element, item);
+  }
+  for (const [name, element] of old) if (!now.has(name)) element.remove();
+  parent.byKey = now;
+}
+
+/** The address of a place within the page. */
+export function at(...parts) {
+  return '#/' + parts.map(encodeURIComponent).join('/');
+}
+
+export function number(value) {
+  return count.format(value ?? 0);
+}
+
+/** `1 lease`, `2 leases`. */
+export function many(value, one, more = one + 's') {
+  return number(value) + ' ' + (value === 1 ? one : more);
+}
+
+/** A stretch of time, in one word or two. */
+export function span(ms) {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  if (seconds < 100) return seconds + ' s';
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 100) return minutes + ' min';
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? hours + ' h' : Math.floor(hours / 24) + ' d';
+}
+
+/** A time of day, with the day when it is not today. */
+export function time(ms) {
+  const at = new Date(ms);
+  if (Number.isNaN(at.getTime())) return '';
+  const today = at.toDateString() === new Date().toDateString();
+  return today ? clock.format(at) : day.format(at) + ', ' + clock.format(at);
+}
+
+/** A command to copy. */
+export function command(text) {
+  const button = h('button', { type: 'button', class: 'plain copy', 'aria-label': 'Copy the command' }, 'Copy');
+  button.addEventListener('click', async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      say(button, 'Copied');
+    } catch {
+      say(button, 'Select it');
+    }
+    setTimeout(() => say(button, 'Copy'), 1500);
+  });
+  return h('div', { class: 'command' }, h('code', {}, text), button);
+}
+
+/** What stands where there is nothing yet: what it would be, and what to do for it. */
+export function nothing(title, text, ...commands) {
+  return h('div', { class: 'empty' }, h('p', { class: 'lead' }, title), text && h('p', {}, text), commands.map(command));
+}
+
+/** A row of choices of which one is made. */
+export class Choice {
+  constructor(label, options, chosen, onchoose) {
+    this.root = h('div', { class: 'chips', role: 'group', 'aria-label': label });
+    this.onchoose = onchoose;
+    this.set(options, chosen);
+  }
+
+  /** `options` are `[value, label, tone?]`. */
+  set(options, chosen = this.chosen) {
+    this.chosen = chosen;
+    keyed(this.root, options, ([value]) => value, ([value]) => {
+      const button = h('button', { type: 'button', class: 'chip', onclick: () => this.choose(value) });
+      return button;
+    }, (button, [value, label, tone]) => {
+      say(button, label);
+      attr(button, 'data-tone', tone);
+      attr(button, 'aria-pressed', value === chosen ? 'true' : 'false');
+    });
+  }
+
+  choose(value) {
+    this.chosen = value;
+    for (const [name, button] of this.root.byKey) attr(button, 'aria-pressed', name === value ? 'true' : 'false');
+    this.onchoose(value);
+  }
+}
+
+/** A bar in parts, `[label, count, tone]`; in words for those who do not see it. */
+export function parts(bar, list) {
+  attr(bar, 'role', 'img');
+  attr(bar, 'aria-label', list.map(([label, count]) => number(count) + ' ' + label).join(', '));
+  keyed(bar, list.filter(([, count]) => count > 0), ([label]) => label, () => h('span', {}), (part, [, count, tone]) => {
+    attr(part, 'data-tone', tone);
+    part.style.flexGrow = String(count);
+  });
+}

@@ -1,0 +1,138 @@
+// The page: which part is shown, the keys, the theme, and the beat of it all.
+
+import { begin as beginAsking, cost, isLocked } from './api.js';
+import { Banners } from './banners.js';
+import { attr, say } from './dom.js';
+import { GroupPage } from './group.js';
+import { Overview } from './overview.js';
+import { Search } from './search.js';
+import { Why } from './why.js';
+import { begin, changed, isStale, world } from './world.js';
+
+const KEPT = 'tenure.theme';
+const THEMES = ['system', 'light', 'dark'];
+const SIGNS = { system: '◐', light: '○', dark: '●' };
+/** Rows in sight are fetched anew every so many seconds: beats make no events. */
+const FRESHEN = 3;
+
+const main = document.getElementById('main');
+const banners = new Banners();
+const search = new Search(() => ({ group: view?.group ?? null, names: view?.names?.() ?? [] }));
+let view = null;
+let seconds = 0;
+
+/** What an address shows. */
+function route() {
+  const parts = location.hash.replace(/^#\/?/, '').split('/').filter(Boolean).map(decode);
+  const [kind, name, third] = parts;
+  if (kind === 'g' && name) return [`g/${name}`, () => new GroupPage(name, third), third];
+  if (kind === 'r' && name) return [`r/${name}`, () => new GroupPage('roster.' + name, third, name), third];
+  if (kind === 'why' && name && third) return [`why/${name}/${third}`, () => new Why(name, third)];
+  return ['', () => new Overview()];
+}
+
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+function navigate() {
+  const [key, make, tab] = route();
+  if (view && view.key === key) {
+    view.go?.(tab);
+  } else {
+    view?.detach();
+    view = make();
+    view.key = key;
+    main.replaceChildren(view.root);
+    scrollTo(0, 0);
+    view.attach();
+    if (document.activeElement === document.body) main.focus({ preventScroll: true });
+  }
+  const title = view.title();
+  document.title = title ? title + ' · Tenure' : 'Tenure';
+  changed();
+}
+
+function paint() {
+  view?.paint();
+  banners.paint();
+  paintLink();
+}
+
+/** Whether what is shown is live. */
+function paintLink() {
+  const link = document.getElementById('link');
+  const [text, tone] = isLocked() ? ['locked', 'uncertain']
+    : isStale() ? ['no answer', 'braked']
+      : world.error ? ['waiting', 'uncertain']
+        : world.stream === 'waiting' ? ['reconnecting', 'uncertain']
+          : world.status ? ['live', 'alive'] : ['', null];
+  say(link, text);
+  attr(link, 'data-tone', tone);
+  document.body.classList.toggle('stale', isStale());
+}
+
+function tick() {
+  seconds += 1;
+  view?.tick();
+  banners.tick();
+  if (world.error) changed();
+  if (seconds % FRESHEN === 0 && !isLocked()) view?.freshen?.();
+}
+
+/** The theme: that of the system, unless somebody chose another. */
+function theme(next) {
+  const root = document.documentElement;
+  const now = next ?? read();
+  attr(root, 'data-theme', now === 'system' ? null : now);
+  const button = document.getElementById('theme');
+  say(button, SIGNS[now]);
+  const label = 'Theme: ' + (now === 'system' ? 'as the system' : now) + '. Change it';
+  attr(button, 'aria-label', label);
+  attr(button, 'title', label);
+  try {
+    if (next) localStorage.setItem(KEPT, next);
+  } catch {
+    // A browser that keeps nothing.
+  }
+  theme.now = now;
+}
+
+function read() {
+  try {
+    const kept = localStorage.getItem(KEPT);
+    return THEMES.includes(kept) ? kept : 'system';
+  } catch {
+    return 'system';
+  }
+}
+
+const another = () => theme(THEMES[(THEMES.indexOf(theme.now) + 1) % THEMES.length]);
+
+function press(event) {
+  const isTyping = event.target.closest?.('input, textarea, dialog');
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === '/') search.focus();
+  else if (event.key === 't') another();
+  else if (event.key === '?') document.getElementById('keys').showModal();
+  else if (event.key === 'Escape' && location.hash.length > 2) {
+    if (view instanceof Why) location.hash = view.home();
+    else location.hash = '#/';
+  } else return;
+  event.preventDefault();
+}
+
+beginAsking();
+theme();
+document.getElementById('theme').addEventListener('click', another);
+document.querySelector('.skip').addEventListener('click', (event) => { event.preventDefault(); main.focus(); });
+addEventListener('keydown', press);
+addEventListener('hashchange', navigate);
+// For who measures the page, and for tests.
+globalThis.tenure = { cost, world, get view() { return view; } };
+// The status first: whether a group is the mirror of a roster decides how it is shown.
+begin(paint, tick).finally(navigate);

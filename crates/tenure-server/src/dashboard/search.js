@@ -1,0 +1,139 @@
+// The search: any id leads to its why.
+
+import { at, attr, h, keyed, say } from './dom.js';
+import { subject } from './story.js';
+import { matches } from './why.js';
+import { groups, world } from './world.js';
+
+const PAUSE = 250;
+/** How many groups are asked about a name that the shown one does not know. */
+const MOST_GROUPS = 8;
+const MOST_FOUND = 12;
+
+export class Search {
+  /** `context` tells which group is shown, if one is, and which names are on the page. */
+  constructor(context) {
+    this.context = context;
+    this.field = document.getElementById('search');
+    this.box = document.getElementById('found');
+    this.found = [];
+    this.active = -1;
+    this.field.form.addEventListener('submit', (event) => { event.preventDefault(); this.enter(); });
+    this.field.addEventListener('input', () => this.type());
+    this.field.addEventListener('keydown', (event) => this.press(event));
+    this.field.addEventListener('blur', () => setTimeout(() => this.close(), 150));
+    this.field.addEventListener('focus', () => { if (this.field.value) this.type(); });
+  }
+
+  focus() {
+    this.field.focus();
+    this.field.select();
+  }
+
+  close() {
+    this.stop?.abort();
+    clearTimeout(this.timer);
+    this.put([]);
+  }
+
+  /** At once what is on the page, and soon what the daemon knows. */
+  type() {
+    clearTimeout(this.timer);
+    this.stop?.abort();
+    const text = this.field.value.trim();
+    if (!text) {
+      this.put([]);
+      return;
+    }
+    const { group, names } = this.context();
+    const near = names.filter(({ id }) => id.includes(text)).slice(0, MOST_FOUND).map((match) => ({ group, ...match }));
+    this.put(near);
+    this.timer = setTimeout(() => this.ask(text).then((found) => {
+      if (found) this.put(merge(found, near).slice(0, MOST_FOUND));
+    }), PAUSE);
+  }
+
+  /** What the daemon knows of exactly this name; `null` when it was asked for something else in the meantime. */
+  async ask(text) {
+    this.stop?.abort();
+    const stop = this.stop = new AbortController();
+    const { group } = this.context();
+    try {
+      const direct = subject(text);
+      const own = group ? [group] : [];
+      const others = groups().map((one) => one.group).filter((name) => name !== group).slice(0, MOST_GROUPS);
+      if (direct.kind !== 'member') {
+        return [...own, ...others].slice(0, MOST_FOUND).map((name) => ({ group: name, kind: direct.kind, id: text }));
+      }
+      let found = (await Promise.all(own.map((name) => matches(name, text, stop.signal)))).flat();
+      if (!found.length) found = (await Promise.all(others.map((name) => matches(name, text, stop.signal)))).flat();
+      if (stop.signal.aborted) return null;
+      // Nobody has it now; somebody may have had it.
+      return found.length ? found : [...own, ...others].map((name) => ({ group: name, kind: 'not here now; what the events know', id: text }));
+    } catch {
+      return null;
+    }
+  }
+
+  async enter() {
+    const text = this.field.value.trim();
+    if (!text) return;
+    const chosen = this.found[this.active];
+    if (chosen) {
+      this.go(chosen);
+      return;
+    }
+    clearTimeout(this.timer);
+    const found = await this.ask(text);
+    if (found?.length) this.go(found[0]);
+    else if (found && world.status) this.put([]);
+  }
+
+  go(match) {
+    location.hash = at('why', match.group, match.id);
+    this.field.value = '';
+    this.field.blur();
+    this.close();
+  }
+
+  press(event) {
+    if (event.key === 'Escape') {
+      this.field.value = '';
+      this.close();
+      this.field.blur();
+    } else if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
+      const step = event.key === 'ArrowDown' ? 1 : -1;
+      this.active = this.found.length ? (this.active + step + this.found.length) % this.found.length : -1;
+      this.mark();
+      event.preventDefault();
+    }
+  }
+
+  put(found) {
+    this.found = found;
+    this.active = -1;
+    this.box.hidden = found.length === 0;
+    attr(this.field, 'aria-expanded', found.length > 0 ? 'true' : 'false');
+    keyed(this.box, found.map((match, index) => ({ ...match, index })), (match) => match.group + ' ' + match.kind + ' ' + match.id, () => h(
+      'div', { role: 'option', onmousedown: (event) => event.preventDefault(), onclick: (event) => this.go(event.currentTarget.match) },
+      h('b', {}), h('span', { class: 'sub' }),
+    ), (element, match) => {
+      element.match = match;
+      element.id = 'found-' + match.index;
+      say(element.firstChild, match.id);
+      say(element.lastChild, match.kind + ' in ' + match.group);
+    });
+    this.mark();
+  }
+
+  mark() {
+    [...this.box.children].forEach((child, index) => attr(child, 'aria-selected', index === this.active ? 'true' : 'false'));
+    attr(this.field, 'aria-activedescendant', this.active >= 0 ? 'found-' + this.active : null);
+  }
+}
+
+function merge(first, second) {
+  const key = (match) => match.group + ' ' + match.id;
+  const known = new Set(first.map(key));
+  return first.concat(second.filter((match) => !known.has(key(match))));
+}

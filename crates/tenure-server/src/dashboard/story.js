@@ -1,0 +1,162 @@
+// Events in words: the same words as those of `tenure why`.
+
+import { many, number } from './dom.js';
+
+/** What ended, what was cleaned up after it, and what kept it from being cleaned up. */
+export const ENDINGS = new Set([
+  'left', 'lapsed', 'superseded', 'expelled', 'evicted', 'lease_taken_over', 'session_reaped', 'session_deleted',
+  'sessions_repaired', 'sweep_braked', 'sweep_unbraked', 'group_unsettled', 'group_settled', 'gap',
+]);
+
+const memberOf = (tenure) => tenure?.slice(0, tenure.lastIndexOf('@')) ?? '';
+const listed = (counts) => Object.entries(counts ?? {}).map(([name, count]) => name + ' ' + number(count)).join(', ');
+const about = (...words) => words.filter(Boolean).join(' · ');
+
+/** Why a tenure ended, in words. */
+export function ending(reason) {
+  return {
+    lapsed: 'its end time passed without a beat',
+    left: 'it ended its own tenure',
+    superseded: 'the same member joined again',
+    expelled: 'an operator ended it',
+  }[reason] ?? reason ?? 'nobody knows why';
+}
+
+/** `who` did or met `what`, with what there is to add, and in which tone; `id` is what to ask `why` about. */
+export function tell(event) {
+  const teller = TELLERS[event.type];
+  const told = teller ? teller(event) : { who: memberOf(event.tenure), what: event.type.replaceAll('_', ' ') };
+  return { tone: 'plain', detail: '', id: '', ...told };
+}
+
+const end = (what) => (event) => {
+  const who = memberOf(event.tenure);
+  return { who, what, detail: ending(event.type), tone: 'ended', id: event.tenure };
+};
+
+const session = (what, tone) => (event) => ({
+  who: event.session, what: what(event), tone, id: 'session:' + event.session, detail: sessionDetail(event),
+});
+
+function sessionDetail(event) {
+  const alias = event.alias && 'alias ' + event.alias;
+  if (event.type === 'session_disconnected') {
+    const why = {
+      detached: 'it was detached', max_age: 'it had been attached for too long', ghost: 'nobody knew that tenure any more',
+    }[event.reason] ?? 'that tenure had ended (' + (event.reason ?? 'unknown') + ')';
+    return about('its last connection went: ' + why, alias);
+  }
+  if (event.type === 'session_reaped') {
+    return about('its grace was over' + (event.pass ? '' : ', and a late attach met it'), alias);
+  }
+  return about(event.connection && 'connection ' + event.connection, alias);
+}
+
+function lease(event, what, detail, tone = 'plain') {
+  return { who: event.lease ?? '', what, detail, tone, id: 'lease:' + (event.lease ?? '') };
+}
+
+function released(event) {
+  const from = memberOf(event.tenure);
+  const token = 'token ' + event.token;
+  if (event.reason === 'released') return lease(event, 'was released by ' + from, token);
+  if (event.reason === 'handed_off') return lease(event, 'was handed to ' + event.to, about('by ' + from, token));
+  return lease(event, 'was freed', about('its holder ' + from + ' had ended (' + (event.reason ?? 'unknown') + ')', token), 'ended');
+}
+
+function evicted(event) {
+  const total = Object.values(event.counts ?? {}).reduce((sum, count) => sum + count, 0);
+  const removed = [total && many(total, 'claim'), event.connections && many(event.connections, 'connection')];
+  return {
+    who: memberOf(event.tenure), what: 'was cleaned up', tone: 'ended', id: event.tenure,
+    detail: about(removed.filter(Boolean).join(', ') + (total ? ' (' + listed(event.counts) + ')' : ''), 'it had ' + (event.reason ?? 'ended')),
+  };
+}
+
+const CAUSES = {
+  silent: 'it was silent', clock_back: 'its clock fell back', data_loss: 'its data is gone', tail_loss: 'the end of its data is gone',
+};
+
+/** Why a group is not settled, in words. */
+export function cause(name) {
+  return CAUSES[name] ?? name ?? 'unknown';
+}
+
+const TELLERS = {
+  joined: (event) => ({ who: memberOf(event.tenure), what: 'joined', detail: event.tenure, tone: 'alive', id: event.tenure }),
+  left: end('left'),
+  lapsed: end('lapsed'),
+  superseded: end('was superseded'),
+  expelled: end('was expelled'),
+  evicted,
+  lease_granted: (event) => lease(event, 'was granted to ' + memberOf(event.tenure), 'token ' + event.token),
+  lease_released: released,
+  lease_taken_over: (event) => lease(
+    event, 'was taken over by ' + memberOf(event.tenure),
+    about('from ' + memberOf(event.from) + ', which had ended (' + event.reason + ')', 'token ' + event.token), 'ended',
+  ),
+  target_changed: (event) => ({ who: event.lease, what: 'was ' + event.reason, detail: 'target', id: 'lease:' + event.lease }),
+  session_created: session((event) => 'was made by ' + memberOf(event.tenure), 'alive'),
+  session_resumed: session((event) => 'was resumed by ' + memberOf(event.tenure), 'alive'),
+  session_disconnected: session(() => 'is disconnected', 'uncertain'),
+  session_reaped: session(() => 'was reaped', 'ended'),
+  session_deleted: session(() => 'was deleted', 'ended'),
+  sessions_repaired: (event) => ({ who: 'Sessions', what: 'were repaired', detail: listed(event.counts), tone: 'uncertain' }),
+  sweep_braked: ({ counts }) => ({
+    who: 'Removal', what: 'was paused', tone: 'braked',
+    detail: number(counts?.lapsed) + ' lapsed at once, ' + number(counts?.present) + ' were present',
+  }),
+  sweep_unbraked: (event) => ({ who: 'Removal', what: 'went on', detail: event.reason ?? '', tone: 'alive' }),
+  group_unsettled: (event) => ({
+    who: 'The store', what: 'did not serve', tone: 'uncertain',
+    detail: about(
+      cause(event.reason) + (event.counts?.silent_ms ? ' for ' + number(event.counts.silent_ms) + ' ms' : ''),
+      'everyone got one full ttl',
+    ),
+  }),
+  group_settled: () => ({ who: 'The group', what: 'is settled', detail: 'the grace after the last gap is over', tone: 'alive' }),
+  gap: (event) => ({
+    who: event.missing ? many(event.missing, 'event') : 'Events', what: event.missing === 1 ? 'is missing here' : 'are missing here',
+    detail: 'they were trimmed, or lost with the data of the store', tone: 'uncertain',
+  }),
+};
+
+/** What `why` is asked about: a member, a tenure, a key, a lease or a session. */
+export function subject(id) {
+  const slash = id.indexOf('/');
+  if (slash >= 0) return { kind: 'key', registry: id.slice(0, slash), name: id.slice(slash + 1) };
+  if (id.includes('@')) return { kind: 'tenure', name: id, member: memberOf(id) };
+  if (id.startsWith('lease:')) return { kind: 'lease', name: id.slice('lease:'.length) };
+  if (id.startsWith('session:')) return { kind: 'session', name: id.slice('session:'.length) };
+  return { kind: 'member', name: id };
+}
+
+const WIDE = new Set(['group_unsettled', 'group_settled', 'sweep_braked', 'sweep_unbraked', 'gap']);
+
+/** Whether an event belongs to the story of a subject. `present` is the tenure that explains the state now. */
+export function concerns(event, subject, present) {
+  // What happened to the whole group explains why nobody lapsed, or nothing was removed, for a while.
+  if (WIDE.has(event.type)) return true;
+  if (subject.kind === 'session') return event.session === subject.name || event.type === 'sessions_repaired';
+  if (event.session) return false;
+  const isLife = !event.lease && event.tenure && event.tenure === present;
+  switch (subject.kind) {
+    case 'member':
+      return memberOf(event.tenure) === subject.name || memberOf(event.from) === subject.name || event.to === subject.name;
+    case 'tenure':
+      return event.tenure === subject.name || event.from === subject.name;
+    case 'lease':
+      return event.lease === subject.name || isLife;
+    case 'key':
+      return isLife || (event.keys ?? []).includes(subject.registry + '/' + subject.name);
+    default:
+      return false;
+  }
+}
+
+/** Whether an event is of the whole group. */
+export function isWide(event) {
+  return WIDE.has(event.type);
+}
+
+export { memberOf };
