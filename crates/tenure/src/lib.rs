@@ -99,6 +99,8 @@ pub mod adopt;
 pub mod batch;
 pub mod client;
 pub mod connect;
+#[cfg(any(doc, doctest))]
+pub mod cookbook;
 mod error_copy;
 pub mod fence;
 pub mod fleet;
