@@ -64,6 +64,7 @@ impl Status {
             groups.push(Watched {
                 state: GroupState::new(name, &status),
                 age_ms: 0,
+                registries: Vec::new(),
             });
         }
         let (up, reason) = match store.health() {
@@ -143,7 +144,7 @@ fn show_store(what: &str, store: &StoreState) -> anyhow::Result<()> {
 }
 
 fn show_groups(groups: &[Watched], total: u64) -> anyhow::Result<()> {
-    let rows = groups.iter().map(|Watched { state, age_ms }| {
+    let rows = groups.iter().map(|Watched { state, age_ms, .. }| {
         let settled = match &state.unsettled {
             None => yes_no(true),
             Some(unsettled) => format!("no: {} until {}", unsettled.cause.as_str(), unsettled.until),

@@ -1,6 +1,6 @@
 //! What was seen of the store last, so that status and metrics answer while it is away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tenure::loops::{LoopBody, Turn};
 use tenure::wire::{GroupState, Watched, ms};
 use tenure_core::clock::Mono;
 use tenure_core::error::Result;
-use tenure_core::id::Group;
+use tenure_core::id::{Group, RegistryName};
 
 use crate::app::App;
 use crate::meters;
@@ -22,6 +22,8 @@ const GROUPS_EVERY: Duration = Duration::from_secs(5);
 pub(crate) const MAX_GROUPS: usize = 1_000;
 /// The group that `/readyz` ticks to see that the store takes writes. It has no members and shows up nowhere.
 pub(crate) const PROBE_GROUP: &str = "tenure.readyz";
+/// The most registries of a group that are remembered.
+const MAX_REGISTRIES: usize = 100;
 
 /// The last sight of the groups, and of how the loops turn.
 #[derive(Default)]
@@ -30,6 +32,7 @@ pub(crate) struct Watch {
     /// Held by whoever looks: a store that is slow must not be asked by everyone at once.
     looking: tokio::sync::Mutex<()>,
     turns: Mutex<BTreeMap<String, (u64, Mono)>>,
+    registries: Mutex<BTreeMap<Group, BTreeSet<RegistryName>>>,
 }
 
 #[derive(Default)]
@@ -42,12 +45,13 @@ struct Seen {
 impl Watch {
     /// The groups as they were seen last, with how long ago; how many there are; and when they were listed.
     pub(crate) fn groups(&self, now: Mono) -> (Vec<Watched>, u64, Option<Duration>) {
-        let seen = self.seen();
+        let (seen, registries) = (self.seen(), self.registries());
         let groups = seen.groups.values();
         let watched = groups
             .map(|(state, at)| Watched {
                 state: state.clone(),
                 age_ms: ms(now.since(*at)),
+                registries: registries.get(&state.group).into_iter().flatten().cloned().collect(),
             })
             .collect();
         (watched, seen.total, seen.listed_at.map(|at| now.since(at)))
@@ -61,6 +65,22 @@ impl Watch {
             *seen = (runs, now);
         }
         now.since(seen.1)
+    }
+
+    /// Remembers that a group has such a registry: a store cannot be asked which there are.
+    pub(crate) fn heard_of(&self, group: &Group, registry: &RegistryName) {
+        let mut all = self.registries();
+        if !all.contains_key(group) && all.len() >= MAX_GROUPS {
+            return;
+        }
+        let of_group = all.entry(group.clone()).or_default();
+        if of_group.len() < MAX_REGISTRIES && !of_group.contains(registry) {
+            of_group.insert(registry.clone());
+        }
+    }
+
+    fn registries(&self) -> MutexGuard<'_, BTreeMap<Group, BTreeSet<RegistryName>>> {
+        self.registries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -87,6 +107,7 @@ impl App {
             let gone = |group: &Group| listed.binary_search(group).is_err();
             seen.groups.retain(|group, _| !gone(group));
             (seen.total, seen.listed_at) = (total, Some(now));
+            self.watch.registries().retain(|group, _| !gone(group));
         }
         for group in listed {
             match self.read(self.store.status(&group)).await {

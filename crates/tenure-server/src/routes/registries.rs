@@ -49,6 +49,7 @@ pub(crate) async fn claim(
         .store
         .claim(&group, &registry, &request.tenure, keys, request.mode(), call);
     let claimed = app.write(claimed).await?;
+    app.watch.heard_of(&group, &registry);
     let result = ClaimResult::new(key, only(claimed.outcomes, KEYS)?);
     if let (ClaimWord::Held, Some(by)) = (result.outcome, result.held_by) {
         let detail = format!("{} is owned by the living tenure {by}", result.key);
@@ -91,6 +92,7 @@ pub(crate) async fn claim_many(
         .store
         .claim(&group, &registry, &request.tenure, &request.keys, request.mode(), call);
     let claimed = app.write(claimed).await?;
+    app.watch.heard_of(&group, &registry);
     all_answered(claimed.outcomes.len(), request.keys.len(), KEYS)?;
     let results = request
         .keys
@@ -148,6 +150,9 @@ pub(crate) async fn list(
     let claims = app
         .read(app.store.claims(&group, &registry, owner.as_ref(), &page))
         .await?;
+    if !claims.items.is_empty() {
+        app.watch.heard_of(&group, &registry);
+    }
     json(StatusCode::OK, &ClaimsPage::from(claims))
 }
 

@@ -1,7 +1,7 @@
 //! The daemon about itself: loops, store, groups, readiness.
 
 use serde::{Deserialize, Serialize};
-use tenure_core::id::Group;
+use tenure_core::id::{Group, RegistryName};
 use tenure_core::store::Finding;
 use tenure_core::time::StoreTime;
 
@@ -111,6 +111,11 @@ pub struct Watched {
     pub state: GroupState,
     /// How long ago. Grows while the store is away.
     pub age_ms: u64,
+    /// The registries whose claims went through this daemon, at most 100, in the order of their names. There may be others:
+    /// a store knows claims and not which registries there are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub registries: Vec<RegistryName>,
 }
 
 /// How the daemon finds out who is calling.
