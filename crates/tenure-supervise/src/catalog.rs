@@ -11,6 +11,7 @@ mod actor;
 mod agent;
 pub mod consul;
 mod failure;
+mod hold;
 mod journal;
 mod leftovers;
 mod remove;
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::tenure::Membership;
 use tenure_core::clock::{Clock, within};
 use tokio::sync::watch;
 
@@ -32,8 +34,22 @@ pub use status::{Phase, Status};
 
 use self::actor::{Actor, Parts};
 use self::agent::Agent;
+use self::hold::Hold;
 use self::journal::Journal;
 use crate::survive::{self, Task};
+
+/// The membership of this process, once there is one: a store that is away keeps nobody from starting.
+pub type Joined = watch::Receiver<Option<Arc<Membership>>>;
+
+/// What a catalog is made of.
+struct Making {
+    agent: Arc<dyn Agent>,
+    service: Service,
+    /// Tells the registrations of this process from those of its predecessors under the same id.
+    life: String,
+    journal: Option<PathBuf>,
+    hold: Option<Hold>,
+}
 
 /// What is wanted, and the how many-th wish that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,13 +86,19 @@ pub struct Catalog {
 
 impl Catalog {
     /// Starts the actor on the runtime of the caller. The service is not wanted yet.
-    fn start(agent: Arc<dyn Agent>, service: Service, journal: Option<PathBuf>, clock: &Arc<dyn Clock>) -> Self {
+    fn start(making: Making, clock: &Arc<dyn Clock>) -> Self {
+        let Making {
+            agent,
+            service,
+            life,
+            journal,
+            hold,
+        } = making;
         let (want, wanted) = watch::channel(Want {
             registered: false,
             turn: 0,
         });
         let (tell, status) = watch::channel(Status::default());
-        let life = format!("{:016x}", clock.entropy());
         let journal = Arc::new(Journal::open(journal, Arc::clone(clock)));
         let (place, id) = (agent.place().to_owned(), service.id.clone());
         let mut parts = Parts {
@@ -84,6 +106,7 @@ impl Catalog {
             service,
             life: life.clone(),
             journal: Arc::clone(&journal),
+            hold: hold.map(Arc::new),
             clock: Arc::clone(clock),
             want: wanted,
             tell: tell.clone(),
@@ -183,5 +206,12 @@ impl Catalog {
 /// No catalog: whatever is wanted is so at once.
 #[must_use]
 pub fn none(service: Service, clock: &Arc<dyn Clock>) -> Catalog {
-    Catalog::start(Arc::new(agent::Nowhere), service, None, clock)
+    let making = Making {
+        agent: Arc::new(agent::Nowhere),
+        service,
+        life: String::new(),
+        journal: None,
+        hold: None,
+    };
+    Catalog::start(making, clock)
 }

@@ -6,6 +6,7 @@
 
 pub mod catalog;
 pub mod child;
+mod http;
 pub mod leadership;
 mod off_thread;
 pub mod probe;

@@ -8,6 +8,7 @@ use tenure_core::clock::{Clock, within};
 use tokio::net::TcpStream;
 
 use crate::child::Helpers;
+use crate::http;
 use crate::process::Processes;
 
 /// How to tell.
@@ -79,7 +80,9 @@ impl Readiness {
                 connected.map(drop).map_err(|error| format!("{address}: {error}"))
             }
             Probe::Http(url) => {
-                let status = reqwest::get(url).await.map_err(|error| chain(&error))?.status();
+                let client = http::client(None)?.build().map_err(|error| http::chain(&error))?;
+                let answer = client.get(url).send().await;
+                let status = answer.map_err(|error| http::chain(&error))?.status();
                 if status.is_success() || status.is_redirection() {
                     Ok(())
                 } else {
@@ -111,14 +114,4 @@ impl Drop for Group {
     fn drop(&mut self) {
         let _ = kill_process_group(self.0, Signal::KILL);
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

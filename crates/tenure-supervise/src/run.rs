@@ -7,9 +7,11 @@ mod seat;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::future::pending;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use tenure_core::clock::{Clock, Mono};
+use futures_util::FutureExt;
+use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::supervise::{Action, Event, Evidence, Run, Settings, Stage, Supervisor};
 use tokio::sync::{mpsc, watch};
 
@@ -50,6 +52,9 @@ pub struct Supervision<R> {
     pub wishes: mpsc::Receiver<Wish>,
 }
 
+/// The exit code of a supervisor that panicked.
+const FAILED: u8 = 1;
+
 /// How a supervisor has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
@@ -69,9 +74,9 @@ impl<R: Registration> Supervision<R> {
 
     /// Runs the program wherever and whenever this node is the primary, until it is over.
     ///
-    /// When it returns, nothing of the program is left (unless it hangs in the kernel, see [`Ended`]), and the service was taken out of
-    /// the catalog or the stop budget was used up. It is not to be dropped before: what then remains of the program is
-    /// killed by its keeper, and the catalog is not told.
+    /// When it returns, nothing of the program is left (unless it hangs in the kernel, see [`Ended`]), and the service was
+    /// taken out of the catalog or the stop budget was used up; also when the supervisor itself panics. It is not to be
+    /// dropped before: what then remains of the program is killed by its keeper, and the catalog is not told.
     pub async fn run(self, status: &watch::Sender<Status>) -> Ended {
         let machine = Supervisor::new(self.settings, self.clock.mono());
         let mut work = Work {
@@ -82,19 +87,16 @@ impl<R: Registration> Supervision<R> {
             is_deaf: false,
             parts: self,
         };
-        let first = work.parts.evidence.borrow_and_update().clone();
-        work.news.push_back(Event::Evidence(first));
-        loop {
-            let event = match work.news.pop_front() {
-                Some(event) => event,
-                None => work.next().await,
-            };
-            if let Some(code) = work.take(event).await {
-                work.tell(status);
+        // It is only borrowed by what may panic: the child and the registration are still there afterwards.
+        match AssertUnwindSafe(work.supervise(status)).catch_unwind().await {
+            Ok(code) => {
                 let is_gone = work.child.is_none();
-                return Ended { code, is_gone };
+                Ended { code, is_gone }
             }
-            work.tell(status);
+            Err(_) => {
+                tracing::error!("the supervisor panicked; it stops the child and ends");
+                work.abandon().await
+            }
         }
     }
 }
@@ -113,6 +115,48 @@ struct Work<R> {
 }
 
 impl<R: Registration> Work<R> {
+    /// Feeds the machine until it is over. The exit code.
+    async fn supervise(&mut self, status: &watch::Sender<Status>) -> u8 {
+        let first = self.parts.evidence.borrow_and_update().clone();
+        self.news.push_back(Event::Evidence(first));
+        loop {
+            let event = match self.news.pop_front() {
+                Some(event) => event,
+                None => self.next().await,
+            };
+            let over = self.take(event).await;
+            self.tell(status);
+            if let Some(code) = over {
+                return code;
+            }
+        }
+    }
+
+    /// After a panic the machine is not believed. What it would come to in the end is done without it, within the stop
+    /// budget: the service leaves the catalog, and the child is stopped.
+    async fn abandon(mut self) -> Ended {
+        let (settings, clock) = (self.parts.settings, Arc::clone(&self.parts.clock));
+        let by = clock.mono() + settings.stop_budget;
+        let registration = &mut self.parts.registration;
+        registration.want(false);
+        let stopped = async {
+            let Some(child) = &mut self.child else { return true };
+            child.term();
+            let grace = settings
+                .grace
+                .min(settings.stop_budget.saturating_sub(settings.reserve));
+            if within(&*clock, grace, child.gone(&*clock)).await.is_some() {
+                return true;
+            }
+            child.kill();
+            let left = by.since(clock.mono());
+            within(&*clock, left, child.gone(&*clock)).await.is_some()
+        };
+        let absent = within(&*clock, settings.stop_budget, registration.absent());
+        let (is_gone, _) = tokio::join!(stopped, absent);
+        Ended { code: FAILED, is_gone }
+    }
+
     /// Waits for what happens next.
     async fn next(&mut self) -> Event {
         let wake = self.machine.wake();
@@ -253,3 +297,6 @@ async fn until(clock: &dyn Clock, at: Option<Mono>) {
         None => pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,9 @@
 //! is not wanted any more is not sent; what is under way then gets a moment to end, so that it does not end later, after
 //! the removal. Where it may, the journal keeps the registration, and it is looked for again for a while.
 
+mod absent;
+mod present;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +15,9 @@ use tenure_core::clock::{Clock, Mono, jitter};
 use tokio::sync::watch;
 
 use super::agent::Agent;
-use super::journal::{Entry, Journal, Leftover};
-use super::remove::{Found, look, remove};
+use super::hold::Hold;
+use super::journal::{Journal, Leftover};
 use super::{Failure, Phase, Service, Status, Want};
-use crate::catalog::leftovers;
 use crate::survive::Task;
 
 /// How long a call may go on that is not wanted any more. Part of the budget of a stop.
@@ -34,6 +36,8 @@ pub(super) struct Parts {
     pub(super) service: Service,
     pub(super) life: String,
     pub(super) journal: Arc<Journal>,
+    /// Where the registration is a holding, too.
+    pub(super) hold: Option<Arc<Hold>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) want: watch::Receiver<Want>,
     pub(super) tell: watch::Sender<Status>,
@@ -179,194 +183,6 @@ impl Actor {
     /// Something else is wanted by now.
     fn is_overtaken(&self) -> bool {
         self.parts.want.has_changed().unwrap_or(true)
-    }
-
-    /// The service is wanted: registers it where it is missing, and beats. Answers when the next beat is due.
-    async fn keep(&mut self) -> Result<Duration, Failure> {
-        let sent = self.parts.clock.mono();
-        if self.presence == Presence::Taken {
-            match self.found().await? {
-                Found::Another => return Ok(self.until_beat(sent)),
-                Found::Ours | Found::Differs | Found::Nothing => self.presence = Presence::Maybe,
-            }
-        }
-        if self.presence == Presence::Yes {
-            if self.parts.agent.pass(&self.parts.service).await? {
-                self.compare().await?;
-                return Ok(self.beaten(sent));
-            }
-            tracing::warn!(
-                agent = self.parts.agent.place(),
-                id = self.parts.service.id,
-                "the agent knows nothing of the check; registering again"
-            );
-            self.presence = Presence::Maybe;
-        }
-        self.register(false).await?;
-        if self.is_overtaken() {
-            return Ok(Duration::ZERO);
-        }
-        let sent = self.parts.clock.mono();
-        if !self.parts.agent.pass(&self.parts.service).await? {
-            return Err(Failure::Odd(
-                "the check is missing right after it was registered".to_owned(),
-            ));
-        }
-        self.presence = Presence::Yes;
-        self.altered = false;
-        self.compare().await?;
-        Ok(self.beaten(sent))
-    }
-
-    async fn register(&mut self, passing: bool) -> Result<(), Failure> {
-        let Parts {
-            agent, service, life, ..
-        } = &self.parts;
-        if !self.written {
-            let entry = Entry {
-                agent: agent.place().to_owned(),
-                id: service.id.clone(),
-                life: life.clone(),
-            };
-            self.written = self.parts.journal.write(&entry).await;
-        }
-        if self.presence != Presence::Yes {
-            self.presence = Presence::Maybe;
-            if self.parts.tell.borrow().phase != Phase::Forbidden {
-                self.say(Phase::Registering, None, None);
-            }
-        }
-        // From here on it may be there, whatever becomes of the call.
-        self.flight = true;
-        let Parts {
-            agent, service, life, ..
-        } = &self.parts;
-        let done = agent.register(service, life, passing).await;
-        if done.is_ok() {
-            self.flight = false;
-            // Whatever an earlier life has left under this id is replaced by it.
-            self.replaced().await;
-        }
-        done
-    }
-
-    /// Reads back what is registered, and makes it right when somebody has changed it.
-    async fn compare(&mut self) -> Result<(), Failure> {
-        match self.found().await {
-            Ok(Found::Ours) => {}
-            Ok(Found::Another) => self.presence = Presence::Taken,
-            Ok(Found::Nothing) => self.presence = Presence::Maybe,
-            Ok(Found::Differs) if self.altered => {}
-            Ok(Found::Differs) => {
-                self.register(true).await?;
-                self.altered = self.found().await? == Found::Differs;
-                let (id, altered) = (&self.parts.service.id, self.altered);
-                tracing::warn!(
-                    id,
-                    altered,
-                    "the registration was not as it should be, and was made again"
-                );
-            }
-            // The beat was taken, which is what counts.
-            Err(failure) => tracing::debug!(error = %failure, "the registration cannot be read back"),
-        }
-        Ok(())
-    }
-
-    async fn found(&self) -> Result<Found, Failure> {
-        let Parts {
-            agent, service, life, ..
-        } = &self.parts;
-        look(&**agent, &service.id, Some(life), Some(service)).await
-    }
-
-    /// A beat was taken. Answers how long until the next.
-    fn beaten(&mut self, sent: Mono) -> Duration {
-        self.failed = 0;
-        match self.presence {
-            Presence::Yes => self.say(Phase::Passing, None, None),
-            Presence::Taken => {
-                let why = "another life of this service has registered it since".to_owned();
-                self.say(Phase::Taken, Some(why), None);
-            }
-            // It is missing after all: at once.
-            Presence::Maybe | Presence::No => return FIRST_RETRY,
-        }
-        self.until_beat(sent)
-    }
-
-    /// Never later than a beat after the last was sent.
-    fn until_beat(&self, sent: Mono) -> Duration {
-        let beat = jitter(&*self.parts.clock, self.parts.service.beat().mul_f64(0.95), 5);
-        beat.saturating_sub(self.parts.clock.mono().since(sent))
-    }
-
-    /// The service is not wanted: removes it where it may be.
-    async fn keep_away(&mut self, want: Want) -> Result<Option<Duration>, Failure> {
-        let Parts {
-            agent, service, life, ..
-        } = &self.parts;
-        if self.presence != Presence::No || self.doubts > 0 {
-            if self.parts.tell.borrow().phase != Phase::Absent {
-                self.say(Phase::Removing, None, None);
-            }
-            let removed = remove(&**agent, &service.id, Some(life)).await?;
-            tracing::debug!(
-                id = service.id,
-                ?removed,
-                doubts = self.doubts,
-                "removed from the catalog"
-            );
-            self.presence = Presence::No;
-            self.doubts = self.doubts.saturating_sub(1);
-        }
-        self.failed = 0;
-        self.say(Phase::Absent, None, Some(want.turn));
-        if self.doubts > 0 {
-            return Ok(Some(DOUBTS.1));
-        }
-        if std::mem::take(&mut self.written) {
-            self.parts.journal.strike(&self.parts.life).await;
-        }
-        Ok(None)
-    }
-
-    /// Removes what earlier lives have left at this agent, before anything new is registered. An agent that refuses that
-    /// keeps nobody from going on; one that cannot be reached could not be asked anything else either.
-    async fn remove_what_was_left(&mut self) -> Result<(), Failure> {
-        let parts = &self.parts;
-        let now = parts.clock.mono();
-        if parts.journal.is_kept() && self.searched.is_none_or(|last| now.since(last) >= SEARCH) {
-            let (here, away) = leftovers::of(&parts.journal, parts.agent.place()).await;
-            self.elsewhere.extend(leftovers::remove_elsewhere(away, parts));
-            self.left.extend(here);
-            self.searched = Some(now);
-        }
-        let mut refused = Vec::new();
-        // What is at hand is dropped with an overtaken turn, and found again by the next search.
-        while let Some(leftover) = self.left.pop() {
-            match leftovers::remove_one(&*parts.agent, &leftover.entry).await {
-                Ok(()) => parts.journal.settle(leftover).await,
-                Err(failure) if failure.is_definite() => refused.push(leftover),
-                Err(failure) => {
-                    self.left.push(leftover);
-                    self.left.append(&mut refused);
-                    return Err(failure);
-                }
-            }
-        }
-        self.left = refused;
-        Ok(())
-    }
-
-    async fn replaced(&mut self) {
-        let (replaced, others) = std::mem::take(&mut self.left)
-            .into_iter()
-            .partition::<Vec<_>, _>(|leftover| leftover.entry.id == self.parts.service.id);
-        self.left = others;
-        for leftover in replaced {
-            self.parts.journal.settle(leftover).await;
-        }
     }
 }
 

@@ -12,15 +12,13 @@ use tenure_core::error::Result;
 use tenure_core::id::Key;
 
 use super::agent::{Agent, By, Listed};
-use super::{Catalog, Failure, Service};
+use super::{Catalog, Failure, Joined, Making, Service};
 
 /// The registry that services are in.
 pub const SERVICES: &str = "services";
 
 struct Claims {
-    /// Held, because it ends with its last handle.
-    membership: Arc<Membership>,
-    services: Registry,
+    joined: Joined,
     key: Key,
 }
 
@@ -46,21 +44,28 @@ pub fn key_of(service: &Service) -> Result<Key> {
     Key::new(format!("{}:{}:{address}:{}", service.name, service.id, service.port))
 }
 
-/// Claims a service, once it is wanted, under a membership. Does no I/O yet. Runs on the runtime of the caller.
+/// Claims a service, once it is wanted, under a membership, once that is there. Does no I/O yet. Runs on the runtime of the
+/// caller.
 ///
 /// # Errors
 /// `Invalid` for a service that cannot be a key, or cannot be registered.
 ///
 /// # Panics
 /// Outside of a runtime.
-pub fn catalog(membership: Arc<Membership>, service: Service, clock: &Arc<dyn Clock>) -> Result<Catalog> {
+pub fn catalog(joined: Joined, service: Service, clock: &Arc<dyn Clock>) -> Result<Catalog> {
     service.check().map_err(|error| Error::invalid(error.to_string()))?;
     let claims = Claims {
-        services: membership.registry(SERVICES)?,
+        joined,
         key: key_of(&service)?,
-        membership,
     };
-    Ok(Catalog::start(Arc::new(claims), service, None, clock))
+    let making = Making {
+        agent: Arc::new(claims),
+        service,
+        life: String::new(),
+        journal: None,
+        hold: None,
+    };
+    Ok(Catalog::start(making, clock))
 }
 
 fn failure(error: &Error) -> Failure {
@@ -72,16 +77,27 @@ fn failure(error: &Error) -> Failure {
 }
 
 impl Claims {
+    fn registry(&self) -> std::result::Result<(Arc<Membership>, Registry), Failure> {
+        let joined = self.joined.borrow().clone();
+        let membership = joined.ok_or_else(|| Failure::Unreachable("the store was not joined yet".to_owned()))?;
+        let services = membership.registry(SERVICES).map_err(|error| failure(&error))?;
+        Ok((membership, services))
+    }
+
     /// Whether the claim is ours, and whose else it is.
     async fn owner(&self) -> std::result::Result<Option<Listed>, Failure> {
-        let claim = self
-            .services
+        if self.joined.borrow().is_none() {
+            // Nothing was ever claimed.
+            return Ok(None);
+        }
+        let (membership, services) = self.registry()?;
+        let claim = services
             .look_up(self.key.as_str())
             .await
             .map_err(|error| failure(&error))?;
         Ok(claim.filter(|claim| claim.alive).map(|claim| Listed {
             // An earlier tenure of this process is as good as the present one.
-            by: if claim.owner == *self.membership.member() {
+            by: if claim.owner == *membership.member() {
                 By::Us
             } else {
                 By::Another
@@ -102,11 +118,9 @@ impl Agent for Claims {
     }
 
     async fn register(&self, _: &Service, _: &str, _: bool) -> std::result::Result<(), Failure> {
-        self.services
-            .claim(self.key.as_str())
-            .await
-            .map(drop)
-            .map_err(|error| failure(&error))
+        let (_, services) = self.registry()?;
+        let claimed = services.claim(self.key.as_str()).await;
+        claimed.map(drop).map_err(|error| failure(&error))
     }
 
     async fn pass(&self, _: &Service) -> std::result::Result<bool, Failure> {
@@ -118,7 +132,8 @@ impl Agent for Claims {
     }
 
     async fn deregister(&self, _: &str) -> std::result::Result<(), Failure> {
-        match self.services.release(self.key.as_str()).await {
+        let (_, services) = self.registry()?;
+        match services.release(self.key.as_str()).await {
             // Either way it is not ours.
             Err(error) if matches!(error.kind(), ErrorKind::NotOwner | ErrorKind::Ended(_)) => Ok(()),
             done => done.map_err(|error| failure(&error)),

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::{Client, Url};
+use reqwest::Url;
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tokio::sync::watch;
@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use super::judge::{Judge, Rules, Word};
 use super::mount::{self, MountRule, Sight};
 use super::{Evidence, Leadership, events, publish};
+use crate::http;
 use crate::off_thread::OffThread;
 use crate::survive;
 
@@ -109,12 +110,17 @@ pub fn watch(settings: LiteFsSettings, clock: &Arc<dyn Clock>) -> Result<Leaders
     let (hear, word) = watch::channel(Word::Never);
     let mut tasks = Vec::new();
     if let Some(url) = settings.events.url()? {
-        let client = Client::builder()
-            .connect_timeout(Duration::from_secs(1))
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .build()
-            .map_err(|error| Error::new(ErrorKind::Misconfigured, "the HTTP client cannot be set up").because(error))?;
+        let client = http::client(None)
+            .and_then(|client| {
+                let client = client.connect_timeout(Duration::from_secs(1)).build();
+                client.map_err(|error| error.to_string())
+            })
+            .map_err(|why| {
+                Error::new(
+                    ErrorKind::Misconfigured,
+                    format!("the HTTP client cannot be set up: {why}"),
+                )
+            })?;
         let (deaf, hear, listening) = (hear.clone(), hear, Arc::clone(clock));
         let mourning = Arc::clone(clock);
         tasks.push(survive::spawn(

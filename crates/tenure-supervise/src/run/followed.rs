@@ -66,6 +66,11 @@ impl Followed {
         self.child.kill();
     }
 
+    /// Waits until nothing of it is left.
+    pub(super) async fn gone(&mut self, clock: &dyn Clock) {
+        self.child.gone(clock).await;
+    }
+
     /// Remembers what the machine is told.
     pub(super) fn note(&mut self, event: &Event) {
         match event {

@@ -1,8 +1,9 @@
-//! Where an agent is.
+//! Where an agent is, and which certificates are for it.
 
 use std::path::PathBuf;
 
 use reqwest::Url;
+use tenure_tls::ClientTls;
 
 /// An agent's address, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,50 +12,92 @@ pub(crate) struct Address {
     pub(crate) base: Url,
     /// The socket to send them through, when it is not TCP.
     pub(crate) socket: Option<PathBuf>,
-    /// The one spelling of it.
+    /// The one spelling of it. Without the files: they are of this machine, and the address goes to others.
     pub(crate) text: String,
+    /// The files for TLS that were named in it.
+    pub(crate) files: ClientTls,
 }
 
 impl Address {
-    /// Reads `HOST:PORT`, `http://HOST:PORT`, `consul://HOST:PORT` and `unix:///PATH`, as `CONSUL_HTTP_ADDR` has them.
+    /// Reads `HOST:PORT`, `http://HOST:PORT`, `consul://HOST:PORT` and `unix:///PATH`, as `CONSUL_HTTP_ADDR` has them; with
+    /// TLS `https://HOST:PORT` and `consul+tls://HOST:PORT`, with `?tls_ca=PATH&tls_cert=PATH&tls_key=PATH`.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
-        let bad = |why: &str| {
-            // The address itself stays out of the message: it may carry a password.
-            format!("the address of the Consul agent {why}; write HOST:PORT, like 127.0.0.1:8500, or unix:///PATH")
-        };
         if let Some(path) = text.strip_prefix("unix://") {
-            if !path.starts_with('/') {
-                return Err(bad("has no path"));
-            }
-            let base = Url::parse("http://localhost/").map_err(|error| error.to_string())?;
-            return Ok(Self {
-                base,
-                socket: Some(path.into()),
-                text: text.to_owned(),
-            });
+            return socket(text, path);
         }
-        let rest = match text.split_once("://") {
-            None | Some(("http" | "consul", _)) => text.split_once("://").map_or(text, |(_, rest)| rest),
-            Some(("https", _)) => return Err(bad("asks for https, which this version does not speak")),
+        let (scheme, rest) = match text.split_once("://") {
+            None | Some(("http" | "consul", _)) => ("http", text.split_once("://").map_or(text, |(_, rest)| rest)),
+            Some(("https" | "consul+tls", rest)) => ("https", rest),
             Some(_) => return Err(bad("is of no kind that is known")),
         };
-        let base = Url::parse(&format!("http://{rest}")).map_err(|_| bad("cannot be read"))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let base = Url::parse(&format!("{scheme}://{rest}")).map_err(|_| bad("cannot be read"))?;
         if !base.username().is_empty() || base.password().is_some() {
             return Err(bad("has credentials"));
         }
-        if !matches!(base.path(), "" | "/") || base.query().is_some() || base.fragment().is_some() {
+        if !matches!(base.path(), "" | "/") || base.fragment().is_some() {
             return Err(bad("has a path"));
         }
         let (Some(host), Some(port)) = (base.host_str(), explicit_port(rest)) else {
             return Err(bad("has no port"));
         };
-        let text = format!("http://{host}:{port}");
+        if scheme == "http" && !query.is_empty() {
+            return Err(bad("has a query, which only consul+tls:// may have"));
+        }
+        let text = format!("{scheme}://{host}:{port}");
         Ok(Self {
+            files: files(query)?,
             base,
             socket: None,
             text,
         })
     }
+
+    /// Whether it is spoken to through TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.base.scheme() == "https"
+    }
+}
+
+fn bad(why: &str) -> String {
+    // The address itself stays out of the message: it may carry a password.
+    format!(
+        "the address of the Consul agent {why}; write HOST:PORT, like 127.0.0.1:8500, consul+tls://HOST:PORT, or \
+         unix:///PATH"
+    )
+}
+
+fn socket(text: &str, path: &str) -> Result<Address, String> {
+    if !path.starts_with('/') {
+        return Err(bad("has no path"));
+    }
+    Ok(Address {
+        base: Url::parse("http://localhost/").map_err(|error| error.to_string())?,
+        socket: Some(path.into()),
+        text: text.to_owned(),
+        files: ClientTls::default(),
+    })
+}
+
+/// `tls_ca`, `tls_cert` and `tls_key`, each at most once, and nothing else.
+fn files(query: &str) -> Result<ClientTls, String> {
+    let mut files = ClientTls::default();
+    // Only to take the query apart, with its escapes.
+    let url = Url::parse(&format!("https://x/?{query}")).map_err(|_| bad("cannot be read"))?;
+    for (name, value) in url.query_pairs() {
+        let slot = match name.as_ref() {
+            "tls_ca" => &mut files.ca,
+            "tls_cert" => &mut files.cert,
+            "tls_key" => &mut files.key,
+            _ => {
+                return Err(bad("has a query with something else than tls_ca, tls_cert and tls_key"));
+            }
+        };
+        if value.is_empty() || slot.replace(PathBuf::from(value.as_ref())).is_some() {
+            return Err(bad("names a file for TLS twice, or not at all"));
+        }
+    }
+    Ok(files)
 }
 
 /// The port as it was written: a URL forgets the one that is its scheme's own.
@@ -77,7 +120,7 @@ mod tests {
         for bad in [
             "",
             "host",
-            "https://h:1",
+            "https://h",
             "ftp://h:1",
             "h:1/path",
             "u:p@h:1",
@@ -88,5 +131,28 @@ mod tests {
             assert!(Address::read(bad).is_err(), "{bad}");
         }
         assert!(!Address::read("u:secret@h").unwrap_err().contains("secret"));
+    }
+    #[test]
+    fn an_agent_behind_tls_names_its_files() {
+        for text in ["https://h:8501", "consul+tls://h:8501/"] {
+            let address = Address::read(text).unwrap();
+            assert_eq!((address.text.as_str(), address.is_secure()), ("https://h:8501", true));
+            assert_eq!(address.files, ClientTls::default());
+        }
+        let address = Address::read("consul+tls://h:8501?tls_ca=/etc/a%20b.pem&tls_cert=c&tls_key=k").unwrap();
+        assert_eq!(address.text, "https://h:8501");
+        assert_eq!(address.files.ca, Some("/etc/a b.pem".into()));
+        assert_eq!(
+            (address.files.cert, address.files.key),
+            (Some("c".into()), Some("k".into()))
+        );
+        for bad in [
+            "consul://h:1?tls_ca=a",
+            "https://h:1?tls_ca=",
+            "https://h:1?tls_ca=a&tls_ca=b",
+            "https://h:1?verify=no",
+        ] {
+            assert!(Address::read(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -9,12 +9,14 @@ use reqwest::{Client, Method, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_core::clock::{Clock, within};
+use tenure_tls::ClientTls;
 
 use super::LIFE;
 use super::address::Address;
 use super::token::{Reader, Token};
 use crate::catalog::agent::{Agent, By, Listed};
 use crate::catalog::{Failure, Service};
+use crate::http;
 
 /// No answer that concerns us is longer.
 const LONGEST: usize = 1024 * 1024;
@@ -26,6 +28,8 @@ const SHOWN: usize = 200;
 pub(crate) struct Api {
     client: Client,
     address: Address,
+    /// For agents of other addresses.
+    tls: ClientTls,
     token: Reader,
     bound: Duration,
     clock: Arc<dyn Clock>,
@@ -53,17 +57,31 @@ struct Found {
 }
 
 impl Api {
-    pub(crate) fn new(address: &str, token: Token, bound: Duration, clock: Arc<dyn Clock>) -> Result<Self, String> {
-        Self::with(Address::read(address)?, Reader::new(token), bound, clock)
+    /// `tls`: the files for an agent behind TLS whose address names none. They are read here.
+    pub(crate) fn new(
+        address: &str,
+        tls: &ClientTls,
+        token: Token,
+        bound: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, String> {
+        Self::with(Address::read(address)?, tls, Reader::new(token), bound, clock)
     }
 
-    fn with(address: Address, token: Reader, bound: Duration, clock: Arc<dyn Clock>) -> Result<Self, String> {
-        let mut builder = Client::builder()
-            .pool_max_idle_per_host(0)
-            .tcp_nodelay(true)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")));
+    fn with(
+        address: Address,
+        tls: &ClientTls,
+        token: Reader,
+        bound: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, String> {
+        let tls = if address.files == ClientTls::default() {
+            tls.clone()
+        } else {
+            address.files.clone()
+        };
+        let config = address.is_secure().then(|| tls.config()).transpose();
+        let mut builder = http::client(config.map_err(|error| error.to_string())?)?;
         if let Some(socket) = &address.socket {
             builder = builder.unix_socket(socket.as_path());
         }
@@ -71,6 +89,7 @@ impl Api {
         Ok(Self {
             client,
             address,
+            tls,
             token,
             bound,
             clock,
@@ -101,7 +120,7 @@ impl Api {
     }
 
     async fn once(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<Answer, Failure> {
-        let broken = |error: reqwest::Error| Failure::Unreachable(chain(&error.without_url()));
+        let broken = |error: reqwest::Error| Failure::Unreachable(http::chain(&error.without_url()));
         let mut request = self.client.request(method, self.url(path));
         // Half of the bound: a disk that hangs must leave time for the agent.
         if let Some(token) = self.token.now(&*self.clock, self.bound / 2).await {
@@ -124,7 +143,7 @@ impl Api {
 
     fn url(&self, path: &[&str]) -> Url {
         let mut url = self.address.base.clone();
-        // `http://` always has a path to append to.
+        // `http://` and `https://` always have a path to append to.
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["v1", "agent"]).extend(path);
         }
@@ -143,7 +162,8 @@ impl Agent for Api {
 
     fn at(&self, place: &str) -> Option<Arc<dyn Agent>> {
         let address = Address::read(place).ok()?;
-        let api = Self::with(address, self.token.clone(), self.bound, Arc::clone(&self.clock)).ok()?;
+        let (token, clock) = (self.token.clone(), Arc::clone(&self.clock));
+        let api = Self::with(address, &self.tls, token, self.bound, clock).ok()?;
         Some(Arc::new(api))
     }
 
@@ -180,6 +200,55 @@ impl Agent for Api {
             return Ok(());
         }
         fine(&answer)
+    }
+}
+
+/// A service's health at its agent.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Health {
+    service: Found,
+    #[serde(default)]
+    checks: Option<Vec<Check>>,
+}
+
+#[derive(Deserialize)]
+struct Check {
+    #[serde(rename = "CheckID")]
+    id: String,
+    #[serde(rename = "Status")]
+    status: String,
+}
+
+/// Whose a registration is, and whether somebody keeps it alive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pulse {
+    pub(super) by: By,
+    /// A beat has come within its ttl.
+    pub(super) beats: bool,
+}
+
+impl Api {
+    /// What is there under an id, and whether anybody beats for it. `None`: nothing is there.
+    pub(super) async fn pulse(&self, id: &str) -> Result<Option<Pulse>, Failure> {
+        let path = ["health", "service", "id", id];
+        let answer = self.call(Method::GET, &path, None).await?;
+        match answer.status {
+            404 => return Ok(None),
+            // The status tells the health; the body is the same.
+            200 | 429 | 503 => {}
+            _ => return Err(Failure::Odd(shown(&answer))),
+        }
+        let health: Health = serde_json::from_str(&answer.body)
+            .map_err(|error| Failure::Odd(format!("the agent's answer about {id} cannot be read: {error}")))?;
+        let ours = check_of(id);
+        let beats = health.checks.iter().flatten();
+        Ok(Some(Pulse {
+            beats: beats
+                .into_iter()
+                .any(|check| check.id == ours && check.status == "passing"),
+            by: health.service.listed(None).by,
+        }))
     }
 }
 
@@ -236,14 +305,4 @@ fn fine(answer: &Answer) -> Result<(), Failure> {
 fn shown(answer: &Answer) -> String {
     let body: String = answer.body.trim().chars().take(SHOWN).collect();
     format!("{} {body}", answer.status)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -1,17 +1,16 @@
-//! A registration as a holding: everything that another node needs to remove it, in the name of a key.
+//! A registration as a holding: everything that another node needs to remove it, in one name.
 
 use std::fmt;
 use std::str::FromStr;
 
-use tenure_core::id::Key;
+use tenure_core::id::SessionId;
 
 use super::address::Address;
-use crate::catalog::Catalog;
 
 /// What is registered where, by which life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// The agent: `http://HOST:PORT`.
+    /// The agent: `http://HOST:PORT` or `https://HOST:PORT`.
     pub agent: String,
     /// The service's id.
     pub id: String,
@@ -24,36 +23,26 @@ pub struct Holding {
 #[error("{0}")]
 pub struct BadHolding(String);
 
-/// Such keys begin with it.
-const KIND: &str = "consul";
+/// Such names begin with one of them: plain HTTP, and TLS.
+const KINDS: [(&str, &str); 2] = [("consul", "http"), ("consul-tls", "https")];
 
 impl Holding {
-    /// What a catalog registers.
-    #[must_use]
-    pub fn of(catalog: &Catalog) -> Self {
-        Self {
-            agent: catalog.place().to_owned(),
-            id: catalog.id().to_owned(),
-            life: catalog.life().to_owned(),
-        }
-    }
-
-    /// The key: `consul:LIFE:HOST:PORT:ID`.
+    /// The name of its session: `consul:LIFE:HOST:PORT:ID`, and `consul-tls:…` for an agent behind TLS.
     ///
     /// # Errors
-    /// For an agent on a socket or at an address of IPv6, and an id that no key can have (200 characters in all of
+    /// For an agent on a socket or at an address of IPv6, and an id that no name can have (200 characters in all of
     /// A-Z a-z 0-9 . _ : -).
-    pub fn key(&self) -> Result<Key, BadHolding> {
+    pub fn session(&self) -> Result<SessionId, BadHolding> {
         let bad = |why: String| BadHolding(format!("the registration of {} cannot be a holding: {why}", self.id));
         let address = Address::read(&self.agent).map_err(bad)?;
-        let host = address
-            .text
-            .strip_prefix("http://")
-            .filter(|host| !host.starts_with('['));
-        let Some(host) = host else {
-            return Err(bad("its agent has no host and port that fit into a key".to_owned()));
+        let name = KINDS.iter().find_map(|(kind, scheme)| {
+            let host = address.text.strip_prefix(scheme)?.strip_prefix("://")?;
+            (!host.starts_with('[')).then(|| format!("{kind}:{}:{host}:{}", self.life, self.id))
+        });
+        let Some(name) = name else {
+            return Err(bad("its agent has no host and port that fit into a name".to_owned()));
         };
-        Key::new(format!("{KIND}:{}:{host}:{}", self.life, self.id)).map_err(|error| bad(error.to_string()))
+        SessionId::new(name).map_err(|error| bad(error.to_string()))
     }
 }
 
@@ -66,17 +55,21 @@ impl fmt::Display for Holding {
 impl FromStr for Holding {
     type Err = BadHolding;
 
-    fn from_str(key: &str) -> Result<Self, BadHolding> {
-        let mut parts = key.splitn(5, ':');
+    fn from_str(name: &str) -> Result<Self, BadHolding> {
+        let mut parts = name.splitn(5, ':');
         let mut next = || parts.next().filter(|part| !part.is_empty());
-        match (next(), next(), next(), next(), next()) {
-            (Some(KIND), Some(life), Some(host), Some(port), Some(id)) if port.parse::<u16>().is_ok() => Ok(Self {
-                agent: format!("http://{host}:{port}"),
+        let parts = (next(), next(), next(), next(), next());
+        if let (Some(kind), Some(life), Some(host), Some(port), Some(id)) = parts
+            && let Some((_, scheme)) = KINDS.iter().find(|(known, _)| *known == kind)
+            && port.parse::<u16>().is_ok()
+        {
+            return Ok(Self {
+                agent: format!("{scheme}://{host}:{port}"),
                 id: id.to_owned(),
                 life: life.to_owned(),
-            }),
-            _ => Err(BadHolding(format!("{key} is not the key of a registration"))),
+            });
         }
+        Err(BadHolding(format!("{name} is not the name of a registration")))
     }
 }
 
@@ -85,15 +78,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holding_survives_its_key() {
+    fn a_holding_survives_its_name() {
         let holding = Holding {
             agent: "http://10.0.0.7:8500".to_owned(),
             id: "web-a:1".to_owned(),
             life: "00ff".to_owned(),
         };
-        let key = holding.key().unwrap();
-        assert_eq!(key.as_str(), "consul:00ff:10.0.0.7:8500:web-a:1");
-        assert_eq!(key.as_str().parse(), Ok(holding.clone()));
+        let name = holding.session().unwrap();
+        assert_eq!(name.as_str(), "consul:00ff:10.0.0.7:8500:web-a:1");
+        assert_eq!(name.as_str().parse(), Ok(holding.clone()));
+        let secure = Holding {
+            agent: "https://consul.internal:8501".to_owned(),
+            ..holding.clone()
+        };
+        let name = secure.session().unwrap();
+        assert_eq!(name.as_str(), "consul-tls:00ff:consul.internal:8501:web-a:1");
+        assert_eq!(name.as_str().parse(), Ok(secure));
         for agent in ["http://[::1]:8500", "unix:///run/consul.sock", "nowhere"] {
             let agent = agent.to_owned();
             assert!(
@@ -101,12 +101,12 @@ mod tests {
                     agent,
                     ..holding.clone()
                 }
-                .key()
+                .session()
                 .is_err()
             );
         }
         let id = "a b".to_owned();
-        assert!(Holding { id, ..holding }.key().is_err());
+        assert!(Holding { id, ..holding }.session().is_err());
         for bad in ["", "consul", "consul:a:b:c:d", "consul::h:1:i", "other:a:h:1:i"] {
             assert!(bad.parse::<Holding>().is_err(), "{bad}");
         }

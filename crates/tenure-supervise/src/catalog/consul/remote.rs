@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::clock::Clock;
+use tenure_tls::ClientTls;
 
+use super::Holding;
 use super::address::Address;
 use super::allow::Allowed;
 use super::api::Api;
 use super::token::Token;
+use crate::catalog::agent::By;
 use crate::catalog::remove::remove;
 use crate::catalog::{Failure, Removed};
 
@@ -33,10 +36,24 @@ pub enum CannotDeregister {
     },
 }
 
+/// What clearing a registration away came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cleared {
+    /// It is gone now.
+    Gone,
+    /// It was not there any more.
+    WasNotThere,
+    /// Something else is there under its id, which was left alone.
+    Another,
+    /// Somebody keeps it alive: beats come within its ttl. It was left alone.
+    Alive,
+}
+
 /// The agents of other nodes, as a janitor sees them.
 #[derive(Debug, Clone)]
 pub struct RemoteAgents {
     allowed: Allowed,
+    tls: ClientTls,
     token: Token,
     request_timeout: Duration,
     clock: Arc<dyn Clock>,
@@ -48,10 +65,17 @@ impl RemoteAgents {
     pub fn new(allowed: Allowed, token: Token, request_timeout: Duration, clock: Arc<dyn Clock>) -> Self {
         Self {
             allowed,
+            tls: ClientTls::default(),
             token,
             request_timeout,
             clock,
         }
+    }
+
+    /// With these files for agents behind TLS. They are read at every call, so new certificates are used from then on.
+    #[must_use]
+    pub fn with_tls(self, tls: ClientTls) -> Self {
+        Self { tls, ..self }
     }
 
     /// Removes what has an id at an agent, when it is of `life` (of any, when `None`): a later life of the service under
@@ -60,18 +84,52 @@ impl RemoteAgents {
     /// # Errors
     /// See [`CannotDeregister`]; after `Failed` it may have been removed.
     pub async fn deregister_at(&self, agent: &str, id: &str, life: Option<&str>) -> Result<Removed, CannotDeregister> {
+        let api = self.api(agent)?;
+        remove(&api, id, life)
+            .await
+            .map_err(|failure| failed(&api, id, failure))
+    }
+
+    /// Clears away what a supervisor has left that is gone: only what is of exactly its life, and only when nobody beats
+    /// for it any more. So neither a later life is hit, nor one whose supervisor lost the store and nothing else.
+    /// Repeating it is harmless. At most six requests.
+    ///
+    /// # Errors
+    /// See [`CannotDeregister`]; after `Failed` it may have been removed.
+    pub async fn clear(&self, holding: &Holding) -> Result<Cleared, CannotDeregister> {
+        let Holding { agent, id, life } = holding;
+        let api = self.api(agent)?;
+        let pulse = api.pulse(id).await.map_err(|failure| failed(&api, id, failure))?;
+        match pulse {
+            None => return Ok(Cleared::WasNotThere),
+            Some(pulse) if pulse.by != By::Life(life.clone()) => return Ok(Cleared::Another),
+            Some(pulse) if pulse.beats => return Ok(Cleared::Alive),
+            Some(_) => {}
+        }
+        match remove(&api, id, Some(life)).await {
+            Ok(Removed::Gone) => Ok(Cleared::Gone),
+            Ok(Removed::WasNotThere) => Ok(Cleared::WasNotThere),
+            Ok(Removed::Another) => Ok(Cleared::Another),
+            Err(failure) => Err(failed(&api, id, failure)),
+        }
+    }
+
+    /// The agent, when it may be called.
+    fn api(&self, agent: &str) -> Result<Api, CannotDeregister> {
         let address = Address::read(agent).map_err(CannotDeregister::NoAgent)?;
         if !self.allowed.allows(&address) {
             return Err(CannotDeregister::NotAllowed(address.text));
         }
-        let api = Api::new(agent, self.token.clone(), self.request_timeout, Arc::clone(&self.clock))
-            .map_err(CannotDeregister::NoAgent)?;
-        remove(&api, id, life)
-            .await
-            .map_err(|failure| CannotDeregister::Failed {
-                agent: api.address().text.clone(),
-                id: id.to_owned(),
-                failure,
-            })
+        let (token, clock) = (self.token.clone(), Arc::clone(&self.clock));
+        // What others wrote may not name files of this machine.
+        Api::new(&address.text, &self.tls, token, self.request_timeout, clock).map_err(CannotDeregister::NoAgent)
+    }
+}
+
+fn failed(api: &Api, id: &str, failure: Failure) -> CannotDeregister {
+    CannotDeregister::Failed {
+        agent: api.address().text.clone(),
+        id: id.to_owned(),
+        failure,
     }
 }

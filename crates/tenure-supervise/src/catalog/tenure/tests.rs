@@ -23,6 +23,10 @@ async fn join(tenure: &Tenure, name: &str) -> Arc<Membership> {
     Arc::new(tenure.group("web").unwrap().join(options).await.unwrap())
 }
 
+fn joined(membership: &Arc<Membership>) -> Joined {
+    tokio::sync::watch::channel(Some(Arc::clone(membership))).1
+}
+
 async fn phase(tenure: &Tenure, catalog: &Catalog, wanted: Phase) {
     let mut status = catalog.watch();
     let came = within(
@@ -38,7 +42,7 @@ async fn phase(tenure: &Tenure, catalog: &Catalog, wanted: Phase) {
 async fn a_service_is_claimed_while_it_is_wanted_and_again_when_it_was_lost() {
     let tenure = Tenure::connect("memory:").await.unwrap();
     let one = join(&tenure, "one").await;
-    let catalog = catalog(Arc::clone(&one), service(), tenure.clock()).unwrap();
+    let catalog = catalog(joined(&one), service(), tenure.clock()).unwrap();
     let claims = one.registry(SERVICES).unwrap();
     catalog.want(true);
     phase(&tenure, &catalog, Phase::Passing).await;
@@ -57,7 +61,7 @@ async fn a_service_is_claimed_while_it_is_wanted_and_again_when_it_was_lost() {
 async fn what_another_member_has_claimed_since_is_left_alone_until_that_is_over() {
     let tenure = Tenure::connect("memory:").await.unwrap();
     let (one, two) = (join(&tenure, "one").await, join(&tenure, "two").await);
-    let catalog = catalog(one, service(), tenure.clock()).unwrap();
+    let catalog = catalog(joined(&one), service(), tenure.clock()).unwrap();
     catalog.want(true);
     phase(&tenure, &catalog, Phase::Passing).await;
     two.registry(SERVICES).unwrap().claim(KEY).await.unwrap();
@@ -78,4 +82,18 @@ fn a_service_that_cannot_be_found_is_refused() {
         ..service()
     };
     assert!(key_of(&nowhere).is_err() && key_of(&unwritable).is_err());
+}
+
+#[tokio::test]
+async fn a_store_that_comes_later_gets_the_claim_then() {
+    let tenure = Tenure::connect("memory:").await.unwrap();
+    let (tell, joined) = tokio::sync::watch::channel(None);
+    let catalog = catalog(joined, service(), tenure.clock()).unwrap();
+    catalog.want(true);
+    phase(&tenure, &catalog, Phase::Registering).await;
+    let one = join(&tenure, "one").await;
+    tell.send_replace(Some(Arc::clone(&one)));
+    phase(&tenure, &catalog, Phase::Passing).await;
+    let claims = one.registry(SERVICES).unwrap();
+    assert_eq!(claims.look_up(KEY).await.unwrap().unwrap().tenure, one.tenure());
 }

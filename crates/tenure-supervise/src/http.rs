@@ -1,0 +1,46 @@
+//! HTTP clients: of agents, event streams and probes. No proxy, no redirect, no pool: a connection that the other side
+//! closes while something is being written would fail it.
+
+use std::sync::Arc;
+
+use reqwest::{Client, ClientBuilder};
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
+
+/// A client to be made. `None` believes nobody, which is enough for plain HTTP: the authorities of the machine are not
+/// read for it.
+///
+/// # Errors
+/// A sentence, when TLS cannot be set up.
+pub(crate) fn client(tls: Option<ClientConfig>) -> Result<ClientBuilder, String> {
+    let tls = match tls {
+        Some(tls) => tls,
+        None => believes_nobody()?,
+    };
+    Ok(Client::builder()
+        .tls_backend_preconfigured(tls)
+        .pool_max_idle_per_host(0)
+        .tcp_nodelay(true)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION"))))
+}
+
+fn believes_nobody() -> Result<ClientConfig, String> {
+    Ok(ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth())
+}
+
+/// An error with all that caused it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
