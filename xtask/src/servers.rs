@@ -35,6 +35,10 @@ const SERVERS: &[Server] = &[
     // Checks the alert rules; the server itself is never started.
     Server { program: "promtool",        package: "prometheus",    origin: Origin::Own,                needs: TEST },
     Server { program: "pgbouncer",       package: "pgbouncer",     origin: Origin::Own,                needs: TEST },
+    // Languages of the clients in examples/http.
+    Server { program: "python3",         package: "python3",       origin: Origin::Own,                needs: TEST },
+    Server { program: "node",            package: "nodejs",        origin: Origin::Own,                needs: TEST },
+    Server { program: "go",              package: "golang-go",     origin: Origin::Own,                needs: TEST },
     Server { program: "redis-benchmark", package: "redis-tools",   origin: Origin::Own,                needs: BENCH },
     Server { program: "etcd",            package: "etcd-server",   origin: Origin::Own,                needs: BENCH },
     // No Debian since has it.
@@ -111,7 +115,16 @@ mod tests {
         };
         assert_eq!(
             programs(Need::Test).collect::<Vec<_>>(),
-            ["valkey-server", "redis-server", "postgres", "promtool", "pgbouncer"]
+            [
+                "valkey-server",
+                "redis-server",
+                "postgres",
+                "promtool",
+                "pgbouncer",
+                "python3",
+                "node",
+                "go"
+            ]
         );
         assert!(programs(Need::Bench).any(|program| program == "consul"));
     }

@@ -15,6 +15,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("postgres", "postgresql"),
     ("pgbouncer", "pgbouncer"),
     ("promtool", "prometheus"),
+    ("python3", "python3"),
+    ("node", "nodejs"),
+    ("go", "golang-go"),
 ];
 
 /// Whether a program is installed.

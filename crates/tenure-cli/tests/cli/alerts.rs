@@ -1,11 +1,12 @@
-//! The alert rules in `deploy/alerts`: what they say when (promtool), and that the daemon serves what they look at.
+//! The alert rules and the dashboard in `deploy`: what they say when (promtool), that every metric they look at exists, and
+//! that the page for operators knows them all.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tenure_testkit::{have, wait};
 
 use crate::support::{Daemon, SOON, run};
@@ -19,17 +20,147 @@ fn the_rules_say_what_their_tests_say() {
     let Some(promtool) = have("promtool").or_skip() else {
         return;
     };
-    for noun in ["sessions", "roster"] {
-        for (verb, file) in [("check", format!("{noun}.yml")), ("test", format!("{noun}.test.yml"))] {
+    let names = names_of_rules();
+    assert!(names.len() >= 7, "{names:?}");
+    for name in names {
+        for (verb, file) in [("check", format!("{name}.yml")), ("test", format!("{name}.test.yml"))] {
             let mut command = Command::new(&promtool);
             command.args([verb, "rules", &file]).current_dir(rules());
             let ran = run(command);
-            assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+            assert_eq!(ran.code, Some(0), "{file}: {}{}", ran.out, ran.err);
         }
     }
 }
 
-/// The names of metrics in the expressions of a file of rules.
+/// The files of rules, without their ending and without their tests.
+fn names_of_rules() -> Vec<String> {
+    let files = fs::read_dir(rules()).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let names = names.filter_map(|name| name.strip_suffix(".yml").map(str::to_owned));
+    let mut names = Vec::from_iter(names.filter(|name| !name.ends_with(".test")));
+    names.sort_unstable();
+    names
+}
+
+/// Every metric that the source code names.
+fn in_code() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    gather(&crates, &mut names);
+    assert!(names.len() > 50, "{names:?}");
+    names
+}
+
+fn gather(folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            gather(&path, names);
+        } else if path.file_name().is_some_and(|name| name == "meters.rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let literals = text.split('"').skip(1).step_by(2);
+            names.extend(literals.filter(|text| text.starts_with("tenure_")).map(str::to_owned));
+        }
+    }
+}
+
+/// A name without what a histogram adds to it.
+fn base(name: &str) -> &str {
+    let endings = ["_bucket", "_sum", "_count"];
+    endings
+        .iter()
+        .find_map(|ending| name.strip_suffix(ending))
+        .unwrap_or(name)
+}
+
+#[test]
+fn every_metric_of_a_rule_or_a_panel_exists_and_is_explained() {
+    let (known, page) = (in_code(), page());
+    let mut texts = vec![("the dashboard".to_owned(), expressions().join("\n"))];
+    for name in names_of_rules() {
+        let text = fs::read_to_string(rules().join(format!("{name}.yml"))).unwrap();
+        texts.push((name, text));
+    }
+    for (what, text) in texts {
+        for name in named(&text) {
+            assert!(
+                known.contains(base(&name)),
+                "{what} looks at {name}, which nothing records"
+            );
+        }
+    }
+    for name in known {
+        let is_told = name.starts_with("tenure_adopt_") || page.contains(&format!("`{name}`"));
+        assert!(is_told, "OPERATIONS.md lacks {name}");
+    }
+}
+
+#[test]
+fn every_alert_has_its_place_in_the_operations_page() {
+    let page = page();
+    for name in names_of_rules() {
+        let text = fs::read_to_string(rules().join(format!("{name}.yml"))).unwrap();
+        for alert in text.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+            assert!(
+                page.contains(&format!("`{alert}`")),
+                "OPERATIONS.md says nothing about {alert}"
+            );
+        }
+        assert!(
+            page.contains(&format!("deploy/alerts/{name}.yml")),
+            "OPERATIONS.md lacks {name}.yml"
+        );
+    }
+}
+
+fn page() -> String {
+    fs::read_to_string(rules().join("../../OPERATIONS.md")).unwrap()
+}
+
+/// The expressions of the dashboard's panels and annotations.
+fn expressions() -> Vec<String> {
+    let text = fs::read_to_string(rules().join("../grafana/tenure.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let mut found = Vec::new();
+    every_expression(&dashboard, &mut found);
+    assert!(found.len() > 30, "{found:?}");
+    found
+}
+
+fn every_expression(part: &Value, found: &mut Vec<String>) {
+    match part {
+        Value::Object(fields) => {
+            found.extend(fields.get("expr").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|field| every_expression(field, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| every_expression(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_expression_of_the_dashboard_can_be_asked() {
+    let Some(promtool) = have("promtool").or_skip() else {
+        return;
+    };
+    // promtool reads rules, so each becomes one; what Grafana puts in for the time between two points is any duration.
+    let rules = expressions().into_iter().enumerate().map(|(nth, expression)| {
+        let expression = expression.replace("$__rate_interval", "5m");
+        json!({"record": format!("panel:{nth}"), "expr": expression})
+    });
+    let groups = json!({"groups": [{"name": "dashboard", "rules": Vec::from_iter(rules)}]});
+    let dir = tempfile::tempdir().unwrap();
+    // JSON is YAML.
+    fs::write(dir.path().join("dashboard.yml"), groups.to_string()).unwrap();
+    let mut command = Command::new(&promtool);
+    command
+        .args(["check", "rules", "dashboard.yml"])
+        .current_dir(dir.path());
+    let ran = run(command);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+}
+
+/// The names of metrics in expressions, or in a file of rules.
 fn named(rules: &str) -> BTreeSet<String> {
     let code = rules.lines().filter(|line| !line.trim_start().starts_with('#'));
     let words = code.flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));

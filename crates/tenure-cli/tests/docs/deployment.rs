@@ -1,0 +1,247 @@
+//! The files that deploy the daemon: read as what they are, and every argument and variable in them given to the binary,
+//! which tells whether it knows them.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde_json::Value;
+use tenure_testkit::{Availability, have};
+
+use crate::support::{run, tenure};
+use crate::text;
+
+/// The documents of a YAML file.
+#[track_caller]
+fn yaml(path: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn strings(list: &Value) -> Vec<String> {
+    let items = list.as_array().into_iter().flatten();
+    items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+/// Asks the binary what it makes of the arguments after `serve` and of the variables; the place that gave each setting.
+#[track_caller]
+fn explain(what: &str, args: &[String], variables: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    assert_eq!(args.first().map(String::as_str), Some("serve"), "{what}: {args:?}");
+    let mut command = tenure();
+    command.args(["config", "explain", "--json"]).args(&args[1..]);
+    let ran = run({
+        command.envs(variables);
+        command
+    });
+    let explained = ran.json();
+    let settings = explained["settings"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{explained}"));
+    let source = |setting: &Value| {
+        let of = |field: &str| setting[field].as_str().unwrap_or_default().to_owned();
+        (of("key"), of("source"))
+    };
+    let sources: BTreeMap<_, _> = settings.iter().map(source).collect();
+    // A variable that no setting took is one that the daemon does not know.
+    let taken = sources.values().filter(|source| *source == "environment").count();
+    let given = Vec::from_iter(variables.keys().filter(|name| name.starts_with("TENURE_")));
+    assert_eq!(
+        taken,
+        given.len(),
+        "{what}: not all of {given:?} are settings: {sources:?}"
+    );
+    sources
+}
+
+/// A text of Compose with something in place of each `${NAME:?…}`.
+fn filled(text: &str) -> String {
+    let mut parts = text.split("${");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str("secret");
+        out.push_str(part.split_once('}').map_or("", |(_, rest)| rest));
+    }
+    out
+}
+
+#[test]
+fn compose_starts_daemons_that_know_their_settings() {
+    let files = yaml("deploy/compose/compose.yml");
+    let services = files[0]["services"].as_object().expect("services");
+    let mut daemons = 0;
+    let mut ports = Vec::new();
+    for (name, service) in services {
+        for other in service["depends_on"]
+            .as_object()
+            .into_iter()
+            .flat_map(|others| others.keys())
+        {
+            assert!(
+                services[other]["healthcheck"]["test"].is_array(),
+                "{other} cannot be waited for"
+            );
+        }
+        ports.extend(strings(&service["ports"]));
+        if service["image"] != "tenure" {
+            continue;
+        }
+        daemons += 1;
+        let environment = service["environment"].as_object().expect("an environment");
+        let variables = environment
+            .iter()
+            .map(|(name, value)| (name.clone(), filled(value.as_str().unwrap_or_default())));
+        let sources = explain(name, &strings(&service["command"]), &variables.collect());
+        assert_eq!(
+            (&sources["store"][..], &sources["ledger"][..]),
+            ("environment", "environment")
+        );
+        assert_eq!(service["build"]["dockerfile"], "deploy/container/Containerfile.daemon");
+    }
+    assert_eq!(daemons, 2, "{services:?}");
+    assert!(
+        ports.iter().all(|port| port.starts_with("127.0.0.1:")),
+        "published to the world: {ports:?}"
+    );
+}
+
+#[test]
+fn kubernetes_runs_pods_that_fit_each_other() {
+    let documents = yaml("deploy/kubernetes/tenure.yml");
+    let of = |kind: &str| {
+        let mut found = documents.iter().filter(|document| document["kind"] == kind);
+        let one = found.next().unwrap_or_else(|| panic!("no {kind}"));
+        assert!(found.next().is_none(), "two of {kind}");
+        one
+    };
+    let pod = &of("Deployment")["spec"]["template"];
+    let labels = &pod["metadata"]["labels"];
+    for (kind, selector) in [
+        ("Deployment", &of("Deployment")["spec"]["selector"]["matchLabels"]),
+        ("Service", &of("Service")["spec"]["selector"]),
+        (
+            "PodDisruptionBudget",
+            &of("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        ),
+        (
+            "NetworkPolicy",
+            &of("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        ),
+    ] {
+        assert_eq!(selector, labels, "{kind} selects other pods");
+    }
+    let container = &pod["spec"]["containers"][0];
+    let secret = of("Secret")["stringData"].as_object().expect("a secret");
+    let mut variables: BTreeMap<_, _> = secret
+        .iter()
+        .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
+        .collect();
+    for variable in container["env"].as_array().expect("variables") {
+        let of = |field: &str| variable[field].as_str().unwrap_or_default().to_owned();
+        variables.insert(of("name"), of("value"));
+    }
+    explain("the pod", &strings(&container["args"]), &variables);
+
+    let document: Value = serde_json::from_str(&served()).unwrap();
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let path = container[probe]["httpGet"]["path"].as_str().expect("a path");
+        assert!(document["paths"][path].is_object(), "{probe} asks for {path}");
+        assert_eq!(
+            container[probe]["httpGet"]["port"], container["ports"][0]["name"],
+            "{probe}"
+        );
+    }
+    let port = container["ports"][0]["containerPort"].as_u64().expect("a port");
+    assert!(
+        strings(&container["args"])
+            .iter()
+            .any(|arg| arg.ends_with(&format!(":{port}")))
+    );
+    assert_eq!(of("NetworkPolicy")["spec"]["ingress"][0]["ports"][0]["port"], port);
+    let grace = pod["spec"]["terminationGracePeriodSeconds"].as_u64().expect("a grace");
+    assert!(grace >= 12, "preStop, drain and the end take longer than {grace} s");
+}
+
+fn served() -> String {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async { tenure_server::document() })
+}
+
+#[test]
+fn the_image_is_built_and_started_by_words_that_there_are() {
+    let recipe = text("deploy/container/Containerfile.daemon");
+    let joined = recipe.replace("\\\n", " ");
+    let line = |word: &str| {
+        let mut lines = joined.lines().map(str::trim).filter(|line| line.starts_with(word));
+        lines.next_back().unwrap_or_else(|| panic!("no {word}")).to_owned()
+    };
+    let words = |line: &str| -> Vec<String> {
+        let list = &line[line.find('[').expect("a list")..];
+        serde_json::from_str(list).unwrap_or_else(|error| panic!("{line}: {error}"))
+    };
+    let oldest = text("Cargo.toml");
+    let oldest = oldest
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = "))
+        .expect("a version");
+    assert!(
+        recipe.contains(&format!("FROM rust:{}-", oldest.trim_matches('"'))),
+        "another Rust than {oldest}"
+    );
+    assert!(!line("USER").contains("root") && !line("USER").ends_with(" 0"));
+
+    let binary = words(&line("ENTRYPOINT"));
+    assert!(recipe.contains(&format!("/build/target/release/tenure {}\n", binary[0])));
+    let variables = line("ENV ");
+    let variables = variables["ENV ".len()..].split_whitespace();
+    let variables = variables
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    explain("the image", &words(&line("CMD")), &variables.collect());
+
+    // Whether the daemon is well is asked by a command that fails when it is not there.
+    let check = words(&line("HEALTHCHECK"));
+    assert_eq!(check[0], binary[0]);
+    let nobody = check[1..]
+        .iter()
+        .map(|arg| if arg.contains("://") { "http://127.0.0.1:1" } else { arg });
+    let mut ask = tenure();
+    ask.args(nobody);
+    assert_eq!(run(ask).code, Some(1), "{check:?}");
+}
+
+#[test]
+fn systemd_takes_the_unit_and_finds_little_to_say_against_it() {
+    // Part of the system and not of what the tests need: where there is no systemd there is nobody to ask.
+    let Availability::Found(analyze) = have("systemd-analyze") else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let unit = dir.path().join("tenure.service");
+    let there = text("deploy/systemd/tenure.service");
+    assert_eq!(there.matches("/usr/local/bin/tenure").count(), 1);
+    std::fs::write(
+        &unit,
+        there.replace("/usr/local/bin/tenure", env!("CARGO_BIN_EXE_tenure")),
+    )
+    .unwrap();
+    for args in [
+        &["verify"][..],
+        &["security", "--offline=yes", "--threshold=15", "--no-pager"],
+    ] {
+        let mut command = Command::new(&analyze);
+        command.args(args).arg(&unit);
+        let ran = run(command);
+        assert_eq!(ran.code, Some(0), "{args:?}: {}{}", ran.out, ran.err);
+    }
+
+    let setting = |name: &str| {
+        there
+            .lines()
+            .filter_map(|line| line.strip_prefix(name))
+            .collect::<Vec<_>>()
+    };
+    let start = setting("ExecStart=")[0].split_whitespace().skip(1).map(str::to_owned);
+    let variables = setting("Environment=")
+        .into_iter()
+        .filter_map(|pair| pair.split_once('='));
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    explain("the unit", &Vec::from_iter(start), &variables.collect());
+}

@@ -1,0 +1,32 @@
+//! What the documents say, tried: their commands are run, their examples are started, their tables are compared with the
+//! code, and the files that deploy the daemon are read as it would read them.
+#![allow(clippy::unwrap_used, reason = "what a helper cannot do fails the test that asked")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it is about other processes, which know nothing of a test clock"
+)]
+
+mod api;
+mod clients;
+mod deployment;
+mod walk;
+
+#[path = "../cli/support.rs"]
+#[allow(dead_code, reason = "shared with the tests of the commands, which use all of it")]
+mod support;
+
+use std::path::{Path, PathBuf};
+
+/// The root of the project.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// A file of the project, as text.
+#[track_caller]
+fn text(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}

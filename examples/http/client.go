@@ -1,0 +1,276 @@
+// A member of a group in Go, with nothing but its standard library.
+//
+// It joins, beats in the background, claims a device, asks for a lease, works for as long as that is certainly its own,
+// and leaves on TERM or INT. Take the type Tenure into your program; main is a worker that shows how it is used.
+//
+//	TENURE_URL=http://127.0.0.1:7717 go run client.go GROUP MEMBER
+//
+// Exit codes: 0 it left, 3 its tenure is over (start it again, and it joins anew), 1 anything else.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+var (
+	url   = getenv("TENURE_URL", "http://127.0.0.1:7717")
+	token = os.Getenv("TENURE_TOKEN")
+)
+
+// Refused is an answer of the daemon that says no. Code is what a program looks at.
+type Refused struct {
+	Status       int    `json:"status"`
+	Code         string `json:"code"`
+	Detail       string `json:"detail"`
+	Reason       string `json:"reason"`
+	RetryAfterMs int64  `json:"retry_after_ms"`
+}
+
+func (refused *Refused) Error() string {
+	return fmt.Sprintf("%d %s: %s", refused.Status, refused.Code, refused.Detail)
+}
+
+// call does one call. Any error but a Refused means that nobody knows whether it took effect.
+func call(method, path string, body, answer any, timeout time.Duration) error {
+	var sent bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&sent).Encode(body); err != nil {
+			return err
+		}
+	}
+	limit, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(limit, method, url+path, &sent)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	got, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer got.Body.Close()
+	if got.StatusCode >= 300 {
+		refused := &Refused{Status: got.StatusCode}
+		_ = json.NewDecoder(got.Body).Decode(refused) // A proxy in between has its own pages.
+		return refused
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.NewDecoder(got.Body).Decode(answer)
+}
+
+// elapsed is the time since then, on a clock that goes on while the machine sleeps: Go's monotonic clock does not, and
+// the wall clock may be set.
+func elapsed(since time.Time) time.Duration {
+	now := time.Now()
+	monotonic, wall := now.Sub(since), now.Round(0).Sub(since.Round(0))
+	if wall > monotonic {
+		return wall
+	}
+	return monotonic
+}
+
+// Tenure is this process as a member: from Join until it leaves, or until its tenure is over.
+type Tenure struct {
+	ID   string
+	path string
+	ttl  time.Duration
+	stop chan struct{}
+	done chan struct{}
+
+	mutex     sync.Mutex
+	confirmed time.Time
+	ended     string
+}
+
+// Join begins a tenure and beats for it.
+func Join(group, member string, ttl time.Duration) (*Tenure, error) {
+	// A whole ttl counts from when the last call that was confirmed was *sent*: the store counts from later.
+	tenure := &Tenure{path: "/v1/groups/" + group, ttl: ttl, confirmed: time.Now()}
+	tenure.stop, tenure.done = make(chan struct{}), make(chan struct{})
+	var joined struct {
+		Tenure string `json:"tenure"`
+	}
+	body := map[string]any{"member": member, "ttl_ms": ttl.Milliseconds()}
+	if err := call("POST", tenure.path+"/members", body, &joined, time.Second/2); err != nil {
+		return nil, err
+	}
+	tenure.ID = joined.Tenure
+	go tenure.beat()
+	return tenure, nil
+}
+
+// Verdict is "held": act, "uncertain": pause, or "lost": over, for ever. It asks nobody.
+func (tenure *Tenure) Verdict() (verdict, reason string) {
+	tenure.mutex.Lock()
+	defer tenure.mutex.Unlock()
+	age := elapsed(tenure.confirmed)
+	switch {
+	case tenure.ended != "":
+		return "lost", tenure.ended
+	case age >= tenure.ttl:
+		return "lost", "not confirmed in time"
+	case age >= tenure.ttl-tenure.ttl/12:
+		return "uncertain", ""
+	}
+	return "held", ""
+}
+
+func (tenure *Tenure) beat() {
+	defer close(tenure.done)
+	timeout := tenure.ttl / 6
+	if timeout > time.Second/2 {
+		timeout = time.Second / 2
+	}
+	pause := tenure.ttl / 3
+	for {
+		select {
+		case <-tenure.stop:
+			return
+		case <-time.After(pause):
+		}
+		sent := time.Now()
+		err := call("PUT", tenure.path+"/tenures/"+tenure.ID+"/beat", nil, nil, timeout)
+		var refused *Refused
+		if errors.As(err, &refused) && refused.Code == "tenure_ended" {
+			tenure.mutex.Lock()
+			tenure.ended = refused.Reason
+			tenure.mutex.Unlock()
+			return
+		}
+		if err != nil {
+			pause = tenure.ttl / 12 // Not answered is not refused: try again, sooner.
+			continue
+		}
+		// An answer that comes after our time is over revives nothing.
+		if verdict, _ := tenure.Verdict(); verdict == "lost" {
+			return
+		}
+		tenure.mutex.Lock()
+		tenure.confirmed, pause = sent, tenure.ttl/3
+		tenure.mutex.Unlock()
+	}
+}
+
+// Claim says that the key is ours. Whoever had it has it no more.
+func (tenure *Tenure) Claim(registry, key string) error {
+	path := tenure.path + "/registries/" + registry + "/claims/" + key
+	return call("PUT", path, map[string]any{"tenure": tenure.ID}, nil, time.Second/2)
+}
+
+// Acquire answers the fencing token when the lease is ours now, and 0 while somebody else has it.
+func (tenure *Tenure) Acquire(lease string) (int64, error) {
+	var got struct {
+		Token int64 `json:"token"`
+	}
+	body := map[string]any{"tenure": tenure.ID}
+	err := call("POST", tenure.path+"/leases/"+lease+"/acquire", body, &got, time.Second/2)
+	var refused *Refused
+	if errors.As(err, &refused) && (refused.Code == "lease_held" || refused.Code == "unsettled") {
+		return 0, nil
+	}
+	return got.Token, err
+}
+
+// Release gives the lease up, after the work has ended.
+func (tenure *Tenure) Release(lease string, token int64) error {
+	body := map[string]any{"tenure": tenure.ID, "token": token}
+	return call("POST", tenure.path+"/leases/"+lease+"/release", body, nil, time.Second/2)
+}
+
+// Leave ends the tenure; whatever it still holds is released.
+func (tenure *Tenure) Leave() error {
+	close(tenure.stop)
+	<-tenure.done
+	return call("DELETE", tenure.path+"/tenures/"+tenure.ID, nil, nil, time.Second/2)
+}
+
+func getenv(name, otherwise string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return otherwise
+}
+
+func run(group, member string) (int, error) {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
+	seconds, err := strconv.ParseFloat(getenv("TENURE_TTL", "30"), 64)
+	if err != nil {
+		return 1, err
+	}
+	tenure, err := Join(group, member, time.Duration(seconds*float64(time.Second)))
+	if err != nil {
+		return 1, err
+	}
+	fmt.Println("joined", tenure.ID)
+	if err := tenure.Claim("devices", "device-of-"+member); err != nil {
+		return 1, err
+	}
+	var fence int64
+	before := ""
+	for {
+		select {
+		case <-stop:
+			if fence != 0 {
+				if err := tenure.Release("report", fence); err != nil {
+					return 1, err
+				}
+			}
+			if err := tenure.Leave(); err != nil {
+				return 1, err
+			}
+			fmt.Println("left")
+			return 0, nil
+		case <-time.After(100 * time.Millisecond):
+		}
+		verdict, reason := tenure.Verdict()
+		switch {
+		case verdict == "lost":
+			fmt.Println("lost", reason)
+			return 3, nil
+		case verdict == "uncertain" && before != verdict:
+			fmt.Println("paused")
+		case verdict == "held" && fence == 0:
+			var refused *Refused
+			// Without an answer it is perhaps ours: asked again under the same tenure, it says so.
+			if fence, err = tenure.Acquire("report"); errors.As(err, &refused) {
+				return 1, err
+			}
+		case verdict == "held":
+			// Give the token to whatever is written to, so that it can refuse whoever comes late.
+			fmt.Println("work", fence)
+		}
+		before = verdict
+	}
+}
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: client GROUP MEMBER")
+		os.Exit(2)
+	}
+	code, err := run(os.Args[1], os.Args[2])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "failed:", err)
+	}
+	os.Exit(code)
+}
