@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use tenure_core::id::Group;
 
 use crate::{
-    adopt, claims, completions, config, doctor, events, join, launch, leases, man, members, roster, run, serve,
+    adopt, claims, completions, config, demo, doctor, events, join, launch, leases, man, members, roster, run, serve,
     sessions, status, sweep, targets, why,
 };
 
@@ -42,9 +42,12 @@ enum Command {
     Sweep(sweep::Sweep),
     Adopt(adopt::Adopt),
     Doctor(doctor::Doctor),
+    Demo(demo::Demo),
     Config(config::Config),
     Completions(completions::Completions),
     Man(man::Man),
+    #[command(hide = true)]
+    DemoPart(demo::Part),
     #[command(hide = true)]
     Launch(launch::Launch),
     #[command(hide = true)]
@@ -75,6 +78,8 @@ impl Cli {
             Command::Sweep(sweep) => sweep.store.with(async |store| sweep.run(store).await),
             Command::Adopt(adopt) => adopt.run(),
             Command::Doctor(doctor) => doctor.run(),
+            Command::Demo(demo) => demo.run(),
+            Command::DemoPart(part) => part.run(),
             Command::Config(config) => config.run(),
             Command::Completions(completions) => completions.run(),
             Command::Man(man) => man.run(),

@@ -10,6 +10,7 @@ mod completions;
 mod config;
 mod connect;
 mod daemon;
+mod demo;
 mod doctor;
 mod events;
 mod exit;

@@ -37,6 +37,13 @@ pub(crate) async fn examine(client: &Client) -> Vec<Finding> {
     let number: u32 = cell("server_version_num").parse().unwrap_or(0);
     let version = format!("PostgreSQL {}; 13 or newer is needed", cell("server_version"));
     find("ledger version", number >= 130_000, Severity::Error, version);
+    let (standby, read_only) = (cell("standby") == "t", cell("read_only") == "on");
+    let role = match (standby, read_only) {
+        (true, _) => "this is a standby, which takes no writes; name the primary in the URL",
+        (_, true) => "it takes no writes (default_transaction_read_only is on); let this role or database write",
+        _ => "a primary that takes writes",
+    };
+    find("ledger role", !standby && !read_only, Severity::Error, role.to_owned());
     let schema = format!("schema {} of {}", cell("schema_version"), migrate::version());
     find(
         "ledger schema",

@@ -1,0 +1,162 @@
+//! `tenure demo`: a fleet of processes that live, die and come back, and a story of what to look at.
+//!
+//! Nothing in it is played: the daemon is `tenure serve` on a file in a temporary directory, the members are processes of
+//! this program that use the library as anybody would ([`part`]), and they are killed with real signals. What the story says
+//! was seen comes from the events, the registries, the ledger and the endpoints, never from the script.
+
+mod acts;
+mod endpoints;
+mod part;
+mod process;
+mod story;
+mod watch;
+mod world;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+use tenure::PageRequest;
+use tenure_core::id::Group;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::connect;
+use crate::exit::{DONE, FAILED, Usage};
+use acts::Act;
+use story::Story;
+use world::{TARGETS, World};
+
+pub(crate) use part::Part;
+
+/// How long to look at what an act has left, before the next.
+const REST: Duration = Duration::from_secs(4);
+/// How long the fleet may take to come up.
+const UP: Duration = Duration::from_secs(30);
+/// How often to look whether it has.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Plays a fleet that lives, dies and comes back, and tells what to look at. Nothing has to be installed.
+///
+/// It starts a daemon on a temporary file, and about a dozen processes: gateways that own devices, nodes that poll
+/// endpoints, front-ends of a chat, providers of a roster. Then it kills, drains, pauses and replaces some of them, act by
+/// act, and tells of each what is done, what to expect, and what was then seen. A round takes about a minute and begins
+/// again until Ctrl-C. The dashboard shows all of it. At the end nothing is left.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  tenure demo                 watch the dashboard at the address that it prints\n  \
+                        tenure demo --once --fast   one round without pauses; exit code 1 if anything promised was not seen"
+)]
+pub(crate) struct Demo {
+    /// Where its daemon listens; a free port when left out.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Play the acts right after each other.
+    #[arg(long)]
+    fast: bool,
+    /// Play one round. Exit code 1 if something that was promised was not seen.
+    #[arg(long)]
+    once: bool,
+    /// Print one JSON object a line instead of a text.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Demo {
+    pub(crate) fn run(self) -> anyhow::Result<u8> {
+        if !self.listen.ip().is_loopback() {
+            let message = format!(
+                "--listen: {} is reached by others, and this daemon asks nobody who is calling",
+                self.listen
+            );
+            return Err(Usage::new(message).into());
+        }
+        // What is killed on purpose shows as errors of whoever talked to it.
+        crate::logging::start_quiet("off")?;
+        connect::block_on(self.perform())
+    }
+
+    async fn perform(self) -> anyhow::Result<u8> {
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot listen to signals")?;
+        let mut story = Story::new(self.json);
+        let mut world = World::open(self.listen).await?;
+        let played = tokio::select! {
+            played = self.play(&mut world, &mut story) => played,
+            _ = interrupt.recv() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+        };
+        let closed = world.close().await;
+        played.and(closed)?;
+        let missing = story.missing();
+        let text = match missing {
+            0 => "\nThe end. Everything that was promised was seen, and nothing is left behind.".to_owned(),
+            _ => format!("\nThe end. {missing} of the promises were not seen."),
+        };
+        story.tell(&text, &json!({ "type": "closed", "missing": missing }))?;
+        Ok(if missing > 0 { FAILED } else { DONE })
+    }
+
+    async fn play(&self, world: &mut World, story: &mut Story) -> anyhow::Result<()> {
+        self.welcome(world, story)?;
+        world.populate().await?;
+        wait_until_up(world).await?;
+        story.tell(
+            "The fleet is up: 3 gateways with 12 devices, 3 nodes that poll 12 endpoints, 2 front-ends with 4 clients,\n\
+             3 providers, and 12 members on 2 hosts.",
+            &json!({ "type": "up", "processes": world.pids() }),
+        )?;
+        loop {
+            for act in Act::ALL {
+                if !self.fast {
+                    world.clock.sleep(REST).await;
+                }
+                act.play(world, story).await?;
+            }
+            if self.once {
+                return Ok(());
+            }
+            if self.fast {
+                world.clock.sleep(LOOK).await;
+            }
+        }
+    }
+
+    fn welcome(&self, world: &World, story: &Story) -> anyhow::Result<()> {
+        let (url, directory) = (world.url(), world.directory());
+        let how = if self.once {
+            "one round"
+        } else {
+            "round after round, until Ctrl-C"
+        };
+        let text = format!(
+            "A daemon runs at {url}/, with a dashboard; look at it while the story goes on ({how}).\n\
+             Or ask it:  tenure members --store {url} --group ingest      tenure claims --group ingest --registry devices\n\
+             \x20           tenure leases --store {url} --group pollers     tenure events --follow --group chat\n\
+             The groups are ingest, pollers, chat, swarm, and the roster desk. Everybody may be silent for 3s. Starting the fleet …"
+        );
+        story.tell(
+            &text,
+            &json!({ "type": "opened", "url": url, "directory": directory, "daemon": world.daemon.pid() }),
+        )
+    }
+}
+
+/// Waits until every endpoint has its node.
+async fn wait_until_up(world: &World) -> anyhow::Result<()> {
+    let group = Group::new(part::POLLERS)?;
+    let give_up = world.clock.mono() + UP;
+    while world.clock.mono() < give_up {
+        let page = world
+            .tenure
+            .store()
+            .leases(&group, None, &PageRequest::default())
+            .await?;
+        if page.items.len() == TARGETS && page.items.iter().all(|lease| lease.alive) {
+            return Ok(());
+        }
+        world.clock.sleep(LOOK).await;
+    }
+    anyhow::bail!("the fleet did not come up: {} endpoints are not polled", TARGETS)
+}

@@ -1,0 +1,37 @@
+//! The phone of a provider: it goes online in the roster, and sends heartbeats until it is told that it may not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::http::{HttpSettings, RemoteRosters};
+use tenure::roster::Heard;
+use tenure::{Clock, ProviderId, RosterName, SystemClock};
+use tokio::runtime::Handle;
+use tokio::signal::unix::Signal;
+
+use super::DESK;
+use crate::output::line;
+
+pub(super) async fn run(url: &str, name: &str, stale_after: Duration, mut term: Signal) -> anyhow::Result<()> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let rosters = RemoteRosters::new(url, Arc::clone(&clock), Handle::current(), HttpSettings::default())?;
+    let (roster, provider) = (rosters.roster(&RosterName::new(DESK)?), ProviderId::new(name)?);
+    roster.online(&provider).await?;
+    line("online")?;
+    loop {
+        tokio::select! {
+            _ = term.recv() => break,
+            () = clock.sleep(stale_after / 3) => {}
+        }
+        match roster.heartbeat(&provider).await {
+            // Whoever was offline meanwhile, for whatever reason, has to say that it is back.
+            Ok(Heard::Offline) => drop(roster.online(&provider).await?),
+            // An operator has decided; the phone asks again, in case that changes.
+            Ok(Heard::Deactivated | Heard::Revoked | Heard::Unknown | Heard::Recorded(_)) => {}
+            // The daemon is away. The next heartbeat may find it.
+            Err(_) => {}
+        }
+    }
+    roster.offline(&provider).await?;
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! The processes that the demo starts and ends: this program again, in other roles.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tenure_core::clock::{Clock, within};
+use tenure_supervise::child::Helpers;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// How long a process may take to say its first line.
+const START: Duration = Duration::from_secs(20);
+/// How long it may take to end when asked to.
+const END: Duration = Duration::from_secs(8);
+
+/// A process. It dies with this one, and when it is dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    pid: Pid,
+    /// What it said first: where it listens, or that it is at work.
+    pub(super) said: String,
+    /// Held so that it can go on writing.
+    _out: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts this program with these arguments, and waits for its first line. What it logs goes into a file.
+    pub(super) async fn start(clock: &dyn Clock, args: Vec<OsString>, log: &Path) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("this program cannot be found again")?;
+        let mut command = vec![program.into_os_string()];
+        command.extend(args);
+        let log_file = File::create(log).with_context(|| format!("{} cannot be written", log.display()))?;
+        let mut launch = Command::from(Helpers::of_this_program("launch", "keep").launch(&command));
+        // What the environment says is meant for other daemons than ours.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TENURE_") {
+                launch.env_remove(name);
+            }
+        }
+        let mut child = launch
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log_file)
+            .kill_on_drop(true)
+            .spawn()
+            .context("a process cannot be started")?;
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let mut out = BufReader::new(child.stdout.take().context("a process has no output")?);
+        let mut said = String::new();
+        within(clock, START, out.read_line(&mut said)).await.transpose()?;
+        if said.is_empty() {
+            let told = std::fs::read_to_string(log).unwrap_or_default();
+            bail!("a process of the demo did not start: {}", told.trim());
+        }
+        Ok(Self {
+            child,
+            pid: pid.context("a process has no id")?,
+            said: said.trim().to_owned(),
+            _out: out,
+        })
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.pid.as_raw_pid()
+    }
+
+    /// Sends it a signal; it may have ended by itself.
+    pub(super) fn signal(&self, signal: Signal) {
+        let _ = kill_process(self.pid, signal);
+    }
+
+    /// Waits until it has ended. Its exit code; `None` when it did not end in time, or by a signal.
+    pub(super) async fn ended(&mut self, clock: &dyn Clock) -> Option<i32> {
+        let ended = within(clock, END, self.child.wait()).await;
+        ended?.ok()?.code()
+    }
+
+    /// Kills it, so that it can say goodbye to nobody.
+    pub(super) async fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.context("a process cannot be killed")
+    }
+
+    /// Asks it to end, and kills it if it does not.
+    pub(super) async fn stop(mut self, clock: &dyn Clock) {
+        // One that stands still hears nothing.
+        self.signal(Signal::CONT);
+        self.signal(Signal::TERM);
+        if self.ended(clock).await.is_none() {
+            let _ = self.child.kill().await;
+        }
+    }
+}
