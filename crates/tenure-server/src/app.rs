@@ -18,8 +18,11 @@ use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::Guard;
 use crate::jwt::Verifier;
+use crate::limits::Limiter;
 use crate::settings::Settings;
+use crate::tls::Tls;
 use crate::watch::Watch;
 
 /// What a server works with.
@@ -78,6 +81,9 @@ pub(crate) struct App {
     pub(crate) rosters: Option<Rosters>,
     pub(crate) ledger: Option<Arc<dyn Ledger>>,
     pub(crate) jwt: Option<Arc<Verifier>>,
+    pub(crate) guard: Guard,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) limiter: Option<Limiter>,
     pub(crate) settings: Settings,
     pub(crate) beats: BeatBatcher,
     pub(crate) watch: Watch,
@@ -97,7 +103,13 @@ const STORE_CLOCK_FRESH: Duration = Duration::from_secs(5);
 const MAX_SWEEPS: usize = 8;
 
 impl App {
-    pub(crate) fn new(parts: Parts, settings: Settings, draining: CancellationToken) -> Arc<Self> {
+    /// Puts it together. Reads the files of tokens and certificates that the settings name.
+    ///
+    /// # Errors
+    /// `Misconfigured` for a file that cannot be used.
+    pub(crate) fn new(parts: Parts, settings: Settings, draining: CancellationToken) -> Result<Arc<Self>> {
+        let guard = Guard::new(settings.tokens.as_ref().map(|tokens| tokens.file.clone()))?;
+        let tls = settings.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
         let Parts {
             store,
             clock,
@@ -114,7 +126,10 @@ impl App {
             ..BatchSettings::default()
         };
         let beats = BeatBatcher::new(Arc::clone(&store), Arc::clone(&clock), Handle::current(), batch);
-        Arc::new(Self {
+        Ok(Arc::new(Self {
+            limiter: settings.rate.map(Limiter::new),
+            guard,
+            tls,
             began: clock.mono(),
             watch: Watch::default(),
             requests: Gate::new(settings.max_requests),
@@ -132,7 +147,7 @@ impl App {
             settings,
             beats,
             draining,
-        })
+        }))
     }
 
     /// Asks the store for something that changes nothing (or for a beat), within the request timeout.

@@ -1,6 +1,7 @@
 //! One connection: HTTP/1.1 over a socket whose other side has to keep reading.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,13 +14,14 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tenure_core::clock::{Clock, Sleep};
+use tenure_core::clock::{Clock, Sleep, within};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::app::App;
+use crate::auth::Peer;
 use crate::meters::{self, Open};
 
 /// The most headers of a request.
@@ -28,18 +30,59 @@ const MAX_HEADERS: usize = 64;
 const MAX_BUFFER: usize = 64 * 1024;
 
 /// Serves a connection until its other side closes it, it idles too long, or `draining` lets it finish what is under way.
-pub(crate) async fn serve(app: Arc<App>, router: Router, socket: TcpStream, draining: CancellationToken) {
+pub(crate) async fn serve(
+    app: Arc<App>,
+    router: Router,
+    (socket, address): (TcpStream, SocketAddr),
+    draining: CancellationToken,
+) {
     let _open = Open::new();
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
+    let Some(tls) = app.tls.clone() else {
+        let certificate = None;
+        return talk(app, router, socket, Peer { address, certificate }, draining).await;
+    };
+    // A task of its own, with an end: whoever does not shake hands holds up nobody.
+    let shaken = within(&*app.clock, app.settings.handshake_timeout, tls.accept(socket));
+    let shaken = tokio::select! {
+        biased;
+        () = draining.cancelled() => return,
+        shaken = shaken => shaken,
+    };
+    match shaken {
+        Some(Ok((stream, certificate))) => talk(app, router, stream, Peer { address, certificate }, draining).await,
+        Some(Err(error)) => {
+            meters::handshake_failed();
+            tracing::debug!(%address, %error, "a handshake failed");
+        }
+        None => {
+            meters::handshake_failed();
+            tracing::debug!(%address, "a handshake took too long");
+        }
+    }
+}
+
+/// Speaks HTTP.
+async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    app: Arc<App>,
+    router: Router,
+    socket: S,
+    peer: Peer,
+    draining: CancellationToken,
+) {
     let io = Reading {
         socket,
         clock: Arc::clone(&app.clock),
         patience: app.settings.stall_timeout,
         stalled: None,
     };
-    let service = service_fn(move |request: Request<Incoming>| router.clone().oneshot(request.map(Body::new)));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer.clone());
+        router.clone().oneshot(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(app.settings.idle_timeout)
@@ -62,15 +105,15 @@ pub(crate) async fn serve(app: Arc<App>, router: Router, socket: TcpStream, drai
 
 /// A socket that fails when its other side does not read for too long, so that nobody can hold memory of ours by not
 /// reading.
-struct Reading {
-    socket: TcpStream,
+struct Reading<S> {
+    socket: S,
     clock: Arc<dyn Clock>,
     patience: Duration,
     /// Runs while a write waits.
     stalled: Option<Sleep>,
 }
 
-impl Reading {
+impl<S> Reading<S> {
     fn watch<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;
@@ -84,7 +127,7 @@ impl Reading {
     }
 }
 
-impl AsyncRead for Reading {
+impl<S: AsyncRead + Unpin> AsyncRead for Reading<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -94,7 +137,7 @@ impl AsyncRead for Reading {
     }
 }
 
-impl AsyncWrite for Reading {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Reading<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
         self.watch(context, written)

@@ -1,4 +1,5 @@
-//! What stands in front of every route: the limit on requests at once, panics, measuring, and the store's time.
+//! What stands in front of every route: who may ask and how often, the limit on requests at once, panics, measuring, the
+//! log of operators, and the store's time.
 //!
 //! It is one layer on purpose. Beats are most of the traffic, and every layer of a stack of five would box a future and
 //! look at the clock by itself.
@@ -16,10 +17,13 @@ use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use tenure::wire::{Code, Problem, STORE_TIME};
+use tenure_core::clock::Mono;
 use tenure_core::error::Outcome;
 use tower::{Layer, Service};
 
 use crate::app::{App, Inside};
+use crate::audit::{self, Act, Operated};
+use crate::auth::{Caller, Peer, Rule, Rules, Shut};
 use crate::meters::{RouteMeters, method_name};
 use crate::reply::Failure;
 
@@ -41,7 +45,13 @@ pub(crate) enum Class {
 pub(crate) struct FrontLayer {
     pub(crate) app: Arc<App>,
     pub(crate) class: Class,
-    pub(crate) meters: Arc<RouteMeters>,
+    pub(crate) route: Arc<Route>,
+}
+
+/// What is the same for all requests of a route.
+pub(crate) struct Route {
+    pub(crate) meters: RouteMeters,
+    pub(crate) rules: Rules,
 }
 
 impl<S> Layer<S> for FrontLayer {
@@ -76,10 +86,21 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
-        let FrontLayer { app, class, meters } = self.layer.clone();
+    fn call(&mut self, mut request: Request) -> Self::Future {
+        let FrontLayer { app, class, route } = self.layer.clone();
         let begun = app.clock.mono();
         let method = method_name(request.method());
+        let rule = route.rules.of_method(request.method());
+        let admitted = app.admit(rule, &request);
+        let witness = Witness::of(rule, &admitted, &request);
+        let caller = match admitted {
+            Ok(caller) => caller,
+            Err(shut) => return Box::pin(refused(app, route, method, begun, shut, witness)),
+        };
+        // Nobody asks a beat who it was.
+        if class != Class::Beat {
+            request.extensions_mut().insert(caller);
+        }
         let place = match class {
             Class::Usual | Class::Beat => Inside::enter(&app, |app| &app.requests),
             Class::Long | Class::Probe => None,
@@ -91,7 +112,7 @@ where
             let mut response = match answer {
                 Some(answer) => match AssertUnwindSafe(answer).catch_unwind().await {
                     Ok(Ok(response)) => response.into_response(),
-                    Err(panic) => panicked(&meters, &*panic),
+                    Err(panic) => panicked(&route.meters, &*panic),
                 },
                 None => overloaded().into_response(),
             };
@@ -101,9 +122,75 @@ where
             {
                 response.headers_mut().insert(STORE_TIME, value);
             }
-            meters.answered(method, response.status().as_u16(), app.clock.mono().since(begun));
+            if let Some(witness) = witness {
+                witness.tell(&route, method, &mut response);
+            }
+            let took = app.clock.mono().since(begun);
+            route.meters.answered(method, response.status().as_u16(), took);
             Ok(response)
         })
+    }
+}
+
+/// Answers a request that is not let in.
+async fn refused(
+    app: Arc<App>,
+    route: Arc<Route>,
+    method: &'static str,
+    begun: Mono,
+    shut: Shut,
+    witness: Option<Witness>,
+) -> Result<Response, Infallible> {
+    let mut response = shut.into_failure().into_response();
+    if let Some(witness) = witness {
+        witness.tell(&route, method, &mut response);
+    }
+    let took = app.clock.mono().since(begun);
+    route.meters.answered(method, response.status().as_u16(), took);
+    Ok(response)
+}
+
+/// What is kept of a request of an operator, for the log of them.
+struct Witness {
+    who: Option<String>,
+    from: Option<Peer>,
+    path: String,
+    /// Whether it is an operation in any case, and not only when its handler says so.
+    always: bool,
+}
+
+impl Witness {
+    fn of(rule: &Rule, admitted: &Result<Caller, Shut>, request: &Request) -> Option<Self> {
+        if !rule.may_be_operation() {
+            return None;
+        }
+        let who = match admitted {
+            Ok(caller) => caller.name(),
+            Err(shut) => shut.who(),
+        };
+        // Refused before its handler saw it: a query asks for more than the usual.
+        let asks_for_more = admitted.is_err() && request.uri().query().is_some();
+        Some(Self {
+            who: who.map(str::to_owned),
+            from: request.extensions().get::<Peer>().cloned(),
+            path: request.uri().path().to_owned(),
+            always: rule.is_operation() || asks_for_more,
+        })
+    }
+
+    fn tell(self, route: &Route, method: &'static str, response: &mut Response) {
+        let details = response.extensions_mut().remove::<Operated>();
+        if !self.always && details.is_none() {
+            return;
+        }
+        let act = Act {
+            who: self.who.as_deref(),
+            from: self.from.as_ref(),
+            method,
+            route: route.meters.route(),
+            path: &self.path,
+        };
+        audit::write(&act, response.status(), details.as_ref());
     }
 }
 

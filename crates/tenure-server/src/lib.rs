@@ -24,21 +24,27 @@
 //! starts it runs the sweeper beside it).
 
 mod app;
+mod audit;
+pub mod auth;
 mod conn;
 mod dashboard;
 mod extract;
 mod front;
 pub mod jwt;
 mod lease_log;
+mod limits;
 mod meters;
 mod reply;
 mod routes;
 mod server;
 mod session_log;
 mod settings;
+mod tls;
 mod watch;
 
 pub use app::{Parts, RosterParts};
+pub use limits::RateSettings;
 pub use routes::openapi::document;
 pub use server::{Drained, Server};
 pub use settings::Settings;
+pub use tls::TlsSettings;

@@ -8,6 +8,7 @@ use axum::http::Method;
 use metrics::{Counter, Histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tenure::loops::{LoopBody, Turn};
+use tenure::wire::Code;
 use tenure_core::error::Result;
 use tenure_core::id::Group;
 
@@ -25,6 +26,18 @@ pub(crate) const STREAMS: &str = "tenure_http_streams";
 pub(crate) const CONNECTIONS: &str = "tenure_http_connections";
 /// Connections that were dropped because the other side did not read.
 pub(crate) const STALLED: &str = "tenure_http_stalled_total";
+/// Requests that were not let in. Label: why (the code of the answer).
+pub(crate) const REFUSED: &str = "tenure_http_refused_total";
+/// Connections that ended before TLS was set up.
+pub(crate) const HANDSHAKES_FAILED: &str = "tenure_tls_handshakes_failed_total";
+/// Tokens that are known.
+pub(crate) const TOKENS: &str = "tenure_tokens";
+/// 1 while what is in a file of credentials cannot be used, and what it held before is. Label: what.
+pub(crate) const STALE: &str = "tenure_credentials_stale";
+/// The file of tokens.
+pub(crate) const TOKENS_FILE: &str = "tokens";
+/// The files of the certificate.
+pub(crate) const TLS_FILES: &str = "tls";
 /// Leases that somebody holds, in the groups that were seen last. Label: group.
 pub(crate) const LEASES: &str = "tenure_leases";
 /// Sessions, in the groups that were seen last. Label: group.
@@ -72,6 +85,10 @@ fn describe() {
         STALLED,
         "Connections that were dropped because the other side did not read."
     );
+    metrics::describe_counter!(REFUSED, "Requests that were not let in.");
+    metrics::describe_counter!(HANDSHAKES_FAILED, "Connections that ended before TLS was set up.");
+    metrics::describe_gauge!(TOKENS, "Tokens that are known.");
+    metrics::describe_gauge!(STALE, "1 while what is in a file of credentials cannot be used.");
     metrics::describe_gauge!(LEASES, "Leases that somebody holds.");
     metrics::describe_gauge!(SESSIONS, "Sessions.");
     metrics::describe_gauge!(STORE_UP, "1 when the store answered lately.");
@@ -81,6 +98,27 @@ fn describe() {
         tenure::meters::LEASE_TRANSITIONS,
         "What became of leases through this process."
     );
+}
+
+/// Counts a request that was not let in.
+pub(crate) fn refused(code: Code) {
+    metrics::counter!(REFUSED, "why" => code.as_str()).increment(1);
+}
+
+/// Counts a connection without TLS.
+pub(crate) fn handshake_failed() {
+    metrics::counter!(HANDSHAKES_FAILED).increment(1);
+}
+
+/// Tells how many tokens are known.
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 of anything")]
+pub(crate) fn tokens(count: usize) {
+    metrics::gauge!(TOKENS).set(count as f64);
+}
+
+/// Tells whether a file of credentials has what cannot be used.
+pub(crate) fn stale(what: &'static str, is: bool) {
+    metrics::gauge!(STALE, "what" => what).set(if is { 1.0 } else { 0.0 });
 }
 
 /// A connection that counts as open for as long as this lives.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use tenure::loops::LoopSettings;
+use tenure::loops::{LoopSettings, Waker};
 use tenure_core::clock::within;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
@@ -16,8 +16,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::{App, Parts};
+use crate::auth::TokenWatch;
 use crate::meters::{self, Upkeep};
 use crate::settings::Settings;
+use crate::tls::TlsWatch;
 use crate::watch::{self, Watcher};
 use crate::{conn, routes};
 
@@ -31,6 +33,8 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 pub struct Server {
     addr: SocketAddr,
     hurry: CancellationToken,
+    /// Wake the loops that look at files.
+    credentials: Vec<Waker>,
     running: JoinHandle<Drained>,
 }
 
@@ -42,12 +46,13 @@ pub struct Drained {
 }
 
 impl Server {
-    /// Serves the store on a bound listener until `shutdown` completes. From then on it accepts nothing, finishes what is
+    /// Serves the store on a bound listener until `shutdown` completes. Reads the files of tokens and certificates first,
+    /// which blocks. From then on it accepts nothing, finishes what is
     /// under way and ends all streams, for at most [`Settings::drain_timeout`].
     ///
     /// # Errors
-    /// `Misconfigured` for settings that cannot work, and for an address that other machines can reach without
-    /// [`Settings::insecure_listen`]; `Invalid` when the supervisor runs the loops of a server already. Nothing runs then.
+    /// `Misconfigured` for settings and files that cannot work, and for an address that other machines can reach
+    /// ([`Settings::check_address`]); `Invalid` when the supervisor runs the loops of a server already. Nothing runs then.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -65,13 +70,14 @@ impl Server {
         // Before the first meter is made: a handle stays with the recorder of its time.
         meters::recorder();
         let draining = CancellationToken::new();
-        let app = App::new(parts, settings, draining.clone());
+        let app = App::new(parts, settings, draining.clone())?;
         let watcher = Arc::downgrade(&app);
         app.loops.start(LoopSettings::new("watch", watch::INTERVAL), move || {
             Watcher(watcher.clone())
         })?;
         app.loops
             .start(LoopSettings::new("metrics", meters::UPKEEP), || Upkeep)?;
+        let credentials = watch_credentials(&app)?;
         let router = routes::router(&app);
         let hurry = CancellationToken::new();
         let accepting = Accepting {
@@ -83,7 +89,17 @@ impl Server {
             connections: TaskTracker::new(),
         };
         let running = tokio::spawn(accepting.run(shutdown));
-        Ok(Self { addr, hurry, running })
+        Ok(Self {
+            addr,
+            hurry,
+            credentials,
+            running,
+        })
+    }
+
+    /// Looks at the files of tokens and certificates now instead of within seconds. Connections that are open stay so.
+    pub fn reload(&self) {
+        self.credentials.iter().for_each(Waker::wake);
     }
 
     /// Where it listens.
@@ -107,6 +123,22 @@ impl Server {
     pub async fn wait(mut self) -> Drained {
         (&mut self.running).await.unwrap_or(Drained { cut: 0 })
     }
+}
+
+/// Starts the loops that look at the files of tokens and certificates, where there are such.
+fn watch_credentials(app: &Arc<App>) -> Result<Vec<Waker>> {
+    let mut wakers = Vec::new();
+    if let (Some(keeper), Some(settings)) = (app.guard.keeper(), &app.settings.tokens) {
+        let keeper = Arc::clone(keeper);
+        let watch = move || TokenWatch(Arc::clone(&keeper));
+        wakers.push(app.loops.start(LoopSettings::new("tokens", settings.refresh), watch)?);
+    }
+    if let (Some(tls), Some(settings)) = (&app.tls, &app.settings.tls) {
+        let tls = Arc::clone(tls);
+        let watch = move || TlsWatch(Arc::clone(&tls));
+        wakers.push(app.loops.start(LoopSettings::new("tls", settings.refresh), watch)?);
+    }
+    Ok(wakers)
 }
 
 impl Drop for Server {
@@ -142,8 +174,8 @@ impl Accepting {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else {
                 return;
             };
-            let socket = match self.listener.accept().await {
-                Ok((socket, _)) => socket,
+            let (socket, peer) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     self.app.clock.sleep(ACCEPT_BACKOFF).await;
@@ -153,7 +185,7 @@ impl Accepting {
             let connection = conn::serve(
                 Arc::clone(&self.app),
                 self.router.clone(),
-                socket,
+                (socket, peer),
                 self.draining.clone(),
             );
             let hurry = self.hurry.clone();

@@ -6,11 +6,24 @@ use std::time::Duration;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::time::show_duration;
 
+use crate::auth::TokenSettings;
+use crate::limits::RateSettings;
+use crate::tls::TlsSettings;
+
 /// The limits of a server. The defaults suit a fleet of some ten thousand members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Listen on an address that other machines can reach, although nobody has to authenticate.
+    /// Listen on an address that other machines can reach, although not everybody has to show who they are, or shows it
+    /// in the clear.
     pub insecure_listen: bool,
+    /// The tokens that callers have to show one of; without them nobody is asked.
+    pub tokens: Option<TokenSettings>,
+    /// How connections are encrypted; without it they are not.
+    pub tls: Option<TlsSettings>,
+    /// Serve `/metrics` to everybody. With tokens it is for those who may read everything.
+    pub public_metrics: bool,
+    /// How often one caller may ask; without it as often as they like. A caller is a token, or an address without one.
+    pub rate: Option<RateSettings>,
     /// The largest body that is read, in bytes; batches may have four times as much.
     pub body_limit: usize,
     /// How long a body may take to arrive.
@@ -26,6 +39,8 @@ pub struct Settings {
     pub max_connections: usize,
     /// How long a connection may be idle, or take to send the head of a request.
     pub idle_timeout: Duration,
+    /// How long a connection may take to shake hands, with TLS.
+    pub handshake_timeout: Duration,
     /// How many event streams and long polls are open at once; more get a 503.
     pub max_streams: usize,
     /// How often a silent stream says that it is still there.
@@ -39,10 +54,17 @@ pub struct Settings {
 /// The longest request timeout: clients are promised an answer within it.
 const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The highest limit of requests per second: above, it limits nobody.
+const MAX_RATE: u32 = 1_000_000;
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
             insecure_listen: false,
+            tokens: None,
+            tls: None,
+            public_metrics: false,
+            rate: None,
             body_limit: 1 << 20,
             body_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_millis(500),
@@ -50,6 +72,7 @@ impl Default for Settings {
             max_requests: 1_024,
             max_connections: 10_000,
             idle_timeout: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(5),
             max_streams: 1_000,
             stream_keep_alive: Duration::from_secs(15),
             stall_timeout: Duration::from_secs(20),
@@ -84,10 +107,19 @@ impl Settings {
         if self.max_connections > tokio::sync::Semaphore::MAX_PERMITS {
             return bad(format!("the max_connections {} is too large", self.max_connections));
         }
+        if let Some(rate) = self.rate
+            && (rate.burst == 0 || !(1..=MAX_RATE).contains(&rate.per_second))
+        {
+            return bad(format!(
+                "a rate of {} requests per second and {} at once is outside 1 to {MAX_RATE} and at least 1",
+                rate.per_second, rate.burst
+            ));
+        }
         let times = [
             ("body_timeout", self.body_timeout),
             ("sweep_timeout", self.sweep_timeout),
             ("idle_timeout", self.idle_timeout),
+            ("handshake_timeout", self.handshake_timeout),
             ("stream_keep_alive", self.stream_keep_alive),
             ("stall_timeout", self.stall_timeout),
         ];
@@ -97,19 +129,30 @@ impl Settings {
         }
     }
 
-    /// Refuses an address that others can reach, unless that is wanted.
+    /// Refuses an address that others can reach, unless everybody has to show who they are, and nobody else sees it; or
+    /// unless that is wanted all the same.
+    ///
+    /// Tokens without TLS are refused as well: whoever sees the network pass by has them then, and a warning in a log is
+    /// read after that. Behind a proxy that speaks TLS it is wanted, and said so.
     ///
     /// # Errors
-    /// `Misconfigured`, naming the address and both ways out.
+    /// `Misconfigured`, naming the address and the ways out.
     pub fn check_address(&self, addr: SocketAddr) -> Result<()> {
         if addr.ip().is_loopback() || self.insecure_listen {
             return Ok(());
         }
+        let why = match (&self.tokens, &self.tls) {
+            (_, Some(tls)) if tls.files.client_ca.is_some() => return Ok(()),
+            (Some(_), Some(_)) => return Ok(()),
+            (Some(_), None) => "tokens would travel in the clear: set tls.cert and tls.key as well",
+            (None, Some(_)) => "nobody would have to show who they are: set tokens, or tls.client_ca",
+            (None, None) => "nobody would have to show who they are: set tokens, tls.cert and tls.key",
+        };
         Err(Error::new(
             ErrorKind::Misconfigured,
             format!(
-                "{addr} can be reached from other machines, and nobody would have to authenticate: listen on 127.0.0.1 or \
-                 [::1], or set insecure_listen on a network that you trust"
+                "{addr} can be reached from other machines, and {why}; or listen on 127.0.0.1 or [::1]; or set insecure_listen \
+                 on a network that you trust"
             ),
         ))
     }
@@ -133,6 +176,38 @@ mod tests {
                 ..Settings::default()
             };
             open.check_address(bad.parse().unwrap()).expect(bad);
+        }
+    }
+
+    #[test]
+    fn whoever_asks_callers_and_hides_the_answer_may_listen_anywhere() {
+        let files = |client_ca: Option<&str>| {
+            let client_ca = client_ca.map(Into::into);
+            let (cert, key) = ("c".into(), "k".into());
+            Some(TlsSettings::new(tenure_tls::ServerTls { cert, key, client_ca }))
+        };
+        let tokens = || Some(TokenSettings::new("t"));
+        for (tokens, tls, must_say) in [
+            (None, None, Some("set tokens")),
+            (tokens(), None, Some("in the clear")),
+            (None, files(None), Some("tls.client_ca")),
+            (tokens(), files(None), None),
+            (None, files(Some("ca")), None),
+            (tokens(), files(Some("ca")), None),
+        ] {
+            let settings = Settings {
+                tokens,
+                tls,
+                ..Settings::default()
+            };
+            let checked = settings.check_address("10.0.0.1:7717".parse().unwrap());
+            match must_say {
+                None => checked.expect("enough"),
+                Some(words) => {
+                    let error = checked.expect_err(words).to_string();
+                    assert!(error.contains(words) && error.contains("insecure_listen"), "{error}");
+                }
+            }
         }
     }
 

@@ -16,6 +16,10 @@ const LONGEST: usize = 8 * 1024;
 /// runs on. The text is in no log, no error and no `Debug`.
 #[derive(Clone)]
 pub struct AccessToken {
+    #[cfg_attr(
+        not(feature = "http"),
+        allow(dead_code, reason = "only a client of a daemon shows it")
+    )]
     text: Arc<str>,
     file: Option<Arc<Path>>,
 }

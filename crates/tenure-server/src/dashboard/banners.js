@@ -71,7 +71,7 @@ function ofStream() {
   }
   const gap = world.gaps.at(-1);
   if (gap && Date.now() - gap.seen < 60_000) {
-    list.push({ key: 'gap ' + gap.id, tone: 'uncertain', title: 'Events of ' + gap.group + ' are missing.', text: (gap.missing ? many(gap.missing, 'event') + ' were' : 'Some were') + ' trimmed, or lost with the data of the store. Everything shown was read anew.' });
+    list.push({ key: 'gap ' + gap.id, tone: 'uncertain', title: 'Events of ' + gap.group + ' are missing.', text: 'They were trimmed, or lost with the data of the store. Everything shown was read anew.' });
   }
   return list;
 }

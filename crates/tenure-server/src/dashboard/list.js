@@ -1,11 +1,13 @@
 // Long lists: only the rows that are seen are elements, and only the pages that were looked at are fetched.
 
 import { get } from './api.js';
-import { attr, h } from './dom.js';
+import { attr, h, say } from './dom.js';
 import { changed } from './world.js';
 
 /** Rows beyond the edges, so that a little scrolling shows no hole. */
 const BEYOND = 6;
+/** The largest page of a leap through a list. */
+const LEAP = 500;
 /** Browsers cannot scroll further than some 30 million pixels. */
 export const MOST_ROWS = 200_000;
 
@@ -22,7 +24,8 @@ export class List {
       onclick: (event) => this.click(event), onfocus: () => this.move(Math.max(0, this.active), false),
     });
     this.none = h('div', { class: 'none' }, empty ?? '');
-    this.root = h('div', { class: 'list' }, this.body, this.none);
+    this.trouble = h('p', { class: 'quiet', hidden: true });
+    this.root = h('div', { class: 'list' }, this.body, this.none, this.trouble);
     this.prefix = 'row-' + Math.random().toString(36).slice(2, 8) + '-';
     this.seen = { first: 0, last: -1 };
     this.moved = () => changed();
@@ -62,10 +65,13 @@ export class List {
     return row;
   }
 
-  /** Draws what is in sight. Answers the first and the last row. */
-  draw(count) {
+  /** Draws what is in sight. Answers the first and the last row. Without any it says so, once that is known to be so, or
+      what is in the way of knowing. */
+  draw(count, known = true, error = null) {
     this.count = Math.min(count, MOST_ROWS);
-    this.none.hidden = this.count > 0;
+    this.none.hidden = this.count > 0 || !known || error !== null;
+    this.trouble.hidden = this.count > 0 || error === null;
+    say(this.trouble, error?.message);
     this.body.hidden = this.count === 0;
     if (this.count === 0 || this.root.offsetParent === null) {
       if (this.count === 0) this.clear();
@@ -199,7 +205,7 @@ export class Pages {
   want(index) {
     if (this.busy || this.whole || index < this.items().length) return;
     const version = this.version;
-    this.busy = this.more(Math.min(1000, Math.max(this.size, index + 1 - this.items().length))).then(
+    this.busy = this.more(Math.min(LEAP, Math.max(this.size, index + 1 - this.items().length))).then(
       () => { this.error = null; },
       (error) => { if (version === this.version) this.error = error; },
     ).finally(() => {
@@ -259,6 +265,9 @@ export class Pages {
       return hit;
     });
     for (const page of seen.slice(0, 4)) {
+      // Large pages, left by leaps, are read half as often.
+      if (page.items.length > 2 * this.size && Date.now() - (page.read ?? 0) < 5500) continue;
+      page.read = Date.now();
       const { items, next, answer } = await this.read(page.after, Math.min(1000, Math.max(this.size, page.items.length)));
       if (version !== this.version) return;
       const elsewhere = new Set(this.pages.filter((other) => other !== page).flatMap((other) => other.items.map(this.id)));

@@ -134,5 +134,5 @@ addEventListener('keydown', press);
 addEventListener('hashchange', navigate);
 // For who measures the page, and for tests.
 globalThis.tenure = { cost, world, get view() { return view; } };
-// The status first: whether a group is the mirror of a roster decides how it is shown.
-begin(paint, tick).finally(navigate);
+// The status first, if it comes soon: whether a group is the mirror of a roster decides how it is shown.
+Promise.race([begin(paint, tick), new Promise((resolve) => setTimeout(resolve, 700))]).finally(navigate);

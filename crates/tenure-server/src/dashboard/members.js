@@ -39,7 +39,7 @@ export class Members {
 
   paint() {
     const expected = groupState(this.group)?.members ?? 0;
-    const seen = this.list.draw(this.pages.count(expected));
+    const seen = this.list.draw(this.pages.count(expected), this.pages.whole, this.pages.error);
     if (seen && seen.last >= this.pages.items().length) this.pages.want(seen.last);
   }
 
@@ -126,9 +126,9 @@ export function standing(item, ended) {
   if (ended) return { tone: 'ended', state: ended.reason === 'left' || ended.reason === 'lapsed' ? ended.reason : 'was ' + ended.reason, share: 0 };
   const left = item.expires_in_ms - (Date.now() - item.read);
   const share = Math.min(1, Math.max(0, left / item.ttl_ms));
-  if (left > 0 && item.alive) return { tone: 'alive', state: '', share };
-  if (isStale() || (item.alive && Date.now() - item.read > 8000)) return { tone: 'uncertain', state: 'unknown: no fresh answer', share };
-  return { tone: 'uncertain', state: 'past its end', share: 0 };
+  if (!item.alive) return { tone: 'uncertain', state: 'past its end', share: 0 };
+  // While events come, an end would have been told: a reading that grew old says nothing.
+  return isStale() && left <= 0 ? { tone: 'uncertain', state: 'unknown: no answer', share } : { tone: 'alive', state: '', share };
 }
 
 export function held({ claims, leases, connections }) {

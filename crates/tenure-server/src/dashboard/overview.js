@@ -55,7 +55,7 @@ export class Overview {
     say(this.sentence.firstChild, who);
     say(this.sentence.lastChild, how);
     attr(this.sentence.lastChild, 'data-tone', tone);
-    say(this.under, 'Tenure ' + status.version + ', up for ' + span(status.uptime_ms) + ', with ' + many(status.streams, 'event stream') + '.');
+    say(this.under, 'Tenure ' + status.version + ', up for ' + span(status.uptime_ms) + (status.streams ? ', followed by ' + many(status.streams, 'event stream') : '') + '.');
     show(this.empty, own.length === 0);
     keyed(this.groups, own.slice(0, MOST), ({ group }) => group, makeGroup, updateGroup);
     show(this.more, status.groups_total > MOST || own.length > MOST);

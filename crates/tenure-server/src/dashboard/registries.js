@@ -85,7 +85,7 @@ export class Registries {
     this.choice.set([...this.heard].sort().slice(0, 100).map((name) => [name, name]), this.chosen);
     this.of.hidden = !this.chosen;
     const loaded = this.chosen ? this.pages.items().length : 0;
-    const seen = this.list.draw(loaded + (this.chosen && !this.pages.whole && loaded ? 20 : 0));
+    const seen = this.list.draw(loaded + (this.chosen && !this.pages.whole && loaded ? 20 : 0), !this.chosen || this.pages.whole, this.pages.error);
     if (seen && seen.last >= loaded) this.pages.want(loaded);
   }
 

@@ -75,7 +75,7 @@ export class Providers {
     ]);
     say(this.source, this.told());
     const expected = { all: total, available, busy, offline, deactivated }[this.state];
-    const seen = this.list.draw(this.pages.count(expected));
+    const seen = this.list.draw(this.pages.count(expected), this.pages.whole, this.pages.error);
     if (seen && seen.last >= this.pages.items().length) this.pages.want(seen.last);
   }
 

@@ -80,7 +80,7 @@ export class Sessions {
     ]);
     this.bar.hidden = total === 0;
     parts(this.bar, [['active', stats.active, 'alive'], ['disconnected', stats.disconnected, 'uncertain'], ['orphans', stats.orphans, 'ended']]);
-    const seen = this.list.draw(this.pages.count(this.expected()));
+    const seen = this.list.draw(this.pages.count(this.expected()), this.pages.whole, this.pages.error);
     if (seen && seen.last >= this.pages.items().length) this.pages.want(seen.last);
   }
 

@@ -115,8 +115,8 @@ const TELLERS = {
     ),
   }),
   group_settled: () => ({ who: 'The group', what: 'is settled', detail: 'the grace after the last gap is over', tone: 'alive' }),
-  gap: (event) => ({
-    who: event.missing ? many(event.missing, 'event') : 'Events', what: event.missing === 1 ? 'is missing here' : 'are missing here',
+  gap: () => ({
+    who: 'Events', what: 'are missing here',
     detail: 'they were trimmed, or lost with the data of the store', tone: 'uncertain',
   }),
 };

@@ -128,7 +128,8 @@ export class Stream {
   }
 }
 
-/** A stretch that is missing, as an event among the others. Its number is that of the last that is missing. */
-function gap({ after, resumes_after: end }) {
-  return { id: end, at: null, type: 'gap', missing: end > after ? end - after : 0 };
+/** A stretch that is missing, as an event among the others. Its number is that of the last that is missing. How many there
+    were nobody can tell: a store that lost its data counts from another number. */
+function gap({ resumes_after: end }) {
+  return { id: end, at: null, type: 'gap' };
 }

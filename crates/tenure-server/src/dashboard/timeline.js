@@ -1,7 +1,7 @@
 // What ended, and why: the events of a group, the newest first.
 
 import { get, path } from './api.js';
-import { at, attr, Choice, h, number, nothing, say, time } from './dom.js';
+import { at, attr, Choice, h, many, nothing, say, time } from './dom.js';
 import { List } from './list.js';
 import { ENDINGS, tell } from './story.js';
 import { changed } from './world.js';
@@ -85,8 +85,13 @@ export class Timeline {
   }
 
   hear(events) {
-    const newest = this.events.at(-1)?.id ?? 0;
-    for (const event of events) if (event.type === 'gap' || event.id > newest) this.events.push(event);
+    let newest = this.events.at(-1)?.id ?? 0;
+    for (const event of events) {
+      // What comes after a gap may be of another life of the store, and count from elsewhere.
+      if (event.type !== 'gap' && event.id <= newest) continue;
+      this.events.push(event);
+      newest = event.id;
+    }
     if (this.events.length > MOST) {
       this.events = this.events.slice(-MOST);
       this.lowest = this.events[0].id;
@@ -114,7 +119,7 @@ export class Timeline {
   }
 
   paint() {
-    this.list.draw(this.rows().length);
+    this.list.draw(this.rows().length, this.lowest !== null && !this.busy);
     this.older.hidden = this.atBegin || this.lowest === null;
     this.older.disabled = this.busy;
   }
@@ -167,10 +172,17 @@ export function write(parts, event, told) {
   say(parts.detail, told.detail);
 }
 
+/** What events of a type are about. */
+function noun(type) {
+  if (type === 'evicted') return 'ended tenure';
+  if (type === 'target_changed') return 'target';
+  return type.startsWith('lease_') ? 'lease' : type.startsWith('session_') ? 'session' : 'member';
+}
+
 /** Many events of one kind in one line. */
 function tellMany(events) {
   const last = tell(events.at(-1));
   const names = [...new Set(events.slice(0, 40).map((event) => tell(event).who))];
-  const shown = names.slice(0, 3).join(', ') + (events.length > 3 ? ', …' : '');
-  return { ...last, who: number(events.length) + ' ×', what: last.what.replace(/ (by|to) \S+$/, ''), detail: shown + ' (Enter shows each)' };
+  const what = last.what.replace(/^was /, 'were ').replace(/^is /, 'are ').replace(/ (by|to) \S+$/, '');
+  return { ...last, who: many(events.length, noun(events[0].type)), what, detail: names.slice(0, 3).join(', ') + ', …' };
 }

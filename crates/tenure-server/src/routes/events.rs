@@ -15,6 +15,7 @@ use tenure_core::id::Group;
 use super::openapi::Reads;
 use super::stream;
 use crate::app::{App, Inside};
+use crate::auth::Caller;
 use crate::extract::{Names, Query};
 use crate::front::overloaded;
 use crate::reply::{Answer, Failure, json};
@@ -27,6 +28,7 @@ use crate::reply::{Answer, Failure, json};
 /// none.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/events", tag = "events",
+    security(("token" = ["read"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("Last-Event-ID" = Option<u64>, Header, description = "For streams: goes before `after`"),
@@ -38,6 +40,7 @@ use crate::reply::{Answer, Failure, json};
 )]
 pub(crate) async fn read(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Names(group): Names<Group>,
     Query(mut query): Query<EventsQuery>,
     headers: HeaderMap,
@@ -49,7 +52,7 @@ pub(crate) async fn read(
         query.after = last_event_id(&headers)?.or(query.after);
         let wanted = query.request()?;
         let place = place(&app)?;
-        return stream::open(app, group, wanted, place).await;
+        return stream::open(app, caller, group, wanted, place).await;
     }
     let wanted = query.request()?;
     let page = page(&app, &group, &wanted).await?;

@@ -10,18 +10,20 @@ use tenure_core::store::bad_cursor;
 
 use super::openapi::Reads;
 use crate::app::App;
+use crate::auth::Caller;
 use crate::extract::{Names, NoQuery, Query};
 use crate::reply::{Answer, json};
 
 /// List the groups
 ///
-/// In the order of their names. May list one that is empty by now.
+/// In the order of their names: those that the caller's token is for. May list one that is empty by now.
 #[utoipa::path(
     get, path = "/v1/groups", tag = "groups",
+    security(("token" = ["read"])),
     params(PageQuery),
     responses((status = 200, description = "A page of groups", body = GroupsPage), Reads)
 )]
-pub(crate) async fn list(State(app): State<Arc<App>>, Query(query): Query<PageQuery>) -> Answer {
+pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(query): Query<PageQuery>) -> Answer {
     let page = query.request()?;
     let after = page
         .after
@@ -31,6 +33,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, Query(query): Query<PageQu
     let all = app.groups().await?;
     let mut groups: Vec<Group> = all
         .into_iter()
+        .filter(|group| caller.sees_group(group))
         .filter(|group| after.as_ref().is_none_or(|after| group > after))
         .take(limit + 1)
         .collect();
@@ -45,6 +48,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, Query(query): Query<PageQu
 /// Settling, brake, what is due. A group that nobody ever used reads as an empty one.
 #[utoipa::path(
     get, path = "/v1/groups/{g}", tag = "groups",
+    security(("token" = ["read"])),
     params(("g" = String, Path, description = "The group")),
     responses((status = 200, description = "Its state", body = GroupState), Reads)
 )]

@@ -11,6 +11,7 @@ use tenure_core::id::Group;
 use tenure_core::store::Health;
 
 use crate::app::App;
+use crate::auth::{Caller, Scope};
 use crate::extract::NoQuery;
 use crate::reply::{Answer, json};
 use crate::watch::PROBE_GROUP;
@@ -30,6 +31,7 @@ const MAX_NOTES: usize = 100;
 /// The runtime answers and the loops turn. Never asks the store: restarting the daemon would not bring it back.
 #[utoipa::path(
     get, path = "/livez", tag = "daemon",
+    security(()),
     responses(
         (status = 200, description = "It is", body = Readiness),
         (status = 503, description = "A loop is stuck or keeps panicking", body = Readiness)
@@ -60,16 +62,18 @@ pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
 /// Can it do its work?
 ///
 /// The store answers and takes writes, and the daemon is not on its way down. A roster that is `seeding`, and a ledger that
-/// does not answer, are in the notes: everything else works.
+/// does not answer, are in the notes: everything else works. Where tokens are asked for, whoever shows none that may read
+/// everything is told what is wrong in one word.
 #[utoipa::path(
     get, path = "/readyz", tag = "daemon",
+    security(()),
     responses(
         (status = 200, description = "It can", body = Readiness),
         (status = 503, description = "It cannot, for these reasons", body = Readiness)
     )
 )]
-pub(crate) async fn ready(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
-    let mut reasons = Vec::new();
+pub(crate) async fn ready(State(app): State<Arc<App>>, caller: Caller, _: NoQuery) -> Answer {
+    let (mut reasons, mut notes) = (Vec::new(), roster_notes(&app));
     if app.draining.is_cancelled() {
         reasons.push("shutting down".to_owned());
     }
@@ -82,7 +86,21 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
         Ok(as_of) => app.learn(as_of),
         Err(error) => reasons.push(format!("store: {}", error.chain())),
     }
-    readiness(reasons, roster_notes(&app))
+    if !(caller.may(Scope::Read) && caller.is_everywhere()) {
+        // The rest names rosters, and places on the network.
+        reasons.iter_mut().for_each(first_word);
+        notes.iter_mut().for_each(first_word);
+        notes.dedup();
+    }
+    readiness(reasons, notes)
+}
+
+/// What a stranger is told: `store`, `ledger`, `roster`.
+fn first_word(said: &mut String) {
+    let end = said.find([':', ' ']).unwrap_or(said.len());
+    if said.contains(':') {
+        said.truncate(end);
+    }
 }
 
 /// What there is to say about rosters, without asking anybody.

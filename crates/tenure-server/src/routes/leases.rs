@@ -30,6 +30,7 @@ const LEASES: &str = "leases";
 /// tenure's last deadline. Never waits for a janitor.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases/{l}/acquire", tag = "leases",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("l" = String, Path, description = "The lease"),
@@ -102,6 +103,7 @@ fn unsettled(group: &Group, lease: &LeaseName, retry_in: Duration) -> Failure {
 /// the tenure alone is checked. A body of up to four times the usual limit is read.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases-acquire", tag = "leases",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
@@ -142,6 +144,7 @@ async fn ask(
 /// not alive, or is the one that releases, the lease is simply free (`released`).
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases/{l}/release", tag = "leases",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("l" = String, Path, description = "The lease"),
@@ -193,6 +196,7 @@ pub(crate) async fn release(
 /// times the usual limit is read.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases-release", tag = "leases",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
@@ -237,6 +241,7 @@ async fn give_up(
 /// `alive` tells whether its holder is alive now; it does not wait for a janitor.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/leases/{l}", tag = "leases",
+    security(("token" = ["read"]), ("token" = ["beat"])),
     params(("g" = String, Path, description = "The group"), ("l" = String, Path, description = "The lease")),
     responses(
         (status = 200, description = "Its holder", body = Lease),
@@ -260,6 +265,7 @@ pub(crate) async fn look_up(
 /// Of everybody, of one holder, or of exactly one tenure.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/leases", tag = "leases",
+    security(("token" = ["read"])),
     params(("g" = String, Path, description = "The group"), LeasesQuery),
     responses((status = 200, description = "A page of leases", body = LeasesPage), Reads)
 )]

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::IntoResponse;
 use tenure::meters;
 use tenure::wire::{Code, END_REASON, EndQuery, JoinAnswer, JoinRequest, Member, MembersPage, PageQuery, Problem, ms};
 use tenure_core::id::{Group, MemberId, TenureId};
 use tenure_core::membership::{EndBy, EndReason};
+use tenure_core::store::Call;
 
 use super::openapi::{Reads, Writes};
 use crate::app::App;
+use crate::audit::Operated;
+use crate::auth::{Caller, Scope};
 use crate::extract::{Json, Limits, Names, NoQuery, Query};
 use crate::reply::{Answer, Failure, json, no_content};
 
@@ -20,6 +24,7 @@ use crate::reply::{Answer, Failure, json, no_content};
 /// Supersedes the member's current tenure, if it has one. Joining again after an answer that was lost is safe.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/members", tag = "members",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
@@ -55,6 +60,7 @@ pub(crate) async fn join(
 /// List the current members
 #[utoipa::path(
     get, path = "/v1/groups/{g}/members", tag = "members",
+    security(("token" = ["read"])),
     params(("g" = String, Path, description = "The group"), PageQuery),
     responses((status = 200, description = "A page of members", body = MembersPage), Reads)
 )]
@@ -71,6 +77,7 @@ pub(crate) async fn list(
 /// Look a member up
 #[utoipa::path(
     get, path = "/v1/groups/{g}/members/{m}", tag = "members",
+    security(("token" = ["read"]), ("token" = ["beat"])),
     params(("g" = String, Path, description = "The group"), ("m" = String, Path, description = "The member")),
     responses(
         (status = 200, description = "The member", body = Member),
@@ -94,10 +101,11 @@ pub(crate) async fn one(
 
 /// Leave: end a tenure
 ///
-/// Idempotent, also for a tenure that ended otherwise or that nobody knows; the header `Tenure-End-Reason` tells why it
+/// `expel` ends it in the name of an operator, and takes the scope `operate`. Idempotent, also for a tenure that ended otherwise or that nobody knows; the header `Tenure-End-Reason` tells why it
 /// ended. Never touches a successor of the same name.
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/tenures/{t}", tag = "members",
+    security(("token" = ["beat"]), ("token" = ["operate"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("t" = String, Path, description = "The tenure"),
@@ -111,12 +119,26 @@ pub(crate) async fn one(
 )]
 pub(crate) async fn end(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Names((group, tenure)): Names<(Group, TenureId)>,
     Query(query): Query<EndQuery>,
     Limits(call): Limits,
 ) -> Answer {
-    let by = if query.expel { EndBy::Expel } else { EndBy::Leave };
-    let reason = app.write(app.store.end(&group, &tenure, by, call)).await?;
+    if !query.expel {
+        caller.check(Scope::Beat)?;
+        return end_by(&app, &group, &tenure, EndBy::Leave, call).await;
+    }
+    let expelled = match caller.check(Scope::Operate) {
+        Ok(()) => end_by(&app, &group, &tenure, EndBy::Expel, call).await,
+        Err(refused) => Err(refused),
+    };
+    let mut response = expelled.into_response();
+    response.extensions_mut().insert(Operated("expel".into()));
+    Ok(response)
+}
+
+async fn end_by(app: &App, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Answer {
+    let reason = app.write(app.store.end(group, tenure, by, call)).await?;
     tracing::info!(%group, %tenure, reason = reason.as_str(), asked = ?by, "ended");
     let mut response = no_content();
     let value = HeaderValue::from_static(reason.as_str());

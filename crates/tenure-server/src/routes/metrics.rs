@@ -12,6 +12,8 @@ use crate::extract::NoQuery;
 use crate::meters::{self, IN_FLIGHT, STORE_UP, STREAMS};
 use crate::reply::{Answer, Failure, with_type};
 
+/// Where it is.
+pub(crate) const PATH: &str = "/metrics";
 /// The type of Prometheus' text format.
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
@@ -20,6 +22,7 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; c
 /// Answers also while the store is away.
 #[utoipa::path(
     get, path = "/metrics", tag = "daemon",
+    security(("token" = ["read", "everywhere"])),
     responses(
         (status = 200, description = "The metrics of this process", body = String, content_type = "text/plain"),
         (status = 501, description = "The program around the daemon records metrics itself", body = tenure::wire::Problem, content_type = "application/problem+json")

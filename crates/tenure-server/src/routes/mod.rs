@@ -28,7 +28,8 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 use crate::app::App;
-use crate::front::{Class, FrontLayer};
+use crate::auth::Rules;
+use crate::front::{Class, FrontLayer, Route};
 use crate::meters::RouteMeters;
 use crate::reply::Failure;
 
@@ -126,20 +127,31 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
 
 /// Puts the front before a route, also before its answer to methods that it does not take.
 fn behind(app: &Arc<App>, class: Class, route: UtoipaMethodRouter<Arc<App>>) -> UtoipaMethodRouter<Arc<App>> {
-    let (schemas, paths, methods) = route;
+    let (schemas, mut paths, methods) = route;
     let path = paths.paths.keys().next().cloned().unwrap_or_default();
-    (
-        schemas,
-        paths,
-        methods.fallback(wrong_method).layer(front(app, class, &path)),
-    )
+    let mut rules = Rules::none();
+    if let Some(item) = paths.paths.get_mut(&path) {
+        rules = Rules::of(&path, item);
+        openapi::guarded(item);
+    }
+    if path == metrics::PATH && app.settings.public_metrics {
+        rules = rules.opened();
+    }
+    let front = guarded(app, class, &path, rules);
+    (schemas, paths, methods.fallback(wrong_method).layer(front))
 }
 
+/// The front of what is the same for everybody and no part of the API.
 fn front(app: &Arc<App>, class: Class, path: &str) -> FrontLayer {
+    guarded(app, class, path, Rules::none())
+}
+
+fn guarded(app: &Arc<App>, class: Class, path: &str, rules: Rules) -> FrontLayer {
+    let meters = RouteMeters::new(path);
     FrontLayer {
         app: Arc::clone(app),
         class,
-        meters: Arc::new(RouteMeters::new(path)),
+        route: Arc::new(Route { meters, rules }),
     }
 }
 

@@ -13,10 +13,13 @@ use tenure_core::memory::MemoryStore;
 use tenure_core::store::StoreOptions;
 use tokio_util::sync::CancellationToken;
 use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::path::PathItem;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{OpenApi, Ref, RefOr, Response as Described, ResponseBuilder};
 use utoipa::{IntoResponses, OpenApi as _};
 
 use crate::app::{App, Parts};
+use crate::auth::{PROVIDER, TOKEN};
 use crate::reply::json_bytes;
 use crate::settings::Settings;
 
@@ -29,13 +32,67 @@ use crate::settings::Settings;
             stable `code`. A mutating call may carry the header `Tenure-Not-After`: the store time after which it must \
             not take effect (answers carry `Tenure-Store-Time` to make one from)."
     ),
-    components(schemas(Problem, EventShape))
+    components(schemas(Problem, EventShape)),
+    modifiers(&Schemes)
 )]
 struct Head;
 
 /// The document without its routes.
 pub(crate) fn head() -> OpenApi {
     Head::openapi()
+}
+
+/// Describes how callers show who they are.
+struct Schemes;
+
+impl utoipa::Modify for Schemes {
+    fn modify(&self, document: &mut OpenApi) {
+        let components = document.components.get_or_insert_with(Default::default);
+        let ours = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .bearer_format("tnr_ and 64 hexadecimal digits")
+            .description(Some(
+                "A token of the daemon's file, where the daemon asks for one. Behind it stands the scope that will do (of \
+                 several entries any one); with `everywhere`, only a token that is not for some groups or rosters.",
+            ));
+        let theirs = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .bearer_format("JWT")
+            .description(Some(
+                "A provider's own token, where the daemon has keys for those. It does for that provider alone, and no other \
+                 token does then.",
+            ));
+        components.add_security_scheme(TOKEN, SecurityScheme::Http(ours.build()));
+        components.add_security_scheme(PROVIDER, SecurityScheme::Http(theirs.build()));
+    }
+}
+
+/// Adds what every route that is not open can answer before it is asked.
+pub(crate) fn guarded(item: &mut PathItem) {
+    let operations = [
+        &mut item.get,
+        &mut item.put,
+        &mut item.post,
+        &mut item.delete,
+        &mut item.patch,
+    ];
+    for operation in operations.into_iter().flatten() {
+        let open = Some(vec![SecurityRequirement::default()]);
+        if operation.security == open {
+            continue;
+        }
+        for (status, described) in problems(&[Code::Unauthenticated, Code::Forbidden, Code::RateLimited]) {
+            let known = operation.responses.responses.get_mut(&status);
+            match (known, described) {
+                (Some(RefOr::T(known)), RefOr::T(described)) => {
+                    known.description = format!("{}, {}", described.description, known.description);
+                }
+                (_, described) => {
+                    operation.responses.responses.insert(status, described);
+                }
+            }
+        }
+    }
 }
 
 /// The whole document, without a server: for tools that want it in a file.
@@ -46,7 +103,8 @@ pub(crate) fn head() -> OpenApi {
 pub fn document() -> String {
     let clock = SystemClock::shared();
     let store = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
-    let app = App::new(Parts::new(store, clock), Settings::default(), CancellationToken::new());
+    let app = App::new(Parts::new(store, clock), Settings::default(), CancellationToken::new())
+        .expect("settings without files cannot fail");
     let (_, document) = super::all(&app).split_for_parts();
     String::from_utf8_lossy(&write(&document)).into_owned()
 }
@@ -56,7 +114,8 @@ pub(crate) fn write(document: &OpenApi) -> Bytes {
 }
 
 /// This document
-#[utoipa::path(get, path = "/openapi.json", tag = "daemon", responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
+#[utoipa::path(get, path = "/openapi.json", tag = "daemon",
+    security(()), responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
 pub(crate) async fn serve(State(app): State<Arc<App>>) -> Response {
     json_bytes(StatusCode::OK, app.openapi.get().cloned().unwrap_or_default())
 }

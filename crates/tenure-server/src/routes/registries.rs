@@ -23,6 +23,7 @@ const KEYS: &str = "keys";
 /// Takes it from whoever owns it, or, with `if_absent`, only from nobody, the dead, and the member's own past.
 #[utoipa::path(
     put, path = "/v1/groups/{g}/registries/{r}/claims/{key}", tag = "registries",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("r" = String, Path, description = "The registry"),
@@ -73,6 +74,7 @@ pub(crate) async fn claim(
 /// times the usual limit is read.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/registries/{r}/claims", tag = "registries",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("r" = String, Path, description = "The registry"),
@@ -113,6 +115,7 @@ pub(crate) async fn claim_many(
 /// `alive` tells whether its owner is alive now; it does not wait for a janitor.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/registries/{r}/claims/{key}", tag = "registries",
+    security(("token" = ["read"]), ("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("r" = String, Path, description = "The registry"),
@@ -138,6 +141,7 @@ pub(crate) async fn look_up(
 /// List claims
 #[utoipa::path(
     get, path = "/v1/groups/{g}/registries/{r}/claims", tag = "registries",
+    security(("token" = ["read"])),
     params(("g" = String, Path, description = "The group"), ("r" = String, Path, description = "The registry"), ClaimsQuery),
     responses((status = 200, description = "A page of claims", body = ClaimsPage), Reads)
 )]
@@ -161,6 +165,7 @@ pub(crate) async fn list(
 /// Names the exact tenure: a late release cannot touch a successor. Releasing what nobody owns is fine.
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/registries/{r}/claims/{key}", tag = "registries",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("r" = String, Path, description = "The registry"),

@@ -18,18 +18,21 @@ use tenure_core::store::bad_cursor;
 use self::gate::operator;
 use super::openapi::{OfOperators, Reads, Unbuilt, Writes};
 use crate::app::App;
+use crate::auth::Caller;
 use crate::extract::{Json, Limits, Names, NoQuery, Query};
 use crate::reply::{Answer, json};
 
 /// List the rosters
 ///
-/// Those that have settings or ever had a provider, in the order of their names, as the ledger told within seconds.
+/// Those that have settings or ever had a provider, in the order of their names, as the ledger told within seconds; of
+/// these, those that the caller's token is for.
 #[utoipa::path(
     get, path = "/v1/rosters", tag = "rosters",
+    security(("token" = ["read"])),
     params(PageQuery),
     responses((status = 200, description = "A page of rosters", body = RostersPage), Reads, Unbuilt)
 )]
-pub(crate) async fn list(State(app): State<Arc<App>>, Query(query): Query<PageQuery>) -> Answer {
+pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(query): Query<PageQuery>) -> Answer {
     let page = query.request()?;
     let after = page
         .after
@@ -38,6 +41,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, Query(query): Query<PageQu
     let limit = page.limit as usize;
     let names = app.rosters()?.names().into_iter();
     let mut rosters: Vec<_> = names
+        .filter(|name| caller.sees_roster(name))
         .filter(|name| after.as_ref().is_none_or(|after| name > after))
         .take(limit + 1)
         .collect();
@@ -52,6 +56,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, Query(query): Query<PageQu
 /// Those that this daemon obeys, at most a second old. A roster that nobody ever used has the defaults.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}", tag = "rosters",
+    security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster")),
     responses((status = 200, description = "Its settings", body = RosterSettings), Reads, Unbuilt)
 )]
@@ -66,6 +71,7 @@ pub(crate) async fn settings(State(app): State<Arc<App>>, Names(name): Names<Ros
 /// While it runs: every daemon obeys within a second. What is not named stays.
 #[utoipa::path(
     patch, path = "/v1/rosters/{r}", tag = "rosters",
+    security(("token" = ["operate"])),
     params(
         ("r" = String, Path, description = "The roster"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),

@@ -33,6 +33,7 @@ const CONNECTIONS: &str = "connections";
 /// reaper comes, and what begins then is a new session.
 #[utoipa::path(
     put, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("s" = String, Path, description = "The session"),
@@ -81,6 +82,7 @@ pub(crate) async fn attach(
 /// alone is checked. A body of up to four times the usual limit is read.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sessions-attach", tag = "sessions",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
@@ -121,6 +123,7 @@ async fn ask(
 /// again since `epoch`, stays as it is.
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/sessions/{s}/connections/{c}", tag = "sessions",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("s" = String, Path, description = "The session"),
@@ -161,6 +164,7 @@ pub(crate) async fn detach(
 /// times the usual limit is read.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sessions-detach", tag = "sessions",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
@@ -199,6 +203,7 @@ async fn give_up(
 /// Each field given replaces the old one, and `null` removes it. Doing it again is safe.
 #[utoipa::path(
     patch, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("s" = String, Path, description = "The session"),
@@ -236,6 +241,7 @@ pub(crate) async fn patch(
 /// them. The header `Tenure-Session-Epoch` tells its last epoch.
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
+    security(("token" = ["beat"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("s" = String, Path, description = "The session"),

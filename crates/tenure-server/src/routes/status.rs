@@ -14,6 +14,7 @@ use tenure_core::time::StoreTime;
 
 use super::openapi::Reads;
 use crate::app::{App, Inside};
+use crate::auth::Caller;
 use crate::extract::NoQuery;
 use crate::front::overloaded;
 use crate::reply::{Answer, json};
@@ -25,12 +26,14 @@ const EXAMINATION: Duration = Duration::from_secs(10);
 
 /// How the daemon is
 ///
-/// Answers also while the store is away: with what was seen last, and how long ago that was.
+/// Answers also while the store is away: with what was seen last, and how long ago that was. A token that is for some groups
+/// and rosters is told of these alone.
 #[utoipa::path(
     get, path = "/v1/status", tag = "daemon",
+    security(("token" = ["read"])),
     responses((status = 200, description = "Loops, store, groups", body = ServerStatus))
 )]
-pub(crate) async fn status(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
+pub(crate) async fn status(State(app): State<Arc<App>>, caller: Caller, _: NoQuery) -> Answer {
     // How far the look got shows in the ages.
     let look = within(&*app.clock, app.settings.request_timeout, app.look(FRESH));
     let (asked, _) = tokio::join!(app.read(app.store.now()), look);
@@ -41,7 +44,7 @@ pub(crate) async fn status(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
         Ok(at) => app.learn(at),
         Err(error) => (store.up, store.reason) = (false, Some(error.chain())),
     }
-    let status = ServerStatus {
+    let mut status = ServerStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_ms: ms(now.since(app.began)),
         store,
@@ -49,12 +52,44 @@ pub(crate) async fn status(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
         groups,
         groups_total,
         rosters: rosters_state(&app),
-        access: AccessState::default(),
+        access: access_state(&app),
         groups_age_ms: listed.map(ms),
         streams: app.streams.inside() as u64,
         requests: app.requests.inside() as u64,
     };
+    if !caller.is_everywhere() {
+        narrow(&mut status, &caller);
+    }
     json(StatusCode::OK, &status)
+}
+
+/// Leaves out what the caller's token is not for.
+fn narrow(status: &mut ServerStatus, caller: &Caller) {
+    status.groups.retain(|group| caller.sees_group(&group.state.group));
+    status.groups_total = status.groups.len() as u64;
+    if let Some(rosters) = &mut status.rosters {
+        rosters.rosters.retain(|roster| caller.sees_roster(&roster.roster));
+        rosters.rosters_total = rosters.rosters.len() as u64;
+    }
+    for state in &mut status.loops {
+        // It may name a group.
+        state.last_error = state
+            .last_error
+            .take()
+            .map(|_| "(for whoever may read everything)".to_owned());
+    }
+}
+
+/// How the daemon finds out who is calling.
+fn access_state(app: &App) -> AccessState {
+    let tokens = app.guard.keeper().map(|keeper| keeper.status());
+    AccessState {
+        tokens: tokens.as_ref().map(|(count, _)| *count as u64),
+        tokens_trouble: tokens.and_then(|(_, trouble)| trouble),
+        tls: app.tls.is_some(),
+        client_certificates: app.tls.as_ref().is_some_and(|tls| tls.asks_clients()),
+        tls_trouble: app.tls.as_ref().and_then(|tls| tls.trouble()),
+    }
 }
 
 /// The store as far as is known without asking it: it says so itself, and it was heard of lately.
@@ -99,6 +134,7 @@ fn loop_state(status: LoopStatus) -> LoopState {
 /// The store's clock
 #[utoipa::path(
     get, path = "/v1/now", tag = "daemon",
+    security(("token" = ["read"]), ("token" = ["beat"]), ("token" = ["write"]), ("token" = ["operate"])),
     responses((status = 200, description = "Its time", body = Now), Reads)
 )]
 pub(crate) async fn now(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
@@ -112,6 +148,7 @@ pub(crate) async fn now(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
 /// Version, settings and permissions of the store, and of the ledger if there is one. Never fails; what cannot be looked at is a finding.
 #[utoipa::path(
     get, path = "/v1/doctor", tag = "daemon",
+    security(("token" = ["read", "everywhere"])),
     responses((status = 200, description = "The findings", body = Findings))
 )]
 pub(crate) async fn doctor(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
@@ -134,7 +171,24 @@ pub(crate) async fn doctor(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
     let (mut findings, of_ledger) = tokio::join!(store, ledger);
     findings.extend(of_ledger);
     findings.extend(key_trouble(&app));
+    findings.extend(access_trouble(&app));
     json(StatusCode::OK, &Findings { findings })
+}
+
+/// Tokens and certificates that are in their files and are not used.
+fn access_trouble(app: &App) -> Vec<Finding> {
+    let access = access_state(app);
+    let warn = |check: &str, what: &str, trouble: Option<String>| {
+        let trouble = trouble?;
+        Some(Finding::new(
+            check,
+            Severity::Warning,
+            format!("{what} as before: {trouble}"),
+        ))
+    };
+    let tokens = warn("tokens", "the tokens of callers are", access.tokens_trouble);
+    let tls = warn("tls", "the certificate is", access.tls_trouble);
+    tokens.into_iter().chain(tls).collect()
 }
 
 /// Keys that are in the file and are not used.

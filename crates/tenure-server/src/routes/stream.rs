@@ -19,6 +19,7 @@ use tenure_core::event::{EventId, EventPage, EventQuery};
 use tenure_core::id::Group;
 
 use crate::app::{App, Inside};
+use crate::auth::Caller;
 use crate::reply::Answer;
 
 /// How many events travel in one piece.
@@ -27,11 +28,12 @@ const PAGE: u32 = 100;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Opens a stream. The first page is read before the answer begins, so that a store that is away is a 503.
-pub(crate) async fn open(app: Arc<App>, group: Group, wanted: EventQuery, place: Inside) -> Answer {
+pub(crate) async fn open(app: Arc<App>, caller: Caller, group: Group, wanted: EventQuery, place: Inside) -> Answer {
     let query = EventQuery { limit: PAGE, ..wanted };
     let first = app.read(app.store.events(&group, &query)).await?;
     let stream = Stream {
         app,
+        caller,
         group,
         query,
         full: false,
@@ -64,6 +66,8 @@ pub(crate) async fn open(app: Arc<App>, group: Group, wanted: EventQuery, place:
 
 struct Stream {
     app: Arc<App>,
+    /// Who reads: a token that is taken away ends the stream.
+    caller: Caller,
     group: Group,
     query: EventQuery,
     /// The last page was full: there may be more at once.
@@ -73,9 +77,12 @@ struct Stream {
 }
 
 impl Stream {
-    /// The next piece; `None` when the server goes down.
+    /// The next piece; `None` when the server goes down, and for a reader who would not be let in any more.
     async fn next(&mut self) -> Option<String> {
         let app = Arc::clone(&self.app);
+        if !app.guard.still_knows(&self.caller, || app.time()) {
+            return None;
+        }
         let keep_alive = app.settings.stream_keep_alive;
         let draining = app.draining.clone();
         tokio::select! {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use tenure::wire::{Code, Problem, SweepAnswer, SweepRequest, ms};
 use tenure_core::clock::within;
 use tenure_core::error::{Error, Outcome, Result};
@@ -14,6 +15,7 @@ use tenure_core::sweep::{self as core, Eviction, SweepReport};
 
 use super::openapi::Writes;
 use crate::app::{App, Inside};
+use crate::audit::Operated;
 use crate::extract::{Limits, Names, NoQuery, OptionalJson};
 use crate::reply::{Answer, Failure, json};
 
@@ -31,6 +33,7 @@ const MAX_PASS: usize = 100;
 /// between sessions and their index, and repairs it.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sweep", tag = "sweep",
+    security(("token" = ["operate"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
@@ -45,12 +48,30 @@ pub(crate) async fn run(
     Limits(call): Limits,
     OptionalJson(request): OptionalJson<SweepRequest>,
 ) -> Answer {
-    let pass = pass_name(&app, &request)?;
+    let details = details(&request);
+    let mut response = asked(&app, &group, call, request).await.into_response();
+    response.extensions_mut().insert(Operated(details.into()));
+    Ok(response)
+}
+
+/// What was asked for, for the log of operators.
+fn details(request: &SweepRequest) -> String {
+    let asked = [
+        ("dry_run", request.dry_run),
+        ("force", request.force),
+        ("reconcile", request.reconcile),
+    ];
+    let asked: Vec<_> = asked.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
+    asked.join(" ")
+}
+
+async fn asked(app: &Arc<App>, group: &Group, call: Call, request: SweepRequest) -> Answer {
+    let pass = pass_name(app, &request)?;
     let wait = request.wait_ms.map_or(DEFAULT_WAIT, Duration::from_millis);
     if wait > MAX_WAIT {
         return Err(Error::invalid(format!("the wait_ms {} is above {}", ms(wait), ms(MAX_WAIT))).into());
     }
-    let Some(_place) = Inside::enter(&app, |app| &app.sweeps) else {
+    let Some(_place) = Inside::enter(app, |app| &app.sweeps) else {
         let problem = Problem::new(Code::Overloaded, "enough sweeps are under way");
         return Err(Failure::from(
             problem
@@ -66,7 +87,7 @@ pub(crate) async fn run(
         reconcile: request.reconcile,
     };
     let limit = app.settings.sweep_timeout;
-    let report = within(&*app.clock, limit, sweep(&app, &group, &asked, &pass, wait, call))
+    let report = within(&*app.clock, limit, sweep(app, group, &asked, &pass, wait, call))
         .await
         .unwrap_or_else(|| {
             let message = format!(

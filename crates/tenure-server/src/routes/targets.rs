@@ -20,6 +20,7 @@ use crate::reply::{Answer, Failure, json, no_content};
 /// What the body does not name is as in a new target. Doing it again is safe.
 #[utoipa::path(
     put, path = "/v1/groups/{g}/targets/{t}", tag = "targets",
+    security(("token" = ["write"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("t" = String, Path, description = "The target, and its lease"),
@@ -52,6 +53,7 @@ pub(crate) async fn put(
 /// notice.
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/targets/{t}", tag = "targets",
+    security(("token" = ["write"])),
     params(
         ("g" = String, Path, description = "The group"),
         ("t" = String, Path, description = "The target"),
@@ -81,6 +83,7 @@ pub(crate) async fn remove(
 /// With the node that it would rather be on, and the member that holds its lease.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/targets/{t}", tag = "targets",
+    security(("token" = ["read"]), ("token" = ["beat"])),
     params(("g" = String, Path, description = "The group"), ("t" = String, Path, description = "The target"), TargetQuery),
     responses(
         (status = 200, description = "The target", body = Target),
@@ -112,6 +115,7 @@ pub(crate) async fn one(
 /// With the nodes that they would rather be on, and the members that hold their leases.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/targets", tag = "targets",
+    security(("token" = ["read"])),
     params(("g" = String, Path, description = "The group"), TargetsQuery),
     responses((status = 200, description = "A page of targets", body = TargetsPage), Reads)
 )]

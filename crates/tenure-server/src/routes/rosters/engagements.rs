@@ -22,6 +22,7 @@ use crate::routes::openapi::{Reads, Unbuilt, Writes};
 /// gives the same answer.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/engagements", tag = "rosters",
+    security(("token" = ["write"])),
     params(
         ("r" = String, Path, description = "The roster"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
@@ -58,6 +59,7 @@ pub(crate) async fn create(
 /// as it ended.
 #[utoipa::path(
     patch, path = "/v1/rosters/{r}/engagements/{e}", tag = "rosters",
+    security(("token" = ["write"])),
     params(
         ("r" = String, Path, description = "The roster"),
         ("e" = String, Path, description = "The engagement"),
@@ -92,6 +94,7 @@ pub(crate) async fn change(
 /// Look an engagement up
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/engagements/{e}", tag = "rosters",
+    security(("token" = ["read"]), ("token" = ["write"])),
     params(("r" = String, Path, description = "The roster"), ("e" = String, Path, description = "The engagement")),
     responses(
         (status = 200, description = "The engagement", body = Engagement),
@@ -120,6 +123,7 @@ pub(crate) async fn one(
 /// name again gives the same answer.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/reserve", tag = "rosters",
+    security(("token" = ["write"])),
     params(
         ("r" = String, Path, description = "The roster"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),

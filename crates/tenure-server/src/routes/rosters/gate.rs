@@ -22,7 +22,7 @@ pub(super) fn provider(app: &App, headers: &HeaderMap, provider: &ProviderId) ->
         return Ok(None);
     };
     let caller = verifier
-        .caller(headers, now(app))
+        .caller(headers, app.time())
         .map_err(|refused| challenged(&refused))?;
     if caller.provider != *provider {
         let message = format!("the token is that of {}, who cannot act as {provider}", caller.provider);
@@ -36,7 +36,7 @@ pub(super) fn provider(app: &App, headers: &HeaderMap, provider: &ProviderId) ->
 /// # Errors
 /// 403 when the request carries a token that is a provider's.
 pub(super) fn operator(app: &App, headers: &HeaderMap) -> Result<(), Failure> {
-    let caller = app.jwt.as_ref().map(|verifier| verifier.caller(headers, now(app)));
+    let caller = app.jwt.as_ref().map(|verifier| verifier.caller(headers, app.time()));
     match caller {
         Some(Ok(caller)) => {
             let message = format!(
@@ -95,10 +95,4 @@ pub(super) fn unknown(roster: &RosterName, provider: &ProviderId) -> Failure {
 fn challenged(refused: &Refused) -> Failure {
     let code = Code::parse(refused.code()).unwrap_or(Code::TokenMalformed);
     Failure::new(code, refused.to_string()).with_challenge(&refused.challenge())
-}
-
-/// The store's clock, and our own while that is not known.
-fn now(app: &App) -> StoreTime {
-    app.store_time()
-        .unwrap_or_else(|| StoreTime::from_micros(app.clock.wall_micros()))
 }

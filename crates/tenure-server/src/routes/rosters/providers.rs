@@ -22,6 +22,7 @@ use crate::routes::openapi::{OfOperators, OfProviders, Unbuilt, Writes};
 /// A new one is active and offline. What is not named stays. Doing it again is safe.
 #[utoipa::path(
     put, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
+    security(("token" = ["write"])),
     params(
         ("r" = String, Path, description = "The roster"),
         ("p" = String, Path, description = "The provider"),
@@ -53,6 +54,7 @@ pub(crate) async fn put(
 /// tells whether the hot store knows already.
 #[utoipa::path(
     delete, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
+    security(("token" = ["operate"])),
     params(
         ("r" = String, Path, description = "The roster"),
         ("p" = String, Path, description = "The provider"),
@@ -102,6 +104,7 @@ pub(crate) async fn remove(
 /// ledger (`mirrored: false`).
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/online", tag = "rosters",
+    security(("token" = ["beat"]), ("provider" = [])),
     params(
         ("r" = String, Path, description = "The roster"),
         ("p" = String, Path, description = "The provider"),
@@ -137,6 +140,7 @@ pub(crate) async fn online(
 /// Offline already, it stays so.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/offline", tag = "rosters",
+    security(("token" = ["beat"]), ("provider" = [])),
     params(
         ("r" = String, Path, description = "The roster"),
         ("p" = String, Path, description = "The provider"),
@@ -168,6 +172,7 @@ pub(crate) async fn offline(
 /// It may take work again, and stays offline until it goes online by itself. Tokens from before its deactivation stay void.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/activate", tag = "rosters",
+    security(("token" = ["operate"])),
     params(
         ("r" = String, Path, description = "The roster"),
         ("p" = String, Path, description = "The provider"),
@@ -203,6 +208,7 @@ pub(crate) async fn activate(
 /// answer on, also while the hot store is away.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/deactivate", tag = "rosters",
+    security(("token" = ["operate"])),
     params(
         ("r" = String, Path, description = "The roster"),
         ("p" = String, Path, description = "The provider"),
@@ -238,6 +244,7 @@ pub(crate) async fn deactivate(
 /// arrive together travel to the hot store together, and the ledger has no work with them while the hot store is there.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/heartbeat", tag = "rosters",
+    security(("token" = ["beat"]), ("provider" = [])),
     params(("r" = String, Path, description = "The roster"), ("p" = String, Path, description = "The provider")),
     request_body(content = Option<NoFields>, description = "May be left out"),
     responses(

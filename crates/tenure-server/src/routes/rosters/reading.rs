@@ -23,6 +23,7 @@ use crate::routes::openapi::{Reads, Unbuilt};
 /// Whether it is alive is as of now and waits for no sweep.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
+    security(("token" = ["read"]), ("token" = ["beat"])),
     params(("r" = String, Path, description = "The roster"), ("p" = String, Path, description = "The provider")),
     responses(
         (status = 200, description = "The provider", body = Provider),
@@ -46,6 +47,7 @@ pub(crate) async fn one(
 /// All, or those in one state. A page may be shorter than its limit, and empty, and still have a `next`.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/providers", tag = "rosters",
+    security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster"), ProvidersQuery),
     responses((status = 200, description = "A page of providers", body = ProvidersPage), Reads, Unbuilt)
 )]
@@ -72,6 +74,7 @@ pub(crate) async fn list(
 /// Online, active, with room and heard of lately: the least occupied first, then by name.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/available", tag = "rosters",
+    security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster"), AvailableQuery),
     responses((status = 200, description = "They", body = AvailableAnswer), Reads, Unbuilt)
 )]
@@ -96,6 +99,7 @@ pub(crate) async fn available(
 /// relevant has changed: cheap enough for every customer to ask all the time.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/availability", tag = "rosters",
+    security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster")),
     responses((status = 200, description = "Whether, and how many", body = AvailabilityAnswer), Reads, Unbuilt)
 )]
@@ -115,6 +119,7 @@ pub(crate) async fn availability(State(app): State<Arc<App>>, Names(name): Names
 /// Count providers by state
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/stats", tag = "rosters",
+    security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster")),
     responses((status = 200, description = "How many are in which state", body = RosterStats), Reads, Unbuilt)
 )]
@@ -129,6 +134,7 @@ pub(crate) async fn stats(State(app): State<Arc<App>>, Names(name): Names<Roster
 /// Every change of a provider's state, once, the oldest first: of one provider or of all.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/log", tag = "rosters",
+    security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster"), LogQuery),
     responses((status = 200, description = "A page of the log", body = LogPage), Reads, Unbuilt)
 )]

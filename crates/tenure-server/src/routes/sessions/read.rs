@@ -28,6 +28,7 @@ const LONG: usize = 4 << 20;
 /// `state` is as of now; it does not wait for a janitor or a reaper.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
+    security(("token" = ["read"]), ("token" = ["beat"])),
     params(("g" = String, Path, description = "The group"), ("s" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "The session", body = Session),
@@ -53,6 +54,7 @@ pub(crate) async fn look_up(
 /// come. A page may be shorter than its limit, and empty, and still have a `next`.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions", tag = "sessions",
+    security(("token" = ["read"])),
     params(("g" = String, Path, description = "The group"), SessionsQuery),
     responses((status = 200, description = "A page of sessions", body = SessionsPage), Reads)
 )]
@@ -104,6 +106,7 @@ fn length_of(session: &core::Session) -> usize {
 /// after a gap those that would be over count as orphans until the reaper has looked.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions-stats", tag = "sessions",
+    security(("token" = ["read"])),
     params(("g" = String, Path, description = "The group")),
     responses((status = 200, description = "How many there are", body = SessionStats), Reads)
 )]
@@ -117,6 +120,7 @@ pub(crate) async fn stats(State(app): State<Arc<App>>, Names(group): Names<Group
 /// Those first whose grace ended first. What this costs depends on how many there are, not on how many sessions there are.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions-orphans", tag = "sessions",
+    security(("token" = ["read"])),
     params(("g" = String, Path, description = "The group"), OrphansQuery),
     responses((status = 200, description = "The orphans", body = OrphansAnswer), Reads)
 )]

@@ -1,0 +1,113 @@
+//! The secret that a token is, and its hash.
+
+use std::fmt;
+
+use rustls::crypto::ring;
+use sha2::{Digest, Sha256};
+use tenure_core::error::{Error, ErrorKind, Result};
+
+/// What every secret begins with, so that people and scanners know one when they see it in the wrong place.
+const PREFIX: &str = "tnr_";
+/// How many random bytes a secret is made of.
+const BYTES: usize = 32;
+/// How long a secret is as text.
+const LENGTH: usize = PREFIX.len() + 2 * BYTES;
+
+/// A secret: `tnr_` and 64 hexadecimal digits, 256 random bits.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Draws one from the generator that TLS draws its keys from.
+    ///
+    /// # Errors
+    /// `Internal` when the system gives no random bytes.
+    pub fn draw() -> Result<Self> {
+        let mut bytes = [0; BYTES];
+        let random = ring::default_provider().secure_random;
+        random
+            .fill(&mut bytes)
+            .map_err(|_| Error::new(ErrorKind::Internal, "the system gives no random bytes"))?;
+        Ok(Self(format!("{PREFIX}{}", hex(&bytes))))
+    }
+
+    /// The secret, to be shown once.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Its SHA-256 as 64 hexadecimal digits, which the daemon's file has.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        hex(&Hash::of(&self.0).0)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Whether a text is shaped like a secret of ours. Nothing else is looked up, so no password of somebody's own choice can
+/// ever be a token.
+pub(super) fn is_ours(text: &str) -> bool {
+    text.len() == LENGTH
+        && text.starts_with(PREFIX)
+        && text[PREFIX.len()..].bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The SHA-256 of a secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hash([u8; 32]);
+
+impl Hash {
+    pub(super) fn of(secret: &str) -> Self {
+        Self(Sha256::digest(secret.as_bytes()).into())
+    }
+
+    /// From 64 hexadecimal digits.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        if text.len() != 64 || !text.is_ascii() {
+            return None;
+        }
+        let mut hash = [0; 32];
+        for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let digits = std::str::from_utf8(digits).ok()?;
+            // It would take a sign.
+            if digits.starts_with('+') {
+                return None;
+            }
+            *byte = u8::from_str_radix(digits, 16).ok()?;
+        }
+        Some(Self(hash))
+    }
+
+    /// Where it is in a list that is in order. How long looking there takes tells about the hash of what was shown, whose
+    /// author knows it, and nothing that helps to find another text with a hash that begins in the same way.
+    pub(super) fn place(&self) -> u64 {
+        let mut first = [0; 8];
+        first.copy_from_slice(&self.0[..8]);
+        u64::from_be_bytes(first)
+    }
+
+    /// Compares all bytes, however early they differ.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let differences = self.0.iter().zip(&other.0).fold(0, |all, (a, b)| all | (a ^ b));
+        std::hint::black_box(differences) == 0
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hash(…)")
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+}

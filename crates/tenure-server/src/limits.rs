@@ -1,0 +1,193 @@
+//! How often one caller may ask: the generic cell rate algorithm (ITU-T I.371), one number for each caller.
+//!
+//! The number is the instant at which the caller's next request is due. A request that comes early by more than the burst
+//! allows is refused and costs the caller nothing; any other moves the instant on. A bucket of tokens with a clock of its own
+//! would do the same with two numbers and a refill.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tenure_core::clock::Mono;
+
+/// How many addresses are told apart at most. Beyond, all others together are one caller.
+const MAX_PEERS: usize = 10_000;
+
+/// How often one caller may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateSettings {
+    /// Requests per second that one may go on with for ever; 1 to 1,000,000.
+    pub per_second: u32,
+    /// How many may come at once after a silence; at least 1.
+    pub burst: u32,
+}
+
+/// Counts requests.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    /// The time between two requests, in nanoseconds.
+    interval: u64,
+    /// How early a request may come.
+    allowance: u64,
+    peers: Mutex<Peers>,
+    others: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Peers {
+    due: BTreeMap<IpAddr, u64>,
+    /// When those that are due were last forgotten: looking for them costs a pass over all.
+    cleaned: u64,
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+impl Limiter {
+    pub(crate) fn new(settings: RateSettings) -> Self {
+        let interval = SECOND / u64::from(settings.per_second.max(1));
+        Self {
+            interval,
+            allowance: interval * u64::from(settings.burst.max(1) - 1),
+            peers: Mutex::default(),
+            others: AtomicU64::new(0),
+        }
+    }
+
+    /// One more request of a caller with a count of its own.
+    ///
+    /// # Errors
+    /// How long to wait, when it is one too many.
+    pub(crate) fn count(&self, due: &AtomicU64, now: Mono) -> Result<(), Duration> {
+        let now = nanos(now);
+        let mut seen = due.load(Ordering::Relaxed);
+        loop {
+            let next = self.next(seen, now)?;
+            match due.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(newer) => seen = newer,
+            }
+        }
+    }
+
+    /// One more request from an address.
+    ///
+    /// # Errors
+    /// As [`Limiter::count`].
+    pub(crate) fn count_peer(&self, address: SocketAddr, now: Mono) -> Result<(), Duration> {
+        let (address, at) = (network(address.ip()), nanos(now));
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(due) = peers.due.get_mut(&address) {
+            *due = self.next(*due, at)?;
+            return Ok(());
+        }
+        if peers.due.len() >= MAX_PEERS && at >= peers.cleaned.saturating_add(SECOND) {
+            peers.cleaned = at;
+            // Whose request is due counts as one who never asked.
+            peers.due.retain(|_, due| *due > at);
+        }
+        if peers.due.len() < MAX_PEERS {
+            let next = self.next(0, at)?;
+            peers.due.insert(address, next);
+            return Ok(());
+        }
+        drop(peers);
+        self.count(&self.others, now)
+    }
+
+    fn next(&self, due: u64, now: u64) -> Result<u64, Duration> {
+        let early = due.saturating_sub(now);
+        if early > self.allowance {
+            return Err(Duration::from_nanos(early - self.allowance));
+        }
+        Ok(due.max(now).saturating_add(self.interval))
+    }
+}
+
+fn nanos(at: Mono) -> u64 {
+    u64::try_from(at.since_origin().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Whoever has one IPv6 address has 2^64 of them.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(network.into())
+        }
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Mono {
+        Mono::from_origin(Duration::from_millis(ms))
+    }
+
+    fn limiter() -> Limiter {
+        Limiter::new(RateSettings {
+            per_second: 10,
+            burst: 3,
+        })
+    }
+
+    #[test]
+    fn a_burst_passes_and_then_the_rate_does() {
+        let (limiter, due) = (limiter(), AtomicU64::new(0));
+        let count = |ms| limiter.count(&due, at(ms));
+        for _ in 0..3 {
+            count(1_000).unwrap();
+        }
+        assert_eq!(count(1_000), Err(Duration::from_millis(100)));
+        assert_eq!(
+            count(1_040),
+            Err(Duration::from_millis(60)),
+            "asking too early costs nothing"
+        );
+        count(1_100).unwrap();
+        assert!(count(1_100).is_err());
+        for _ in 0..3 {
+            count(9_000).unwrap();
+        }
+        assert!(count(9_000).is_err(), "a long silence earns no more than a burst");
+    }
+
+    #[test]
+    fn addresses_are_told_apart_and_the_many_of_one_network_are_not() {
+        let limiter = limiter();
+        let ask = |address: &str| limiter.count_peer(address.parse().unwrap(), at(1_000));
+        for _ in 0..3 {
+            ask("10.0.0.1:1").unwrap();
+        }
+        assert!(ask("10.0.0.1:2").is_err());
+        assert!(ask("[::ffff:10.0.0.1]:2").is_err());
+        ask("10.0.0.2:1").unwrap();
+        for host in 1..=3 {
+            ask(&format!("[2001:db8::{host}]:1")).unwrap();
+        }
+        assert!(ask("[2001:db8::ffff]:1").is_err());
+        ask("[2001:db8:0:1::1]:1").unwrap();
+    }
+
+    #[test]
+    fn the_memory_of_addresses_is_bounded_and_forgets_whoever_is_silent() {
+        let limiter = limiter();
+        let ask = |n: usize, ms| {
+            let address = IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
+            limiter.count_peer(SocketAddr::new(address, 1), at(ms))
+        };
+        for n in 0..MAX_PEERS {
+            ask(n, 2_000).unwrap();
+        }
+        let strangers = (MAX_PEERS..MAX_PEERS + 10).filter(|n| ask(*n, 2_000).is_ok()).count();
+        assert_eq!(strangers, 3, "whoever is not known any more shares one place");
+        for n in 0..MAX_PEERS {
+            ask(MAX_PEERS + n, 9_000).unwrap();
+        }
+        assert_eq!(limiter.peers.lock().unwrap().due.len(), MAX_PEERS);
+    }
+}
