@@ -9,6 +9,7 @@
 mod api;
 mod clients;
 mod deployment;
+mod restore;
 mod walk;
 
 #[path = "../cli/support.rs"]
