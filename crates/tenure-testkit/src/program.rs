@@ -15,6 +15,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("postgres", "postgresql"),
     ("pgbouncer", "pgbouncer"),
     ("promtool", "prometheus"),
+    ("chromium", "chromium"),
     ("python3", "python3"),
     ("node", "nodejs"),
     ("go", "golang-go"),

@@ -1,5 +1,9 @@
 //! A Valkey or Redis server of a test's own.
 
+pub mod cluster;
+pub mod sentinel;
+pub mod tls;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;

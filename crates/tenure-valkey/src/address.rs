@@ -1,68 +1,153 @@
 //! Where a store is: its URL, with the secrets kept apart from everything that is shown.
 
+mod settings;
+
 use std::fmt;
 
 use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_tls::ClientTls;
 
-/// The address of one server, and what to say to it first.
+use settings::{Scheme, Settings};
+pub(crate) use settings::{Wait, unusable};
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Endpoint {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Who serves.
+#[derive(Clone)]
+pub(crate) enum Servers {
+    /// One server.
+    One(Endpoint),
+    /// Whoever the sentinels name.
+    Sentinels(Sentinels),
+    /// The nodes of a cluster, found by asking these.
+    Cluster(Vec<Endpoint>),
+}
+
+/// The sentinels that watch over a primary.
+#[derive(Clone)]
+pub(crate) struct Sentinels {
+    /// Where they listen.
+    pub(crate) at: Vec<Endpoint>,
+    /// What they call the primary.
+    pub(crate) name: String,
+    /// What to say to a sentinel first.
+    pub(crate) handshake: RedisConnectionInfo,
+}
+
+/// The address of a store, and what to say to a server first.
 #[derive(Clone)]
 pub(crate) struct Address {
-    host: String,
-    port: u16,
+    servers: Servers,
     handshake: RedisConnectionInfo,
+    tls: Option<ClientTls>,
+    wait: Option<Wait>,
     place: String,
 }
 
 impl Address {
-    /// Reads `valkey://[user:password@]host[:port][/db]` (or `redis://…`).
+    /// Reads a URL:
+    ///
+    /// - `valkey://[user:password@]host[:port][/db]` (or `redis://…`), with TLS `valkeys://…` (or `rediss://…`)
+    /// - `valkey-sentinel://[user:password@]host[:port][,host[:port]…]/name[/db]` (or `redis-sentinel://…`)
+    /// - `valkey-cluster://[user:password@]host[:port][,host[:port]…]` (or `redis-cluster://…`)
+    ///
+    /// and after a `?` the settings of TLS, sentinels and `WAIT`.
     ///
     /// # Errors
-    /// `Unsupported` for the schemes of TLS, clusters and sentinels, `Misconfigured` for everything else that is not
-    /// such a URL. No error repeats more of the URL than its scheme, since the rest may be a password.
+    /// `Misconfigured` for everything that is not such a URL. No error repeats more of the URL than its scheme, since the
+    /// rest may be a password.
     pub(crate) fn parse(url: &str) -> Result<Self> {
-        let scheme = url
-            .split_once("://")
-            .map(|(scheme, _)| scheme)
-            .ok_or_else(|| refused("it has no scheme"))?;
-        match scheme {
-            "valkey" | "redis" => {}
-            "rediss" | "valkeys" => return Err(unsupported(scheme, "TLS")),
-            "redis-cluster" | "valkey-cluster" => return Err(unsupported(scheme, "a cluster")),
-            "redis-sentinel" | "valkey-sentinel" => return Err(unsupported(scheme, "sentinels")),
-            _ => return Err(refused("its scheme is neither valkey:// nor redis://")),
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| refused("it has no scheme"))?;
+        let kind = Scheme::parse(scheme).ok_or_else(|| refused("its scheme is not one of a Valkey or Redis"))?;
+        if rest.contains('#') {
+            return Err(refused("it has a # part, which means nothing here"));
         }
-        let parsed = redis::parse_redis_url(url).ok_or_else(|| refused("it cannot be read"))?;
-        if parsed.query().is_some() || parsed.fragment().is_some() {
-            return Err(refused("it has a ? or # part, and there are no settings to give there"));
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let settings = Settings::parse(kind, query)?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, hosts) = authority
+            .rsplit_once('@')
+            .map_or(("", authority), |(user, hosts)| (user, hosts));
+        let (name, db) = match kind {
+            Scheme::Sentinel => path.split_once('/').unwrap_or((path, "")),
+            Scheme::One { .. } | Scheme::Cluster => ("", path),
+        };
+        let default_port = if kind == Scheme::Sentinel { 26_379 } else { 6379 };
+        let mut read = Vec::new();
+        for host in hosts.split(',') {
+            read.push(read_one(user, host, db, default_port)?);
         }
-        let info = parsed
-            .into_connection_info()
-            .map_err(|_| refused("its host, port or database cannot be read"))?;
-        let ConnectionAddr::Tcp(host, port) = info.addr().clone() else {
+        let Some((_, handshake)) = read.first().cloned() else {
             return Err(refused("it names no host and port"));
         };
-        let handshake = info.redis_settings().clone().set_skip_set_lib_name();
-        let shown = if host.contains(':') {
-            format!("[{host}]")
-        } else {
-            host.clone()
+        let at: Vec<Endpoint> = read.into_iter().map(|(endpoint, _)| endpoint).collect();
+        let shown: Vec<String> = at.iter().map(Endpoint::to_string).collect();
+        let mut place = format!("{scheme}://{}", shown.join(","));
+        let servers = match kind {
+            Scheme::One { .. } => match <[Endpoint; 1]>::try_from(at) {
+                Ok([one]) => Servers::One(one),
+                Err(_) => {
+                    return Err(refused(
+                        "it names more than one host, and has no scheme of sentinels or a cluster",
+                    ));
+                }
+            },
+            Scheme::Sentinel => {
+                if name.is_empty() || name.len() > 200 || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+                    return Err(refused(
+                        "it has to end with the name of the primary, as in …:26379/mymaster",
+                    ));
+                }
+                place = format!("{place}/{name}");
+                let (name, handshake) = (name.to_owned(), settings.sentinel);
+                Servers::Sentinels(Sentinels { at, name, handshake })
+            }
+            Scheme::Cluster if handshake.db() != 0 => {
+                return Err(refused("a cluster has no database but 0"));
+            }
+            Scheme::Cluster => Servers::Cluster(at),
         };
-        let mut place = format!("{scheme}://{shown}:{port}");
         if handshake.db() != 0 {
             place = format!("{place}/{}", handshake.db());
         }
         Ok(Self {
-            host,
-            port,
+            servers,
             handshake,
+            tls: settings.tls,
+            wait: settings.wait,
             place,
         })
     }
 
-    /// The host's name and port, to be resolved anew for each connection.
-    pub(crate) fn host_and_port(&self) -> (&str, u16) {
-        (&self.host, self.port)
+    /// The address of one node of a cluster.
+    pub(crate) fn of_node(&self, node: &Endpoint) -> Self {
+        let (scheme, _) = self.place.split_once("://").unwrap_or_default();
+        Self {
+            servers: Servers::One(node.clone()),
+            place: format!("{scheme}://{node}"),
+            ..self.clone()
+        }
+    }
+
+    /// Who serves. Names are resolved anew for each connection.
+    pub(crate) fn servers(&self) -> &Servers {
+        &self.servers
     }
 
     /// Credentials and database.
@@ -70,10 +155,36 @@ impl Address {
         &self.handshake
     }
 
-    /// The URL without user and password.
+    /// The files of TLS, if it is spoken.
+    pub(crate) fn tls(&self) -> Option<&ClientTls> {
+        self.tls.as_ref()
+    }
+
+    /// How many replicas have to confirm what is granted.
+    pub(crate) fn wait(&self) -> Option<Wait> {
+        self.wait
+    }
+
+    /// The URL without user, password and settings.
     pub(crate) fn place(&self) -> &str {
         &self.place
     }
+}
+
+/// Reads one host as the URL of one server. The client's own reading of URLs knows about escapes and addresses of IPv6.
+fn read_one(user: &str, host: &str, db: &str, default_port: u16) -> Result<(Endpoint, RedisConnectionInfo)> {
+    let at = if user.is_empty() { "" } else { "@" };
+    let parsed = redis::parse_redis_url(&format!("redis://{user}{at}{host}/{db}"))
+        .ok_or_else(|| refused("it cannot be read"))?;
+    let port = parsed.port().unwrap_or(default_port);
+    let info = parsed
+        .into_connection_info()
+        .map_err(|_| refused("its host, port or database cannot be read"))?;
+    let ConnectionAddr::Tcp(host, _) = info.addr().clone() else {
+        return Err(refused("it names no host and port"));
+    };
+    let handshake = info.redis_settings().clone().set_skip_set_lib_name();
+    Ok((Endpoint { host, port }, handshake))
 }
 
 impl fmt::Debug for Address {
@@ -85,60 +196,12 @@ impl fmt::Debug for Address {
 fn refused(why: &str) -> Error {
     Error::new(
         ErrorKind::Misconfigured,
-        format!("the store's URL is refused: {why}; write valkey://[user:password@]host:port[/db]"),
-    )
-}
-
-fn unsupported(scheme: &str, what: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
         format!(
-            "{scheme}:// asks for {what}, which this version does not speak; use valkey:// or redis:// with one server"
+            "the store's URL is refused: {why}; write valkey://[user:password@]host:port[/db], valkeys://… for TLS, \
+             valkey-sentinel://host:port,…/name or valkey-cluster://host:port,…"
         ),
     )
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_is_shown_without_its_secrets() {
-        for (url, place) in [
-            ("valkey://db.example", "valkey://db.example:6379"),
-            ("redis://127.0.0.1:7000/3", "redis://127.0.0.1:7000/3"),
-            ("valkey://user:p%40ss@db:1", "valkey://db:1"),
-            ("redis://:secret@[::1]:2", "redis://[::1]:2"),
-        ] {
-            let address = Address::parse(url).unwrap();
-            assert_eq!(address.place(), place);
-            assert_eq!(format!("{address:?}"), format!("Address({place})"));
-        }
-        let address = Address::parse("valkey://user:p%40ss@db:1").unwrap();
-        assert_eq!(
-            (address.handshake().username(), address.handshake().password()),
-            (Some("user"), Some("p@ss"))
-        );
-    }
-
-    #[test]
-    fn what_cannot_work_is_refused_without_repeating_a_password() {
-        for (url, kind) in [
-            ("rediss://u:secret@h", ErrorKind::Unsupported),
-            ("redis-cluster://u:secret@h", ErrorKind::Unsupported),
-            ("redis-sentinel://u:secret@h", ErrorKind::Unsupported),
-            ("http://u:secret@h", ErrorKind::Misconfigured),
-            ("secret", ErrorKind::Misconfigured),
-            ("valkey://", ErrorKind::Misconfigured),
-            ("valkey://u:secret@h:port", ErrorKind::Misconfigured),
-            ("valkey://u:secret@h/x", ErrorKind::Misconfigured),
-            ("valkey://u:secret@h?timeout=1", ErrorKind::Misconfigured),
-            ("valkey://u:secret@h#frag", ErrorKind::Misconfigured),
-            ("valkey://u:secret@0.0.0.0", ErrorKind::Misconfigured),
-        ] {
-            let error = Address::parse(url).expect_err(url);
-            assert_eq!(error.kind(), kind, "{url}: {error}");
-            assert!(!error.chain().contains("secret"), "{error:?}");
-        }
-    }
-}
+mod tests;

@@ -3,7 +3,11 @@
 //! The rule for what is not in the table is the careful one: the store is unavailable and the outcome unknown, so the
 //! caller reads back within its own deadline and nobody is declared dead over a new error code.
 
+use std::error::Error as StdError;
+
 use tenure_core::error::{Error, ErrorKind, Outcome};
+
+use crate::address::Endpoint;
 
 /// What to do about a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +26,34 @@ pub(crate) enum Verdict {
     Internal,
     /// Nobody knows, and nobody knows what was written.
     Unclear,
+}
+
+/// A node of a cluster names another one for a slot. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Redirection {
+    /// The slot is there. Without a host it is on the host that says so.
+    #[error("MOVED to {0}")]
+    Moved(Endpoint),
+    /// The slot is on its way there.
+    #[error("ASK: the slot is being moved")]
+    Ask,
+}
+
+impl Redirection {
+    /// Reads `MOVED SLOT HOST:PORT` or `ASK SLOT HOST:PORT`.
+    pub(crate) fn read(words: &str) -> Option<Self> {
+        let mut words = words.split_ascii_whitespace();
+        let (code, _, to) = (words.next()?, words.next()?, words.next()?);
+        match code {
+            "ASK" => Some(Self::Ask),
+            "MOVED" => {
+                let (host, port) = to.rsplit_once(':')?;
+                let (host, port) = (host.to_owned(), port.parse().ok()?);
+                Some(Self::Moved(Endpoint { host, port }))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Reads a server's error: its code (the first word) and the rest of the line.
@@ -44,7 +76,10 @@ pub(crate) fn classify(code: &str, detail: &str) -> Verdict {
 fn classify_plain(detail: &str) -> Verdict {
     let detail = detail.to_ascii_lowercase();
     let says = |part: &str| detail.contains(part);
-    if says("max number of clients") || says("lua redis() command arguments") && says("memory") {
+    // A key that a script of ours derives is on its way to another node, or the cluster has just gone down. Scripts look at
+    // every key before they write, so that nothing was written.
+    let moving = says("access a non local key") || says("the cluster is down");
+    if moving || says("max number of clients") || says("lua redis() command arguments") && says("memory") {
         Verdict::Later
     } else if says("invalid password")
         || says("without any password configured")
@@ -66,9 +101,23 @@ fn classify_plain(detail: &str) -> Verdict {
     }
 }
 
+/// The rule that a user lacks, from the server's own words about it.
+pub(crate) fn missing_rule(words: &str) -> Option<String> {
+    let lower = words.to_ascii_lowercase();
+    if lower.contains("permissions to access a key") {
+        return Some("~{tenure:* ~tenure:*".to_owned());
+    }
+    let (_, command) = lower
+        .split_once("to run the '")
+        .or_else(|| lower.split_once("to run "))?;
+    let command = command.split(['\'', ' ']).next()?;
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'|';
+    (!command.is_empty() && command.bytes().all(known)).then(|| format!("+{command}"))
+}
+
 impl Verdict {
     /// The outer error for it. The server's own words are kept as the cause.
-    pub(crate) fn into_error(self, cause: String) -> Error {
+    pub(crate) fn into_error(self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
         let unchanged = |message: &'static str| Error::unavailable(message, Outcome::Unchanged);
         match self {
             Self::Leave => unchanged("the store's server is not (or not yet) a primary; connecting anew"),
@@ -80,7 +129,7 @@ impl Verdict {
             ),
             Self::Misconfigured => Error::new(
                 ErrorKind::Misconfigured,
-                "the store is not one plain server as its URL says; look at the URL",
+                "the store is not what its URL says (a cluster needs valkey-cluster://); look at the URL",
             ),
             Self::Internal => Error::new(
                 ErrorKind::Internal,
@@ -151,6 +200,14 @@ mod tests {
                 Misconfigured,
             ),
             (
+                "ERR Script attempted to access a non local key in a cluster node script: 5c1c, on @user_script:9.",
+                Later,
+            ),
+            (
+                "ERR Script attempted to execute a write command while the cluster is down and readonly script: 5c1c, on @user_script:9.",
+                Later,
+            ),
+            (
                 "WRONGTYPE Operation against a key holding the wrong kind of value",
                 Internal,
             ),
@@ -172,6 +229,56 @@ mod tests {
         ] {
             let (code, detail) = line.split_once(' ').unwrap_or((line, ""));
             assert_eq!(classify(code, detail), verdict, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_rule_that_is_missing_is_named() {
+        for (words, rule) in [
+            (
+                "NOPERM User app has no permissions to run the 'time' command",
+                Some("+time"),
+            ),
+            (
+                "NOPERM User app has no permissions to run the 'cluster|slots' command",
+                Some("+cluster|slots"),
+            ),
+            (
+                "ERR ACL failure in script: User app has no permissions to run the 'zadd' command script: 5c, on @user_script:1.",
+                Some("+zadd"),
+            ),
+            (
+                "NOPERM this user has no permissions to run ZADD on {tenure:a}:due",
+                Some("+zadd"),
+            ),
+            ("NOPERM No permissions to access a key", Some("~{tenure:* ~tenure:*")),
+            ("WRONGPASS invalid username-password pair or user is disabled.", None),
+        ] {
+            assert_eq!(missing_rule(words).as_deref(), rule, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_redirection_names_a_node() {
+        let to = |words| match Redirection::read(words) {
+            Some(Redirection::Moved(to)) => Some((to.host, to.port)),
+            _ => None,
+        };
+        assert_eq!(to("MOVED 3999 127.0.0.1:6381"), Some(("127.0.0.1".to_owned(), 6381)));
+        assert_eq!(to("MOVED 3999 ::1:6381"), Some(("::1".to_owned(), 6381)));
+        assert_eq!(to("MOVED 3999 :6381"), Some((String::new(), 6381)));
+        assert!(matches!(
+            Redirection::read("ASK 3999 127.0.0.1:6381"),
+            Some(Redirection::Ask)
+        ));
+        for words in [
+            "MOVED 3999",
+            "MOVED 3999 nowhere",
+            "MOVED 3999 a:b",
+            "ERR MOVED a:1",
+            "",
+        ] {
+            assert!(Redirection::read(words).is_none(), "{words}");
         }
     }
 

@@ -1,85 +1,74 @@
-//! The connection to one server: a handle that fails fast, over a supervisor that keeps one multiplexed connection up.
+//! The connection to a store: one server, the primary that sentinels name, or the nodes of a cluster.
 //!
-//! While the server is away every call fails at once, with nothing changed: nothing is queued and nothing is replayed.
-//! Every call has a deadline of ours; three that pass in a row end the connection. Every reply carries the store's
-//! time, from which the not-after time of the next mutating call is made, so that a call its caller has given up on
-//! cannot take effect later. All work runs on the runtime that was current when the connection was opened: calls may
-//! come from any other, also from one whose threads are blocked.
+//! To one server (also the one that sentinels name) it is a [`Link`]: a multiplexed connection under a supervisor that
+//! fails fast, queues nothing and replays nothing. To a cluster it is a link to each primary and a map of slots; see
+//! [`cluster`].
 //!
 //! What it refuses to know: groups, members and everything else that is Tenure's. It carries scripts and commands.
 
+mod cluster;
 mod life;
+mod link;
 mod options;
+mod sentinel;
+mod slots;
 mod supervisor;
+mod wire;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use redis::{Cmd, Value};
-use tenure_core::clock::{Clock, Mono, within};
+use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::store::Health;
 use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
 
-use crate::address::Address;
-use crate::classify::Verdict;
-use crate::reply::{Malformed, Read, Reader};
-use crate::script::{Invocation, Lateness, Script};
-use life::{Failure, Life};
+use crate::address::{Address, Servers};
+use crate::reply::{Read, Reader};
+use crate::script::{Invocation, Script};
+use cluster::Cluster;
+use link::Link;
 pub use options::{ConnectionOptions, Need};
 
 /// A handle to a supervised connection. Clones share it; the last one to go closes it.
 #[derive(Clone)]
 pub struct Connection {
-    shared: Arc<Shared>,
-    _last: Arc<CloseOnDrop>,
+    to: To,
 }
 
-/// What the handles and the supervisor share.
-struct Shared {
-    address: Address,
-    options: ConnectionOptions,
-    needs: Vec<Need>,
-    clock: Arc<dyn Clock>,
-    runtime: Handle,
-    state: RwLock<State>,
-    nonce: AtomicU64,
-    in_flight: Arc<Semaphore>,
-    closed: watch::Sender<bool>,
-    tried: watch::Sender<bool>,
-}
-
-enum State {
-    Up(Arc<Life>),
-    Down {
-        kind: ErrorKind,
-        reason: String,
-        retry_after: Duration,
-    },
-}
-
-struct CloseOnDrop(std::sync::Weak<Shared>);
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.close();
-        }
-    }
+#[derive(Clone)]
+enum To {
+    One(Link),
+    Cluster(Cluster),
 }
 
 impl Connection {
-    /// Makes a connection that comes up by itself, now or whenever the server is there. Must be called on a tokio
-    /// runtime with I/O and time, which it lives on from then on.
+    /// Makes a connection to one server, or to the primary that sentinels name, that comes up by itself, now or whenever
+    /// the server is there. Must be called on a tokio runtime with I/O and time, which it lives on from then on.
     ///
     /// # Errors
-    /// Only for the URL: `Unsupported` or `Misconfigured`. A server that is away is no error; calls fail until it is
-    /// there.
+    /// Only for the URL: `Unsupported` for that of a cluster, `Misconfigured`. A server that is away is no error; calls
+    /// fail until it is there.
     pub fn open(url: &str, options: ConnectionOptions, needs: Vec<Need>, clock: Arc<dyn Clock>) -> Result<Self> {
+        let opened = Self::open_any(url, options, |_| needs, clock)?;
+        match opened.to {
+            To::One(_) => Ok(opened),
+            To::Cluster(_) => Err(Error::new(
+                ErrorKind::Unsupported,
+                "this works on one server at a time; name one node of the cluster with valkey:// or redis://",
+            )),
+        }
+    }
+
+    /// The same, also to a cluster; `needs` is told whether it is one.
+    pub(crate) fn open_any(
+        url: &str,
+        options: ConnectionOptions,
+        needs: impl FnOnce(bool) -> Vec<Need>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
         let address = Address::parse(url)?;
         let runtime = Handle::try_current().map_err(|error| {
             Error::new(
@@ -88,63 +77,107 @@ impl Connection {
             )
             .because(error)
         })?;
-        let shared = Arc::new(Shared {
-            nonce: AtomicU64::new(clock.entropy()),
-            in_flight: Arc::new(Semaphore::new(options.in_flight)),
-            closed: watch::Sender::new(false),
-            state: RwLock::new(State::Down {
-                kind: ErrorKind::Unavailable,
-                reason: "not connected yet".to_owned(),
-                retry_after: supervisor::FIRST_BACKOFF,
-            }),
-            tried: watch::Sender::new(false),
-            address,
-            options,
-            needs,
-            clock,
-            runtime,
-        });
-        supervisor::start(&shared);
-        let last = Arc::new(CloseOnDrop(Arc::downgrade(&shared)));
-        Ok(Self { shared, _last: last })
+        let mut needs = needs(matches!(address.servers(), Servers::Cluster(_)));
+        if address.wait().is_some() {
+            needs.push(Need {
+                command: "WAIT",
+                key: "1",
+            });
+        }
+        let to = match address.servers() {
+            Servers::Cluster(seeds) => {
+                let seeds = seeds.clone();
+                To::Cluster(Cluster::start(address, seeds, options, needs, clock, runtime))
+            }
+            Servers::One(_) | Servers::Sentinels(_) => {
+                To::One(Link::start(address, options, needs, clock, runtime, Arc::default()))
+            }
+        };
+        Ok(Self { to })
+    }
+
+    /// Whether it is to a cluster, where the keys of one step have to share a tag.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.to, To::Cluster(_))
+    }
+
+    /// A connection to each primary.
+    pub(crate) fn primaries(&self) -> Vec<Self> {
+        match &self.to {
+            To::One(_) => vec![self.clone()],
+            To::Cluster(cluster) => {
+                let one = |link| Self { to: To::One(link) };
+                cluster.primaries().into_iter().map(one).collect()
+            }
+        }
+    }
+
+    /// How many of a cluster's slots have no node; none of a single server's.
+    pub(crate) fn uncovered(&self) -> usize {
+        match &self.to {
+            To::One(_) => 0,
+            To::Cluster(cluster) => cluster.uncovered(),
+        }
     }
 
     /// The URL without its secrets.
     #[must_use]
     pub fn place(&self) -> &str {
-        self.shared.address.place()
+        match &self.to {
+            To::One(link) => link.place(),
+            To::Cluster(cluster) => cluster.place(),
+        }
     }
 
     /// How it behaves.
     #[must_use]
     pub fn options(&self) -> &ConnectionOptions {
-        &self.shared.options
+        match &self.to {
+            To::One(link) => link.options(),
+            To::Cluster(cluster) => cluster.options(),
+        }
     }
 
     /// The clock it waits by.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.shared.clock
+        match &self.to {
+            To::One(link) => link.clock(),
+            To::Cluster(cluster) => cluster.clock(),
+        }
     }
 
     /// Whether it is connected and was answered lately. No I/O.
     #[must_use]
     pub fn health(&self) -> Health {
-        match &*self.shared.read_state() {
-            State::Up(life) => life.why_ended().map_or(Health::Up, |reason| Health::Down { reason }),
-            State::Down { reason, .. } => Health::Down { reason: reason.clone() },
+        match &self.to {
+            To::One(link) => link.health(),
+            To::Cluster(cluster) => cluster.health(),
+        }
+    }
+
+    /// What kind of error calls fail with while it is down. No I/O.
+    pub(crate) fn why_down(&self) -> Option<ErrorKind> {
+        match &self.to {
+            To::One(link) => link.why_down(),
+            To::Cluster(cluster) => cluster.why_down(),
         }
     }
 
     /// Lets go of the server and stops trying. Calls after it fail with `Unavailable`.
     pub fn close(&self) {
-        self.shared.close();
+        match &self.to {
+            To::One(link) => link.close(),
+            To::Cluster(cluster) => cluster.close(),
+        }
     }
 
     /// Waits until the connection is up or has failed for the first time; at most the connect timeout.
     pub async fn first_try(&self) {
-        // An error means that there is no supervisor to wait for.
-        let _ = self.shared.tried.subscribe().wait_for(|tried| *tried).await;
+        match &self.to {
+            To::One(link) => link.first_try().await,
+            To::Cluster(cluster) => cluster.first_try().await,
+        }
     }
 
     /// Calls a script and reads what follows its nonce and time. The reading gets the store's time as well.
@@ -159,230 +192,73 @@ impl Connection {
         invocation: Invocation,
         read: impl FnOnce(&mut Reader, StoreTime) -> Read<T>,
     ) -> Result<T> {
-        let life = self.shared.life()?;
-        let nonce = format!("{:x}", self.shared.nonce.fetch_add(1, Ordering::Relaxed));
-        let give_up = self.shared.clock.mono() + self.shared.options.request_timeout;
-        let work = exchange(
-            Arc::clone(&self.shared),
-            Arc::clone(&life),
-            Arc::clone(script),
-            invocation,
-            nonce.clone(),
-            give_up,
-        );
-        let (value, arrived) = self.run(&life, work).await?;
-        let opened = open_reply(value, &nonce).and_then(|(mut reader, now)| {
-            life.learn(now, arrived);
-            match reader.late {
-                true => Ok(None),
-                false => read(&mut reader.rest, now).map(Some),
-            }
-        });
-        match opened {
-            Ok(Some(read)) => Ok(read),
-            Ok(None) => Err(Error::too_late()),
-            Err(malformed) => Err(life.distrust(script.name(), malformed)),
-        }
+        let answer = match &self.to {
+            To::One(link) => link.ask(script, invocation).await?,
+            To::Cluster(cluster) => cluster.ask(script, invocation).await?,
+        };
+        Link::open(script, answer, read)
     }
 
     /// Sends one plain command, for what needs no script: reads, and idempotent writes. Never a lone mutation of state
     /// that others decide by.
     ///
     /// # Errors
-    /// Those of [`Connection::call`], without `TooLate`.
+    /// Those of [`Connection::call`], without `TooLate`; `Unsupported` on a cluster, where a command needs a place.
     pub async fn command(&self, cmd: Cmd) -> Result<Value> {
-        let life = self.shared.life()?;
-        let work = {
-            let life = Arc::clone(&life);
-            async move { life.send(cmd).await }
-        };
-        let (value, _) = self.run(&life, work).await?;
-        Ok(value)
+        match &self.to {
+            To::One(link) => link.command(cmd).await,
+            To::Cluster(_) => Err(Error::new(
+                ErrorKind::Unsupported,
+                "a command without a key has no place in a cluster",
+            )),
+        }
     }
 
-    /// Asks the store's clock. With a test's clock: what the test set last.
+    /// The same where a key is.
+    pub(crate) async fn command_on(&self, key: &str, cmd: Cmd) -> Result<Value> {
+        match &self.to {
+            To::One(link) => link.command(cmd).await,
+            To::Cluster(cluster) => cluster.command_on(key.as_bytes(), cmd).await,
+        }
+    }
+
+    /// Asks the store's clock: in a cluster that of any node that answers. With a test's clock: what the test set last.
     ///
     /// # Errors
     /// Those of [`Connection::command`].
     pub async fn time(&self) -> Result<StoreTime> {
-        let life = self.shared.life()?;
-        if self.shared.options.on_test_clock() {
-            let value = self.command(redis::cmd("GET").arg(TEST_NOW).to_owned()).await?;
-            let read = Reader::new(Value::Array(vec![value])).and_then(|mut reader| reader.maybe_number());
-            let micros = read.map_err(|malformed| life.distrust("GET", malformed))?;
-            return Ok(StoreTime::from_micros(micros.unwrap_or(0)));
-        }
-        let work = {
-            let life = Arc::clone(&life);
-            async move { life.send(redis::cmd("TIME")).await }
+        let cluster = match &self.to {
+            To::One(link) => return link.time().await,
+            To::Cluster(cluster) => cluster,
         };
-        let (value, arrived) = self.run(&life, work).await?;
-        let now = life::read_time(value).map_err(|malformed| life.distrust("TIME", malformed))?;
-        life.learn(now, arrived);
-        Ok(now)
+        if cluster.options().on_test_clock() {
+            return cluster.link_of(link::TEST_NOW.as_bytes())?.time().await;
+        }
+        let mut last = Error::unavailable("no node of the cluster is known", Outcome::Unchanged);
+        for link in cluster.primaries() {
+            match link.time().await {
+                Err(error) if error.is_unavailable() => last = error,
+                told => return told,
+            }
+        }
+        Err(last)
     }
 
     /// A number that is another for every connection to the server: whoever remembers what the server holds has to
-    /// forget it when this changes. `None` while there is none.
+    /// forget it when this changes. `None` while there is none, and for a cluster.
     #[must_use]
     pub fn life(&self) -> Option<u64> {
-        self.shared.life().ok().map(|life| life.number())
-    }
-
-    /// Runs work on our own runtime, bounded by the request timeout and by the requests in flight.
-    async fn run(
-        &self,
-        life: &Arc<Life>,
-        work: impl Future<Output = Result<Value, Failure>> + Send + 'static,
-    ) -> Result<(Value, Mono)> {
-        let shared = &self.shared;
-        let Ok(permit) = Arc::clone(&shared.in_flight).try_acquire_owned() else {
-            let message = format!(
-                "{} requests to the store are in flight already",
-                shared.options.in_flight
-            );
-            return Err(
-                Error::unavailable(message, Outcome::Unchanged).with_retry_after(shared.options.request_timeout)
-            );
-        };
-        let (clock, bound) = (Arc::clone(&shared.clock), shared.options.request_timeout);
-        let task = shared.runtime.spawn(async move {
-            let done = within(&*clock, bound, work).await;
-            drop(permit);
-            done.map(|done| done.map(|value| (value, clock.mono())))
-        });
-        match AbortOnDrop(task).join().await {
-            Some(Some(Ok(done))) => {
-                life.answered();
-                Ok(done)
-            }
-            Some(Some(Err(failure))) => Err(life.fail(failure)),
-            Some(None) => Err(life.timed_out(bound)),
-            None => Err(Error::unavailable(
-                "the runtime that the store was opened on has ended",
-                Outcome::Unknown,
-            )),
-        }
-    }
-}
-
-/// How soon to ask again when the connection has just gone and the supervisor is about to make another.
-const RETRY_AT_ONCE: Duration = Duration::from_millis(100);
-
-/// The key that holds a test's time.
-pub(crate) const TEST_NOW: &str = "tenure:test:now";
-
-/// Sends a script's call, and the script's text when the server does not know it.
-async fn exchange(
-    shared: Arc<Shared>,
-    life: Arc<Life>,
-    script: Arc<Script>,
-    invocation: Invocation,
-    nonce: String,
-    give_up: Mono,
-) -> Result<Value, Failure> {
-    let not_after = match invocation.lateness {
-        Lateness::Harmless => None,
-        Lateness::Refused(call) if shared.options.on_test_clock() => call.not_after,
-        Lateness::Refused(call) => {
-            let ours = life.store_time_at(give_up, &shared).await?;
-            Some(call.not_after.map_or(ours, |theirs| theirs.min(ours)))
-        }
-    };
-    match life.send(invocation.command(&script, false, &nonce, not_after)).await {
-        Err(Failure::Refused(Verdict::SendText, _)) => {
-            life.send(invocation.command(&script, true, &nonce, not_after)).await
-        }
-        done => done,
-    }
-}
-
-struct Opened {
-    late: bool,
-    rest: Reader,
-}
-
-/// Checks the nonce and takes the time off a reply.
-fn open_reply(value: Value, nonce: &str) -> Read<(Opened, StoreTime)> {
-    let mut reader = Reader::new(value)?;
-    if reader.text()? != nonce {
-        return Err(Malformed("the reply to another request".to_owned()));
-    }
-    let now = reader.time()?;
-    let late = match reader.text()?.as_str() {
-        "late" => true,
-        "ok" => false,
-        other => {
-            return Err(Malformed(format!(
-                "{:?} in place of ok or late",
-                other.chars().take(20).collect::<String>()
-            )));
-        }
-    };
-    Ok((Opened { late, rest: reader }, now))
-}
-
-/// A task that ends with whoever waits for it: a call that was dropped before it was sent is not sent.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> AbortOnDrop<T> {
-    async fn join(mut self) -> Option<T> {
-        (&mut self.0).await.ok()
-    }
-}
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Shared {
-    fn read_state(&self) -> std::sync::RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_state(&self, state: State) {
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
-    }
-
-    /// The connection, when there is one.
-    fn life(&self) -> Result<Arc<Life>> {
-        match &*self.read_state() {
-            // What is not sent over a connection that is gone certainly changes nothing.
-            State::Up(life) => match life.why_ended() {
-                None => Ok(Arc::clone(life)),
-                Some(why) => {
-                    let message = format!("the store at {} is out of reach: {why}", self.address.place());
-                    Err(Error::unavailable(message, Outcome::Unchanged).with_retry_after(RETRY_AT_ONCE))
-                }
-            },
-            State::Down {
-                kind,
-                reason,
-                retry_after,
-            } => {
-                let message = format!("the store at {} is out of reach: {reason}", self.address.place());
-                Err(Error::new(*kind, message).with_retry_after(*retry_after))
-            }
+        match &self.to {
+            To::One(link) => link.life(),
+            To::Cluster(_) => None,
         }
     }
 
-    fn is_closed(&self) -> bool {
-        *self.closed.borrow()
-    }
-
-    fn close(&self) {
-        self.closed.send_replace(true);
-        let reason = "it was closed".to_owned();
-        let state = State::Down {
-            kind: ErrorKind::Unavailable,
-            reason,
-            retry_after: Duration::from_secs(1),
-        };
-        let before = std::mem::replace(&mut *self.state.write().unwrap_or_else(PoisonError::into_inner), state);
-        if let State::Up(life) = before {
-            life.end("the store was closed");
+    /// The same for the server that has a key.
+    pub(crate) fn life_of(&self, key: &str) -> Option<u64> {
+        match &self.to {
+            To::One(link) => link.life(),
+            To::Cluster(cluster) => cluster.link_of(key.as_bytes()).ok()?.life(),
         }
     }
 }

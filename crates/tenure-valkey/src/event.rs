@@ -56,9 +56,9 @@ impl EventLog for ValkeyStore {
         let clock = self.connection.clock();
         let until = clock.mono() + patience;
         loop {
-            let mut cmd = redis::cmd("HGET");
-            cmd.arg(keys::meta(group)).arg("events");
-            let value = self.connection.command(cmd).await?;
+            let (mut cmd, meta) = (redis::cmd("HGET"), keys::meta(group));
+            cmd.arg(&meta).arg("events");
+            let value = self.connection.command_on(&meta, cmd).await?;
             let newest = Reader::new(redis::Value::Array(vec![value])).and_then(|mut reader| reader.maybe_number());
             // Also when there are fewer events than there were: the reader has missed something then, and has to know.
             if newest.map_err(foreign)?.unwrap_or(0) != after.0 {

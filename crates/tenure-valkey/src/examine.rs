@@ -8,26 +8,55 @@ use tenure_core::store::{Finding, Health, Severity};
 use crate::connection::Connection;
 use crate::reply::Reader;
 
-/// Looks at everything.
+/// Looks at everything; in a cluster at each of its primaries.
 pub(crate) async fn examine(connection: &Connection) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    match connection.health() {
-        Health::Up => findings.push(Finding::new("connection", Severity::Ok, connection.place().to_owned())),
+    let mut findings = vec![match connection.health() {
+        Health::Up => Finding::new("connection", Severity::Ok, connection.place().to_owned()),
         Health::Down { reason } => {
-            let severity = Severity::Error;
-            return vec![Finding::new(
-                "connection",
-                severity,
-                format!("{} is out of reach: {reason}", connection.place()),
-            )];
+            let detail = format!("{} is out of reach: {reason}", connection.place());
+            Finding::new("connection", Severity::Error, detail)
+        }
+    }];
+    if connection.why_down() == Some(ErrorKind::Denied) {
+        findings.push(Finding::new(
+            "permissions",
+            Severity::Error,
+            "the server denies what Tenure needs; the line above names the commands, and docs/stores.md has the rules",
+        ));
+    }
+    if !connection.is_cluster() {
+        findings.extend(examine_server(connection).await);
+        return findings;
+    }
+    let primaries = connection.primaries();
+    let (severity, detail) = match connection.uncovered() {
+        0 => (Severity::Ok, format!("{} primaries have all slots", primaries.len())),
+        some => (
+            Severity::Error,
+            format!("{some} of 16384 slots have no node: groups in them are not served"),
+        ),
+    };
+    findings.push(Finding::new("cluster", severity, detail));
+    for primary in primaries {
+        for mut finding in examine_server(&primary).await {
+            finding.detail = format!("{}: {}", primary.place(), finding.detail);
+            findings.push(finding);
         }
     }
+    findings
+}
+
+/// Looks at one server, if it can be reached.
+async fn examine_server(connection: &Connection) -> Vec<Finding> {
+    if connection.health() != Health::Up {
+        return Vec::new();
+    }
     // Connecting has already asked for every command on every kind of key.
-    findings.push(Finding::new(
+    let mut findings = vec![Finding::new(
         "permissions",
         Severity::Ok,
         "the user may run every command that the scripts use",
-    ));
+    )];
     findings.push(clock(connection).await);
     let info = text(connection, redis::cmd("INFO")).await;
     match &info {

@@ -33,14 +33,27 @@ pub(crate) fn meta(group: &Group) -> String {
     of(group, "meta")
 }
 
+/// Where the marker of a store is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Marker {
+    /// One for all groups: a new group of an old store has nothing to wait for.
+    Shared,
+    /// One beside each group, where a node of a cluster can lose its slots alone: a new group always waits.
+    Beside,
+}
+
+impl Marker {
+    pub(crate) fn of(cluster: bool) -> Self {
+        if cluster { Self::Beside } else { Self::Shared }
+    }
+}
+
 /// The `KEYS` of a changing script.
-pub(crate) fn changing(group: &Group) -> Vec<String> {
-    let name = |suffix: &&str| {
-        if suffix.is_empty() {
-            STORE.to_owned()
-        } else {
-            of(group, suffix)
-        }
+pub(crate) fn changing(group: &Group, marker: Marker) -> Vec<String> {
+    let name = |suffix: &&str| match (suffix.is_empty(), marker) {
+        (false, _) => of(group, suffix),
+        (true, Marker::Shared) => STORE.to_owned(),
+        (true, Marker::Beside) => of(group, "store"),
     };
     SUFFIXES.iter().map(name).collect()
 }
@@ -51,7 +64,7 @@ pub(crate) fn claims(group: &Group, registry: &RegistryName) -> String {
 }
 
 /// What our user has to be allowed to do.
-pub(crate) fn needs() -> Vec<Need> {
+pub(crate) fn needs(marker: Marker) -> Vec<Need> {
     const META: &str = "{tenure:probe}:meta";
     let on = |key: &'static str| move |command: &&'static str| Need { command, key };
     let in_group = [
@@ -85,7 +98,10 @@ pub(crate) fn needs() -> Vec<Need> {
         "UNLINK",
     ];
     let mut needs: Vec<Need> = in_group.iter().map(on(META)).collect();
-    needs.extend(["HGET", "HSETNX", "HLEN"].iter().map(on(STORE)));
+    match marker {
+        Marker::Shared => needs.extend(["HGET", "HSETNX", "HLEN"].iter().map(on(STORE))),
+        Marker::Beside => needs.push(on(META)(&"HSETNX")),
+    }
     needs.extend(["SADD", "SSCAN"].iter().map(on(GROUPS)));
     needs
 }
@@ -97,8 +113,11 @@ mod tests {
     #[test]
     fn all_keys_of_a_group_share_its_tag() {
         let group = Group::new("a:b").unwrap();
-        for key in changing(&group) {
+        for key in changing(&group, Marker::Shared) {
             assert!(key.starts_with("{tenure:a:b}:") || key == STORE, "{key}");
+        }
+        for key in changing(&group, Marker::Beside) {
+            assert!(key.starts_with("{tenure:a:b}:"), "{key}");
         }
         assert_eq!(
             claims(&group, &RegistryName::new("devices").unwrap()),

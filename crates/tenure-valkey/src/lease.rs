@@ -109,6 +109,7 @@ impl ValkeyStore {
     async fn acquire_part(&self, group: &Group, tenure: &TenureId, part: &[LeaseName], call: Call) -> Result<Acquired> {
         let invocation = self
             .punctual(group, call)
+            .confirmed()
             .arg(tenure.member().as_str())
             .number(tenure.term().get())
             .args(part.iter().map(LeaseName::as_str));
@@ -140,6 +141,7 @@ impl ValkeyStore {
     ) -> Result<GivenUp> {
         let invocation = self
             .punctual(group, call)
+            .confirmed()
             .arg(tenure.member().as_str())
             .number(tenure.term().get())
             .arg(to.map_or("", MemberId::as_str))

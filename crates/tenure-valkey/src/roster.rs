@@ -177,13 +177,20 @@ impl RosterMirror for ValkeyStore {
         Ok(done)
     }
 
-    async fn put_roster_settings(&self, group: &Group, settings: &RosterSettings, call: Call) -> Result<bool> {
+    async fn put_roster_settings(
+        &self,
+        group: &Group,
+        settings: &RosterSettings,
+        over: Over,
+        call: Call,
+    ) -> Result<bool> {
         let version = row::check_version(settings.version)?;
         self.announce(group).await?;
         let invocation = self
             .punctual(group, call)
             .number(version.0)
-            .arg(step::show_settings(settings));
+            .arg(step::show_settings(settings))
+            .arg(step::show_over(over)?);
         self.connection
             .call(&self.scripts.put_roster_settings, invocation, |reader, _| {
                 Ok(reader.number()? != 0)
@@ -235,11 +242,11 @@ impl RosterMirror for ValkeyStore {
             .await
     }
 
-    async fn mark_seeded(&self, group: &Group, call: Call) -> Result<()> {
+    async fn mark_seeded(&self, group: &Group, since: StoreTime, call: Call) -> Result<bool> {
         self.announce(group).await?;
-        let invocation = self.punctual(group, call);
+        let invocation = self.punctual(group, call).number(since.micros());
         self.connection
-            .call(&self.scripts.mark_seeded, invocation, |_, _| Ok(()))
+            .call(&self.scripts.mark_seeded, invocation, |reader, _| Ok(reader.number()? != 0))
             .await
     }
 

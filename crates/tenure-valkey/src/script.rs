@@ -77,6 +77,8 @@ pub struct Invocation {
     pub(crate) keys: Vec<Vec<u8>>,
     args: Args,
     pub(crate) lateness: Lateness,
+    /// Whether it counts only once replicas have it, where the store's URL asks for that.
+    pub(crate) confirmed: bool,
 }
 
 impl Invocation {
@@ -87,7 +89,15 @@ impl Invocation {
             keys: keys.into_iter().map(String::into_bytes).collect(),
             args: Args::default(),
             lateness,
+            confirmed: false,
         }
+    }
+
+    /// Makes it count only once replicas have it, where the store's URL asks for that.
+    #[must_use]
+    pub(crate) fn confirmed(mut self) -> Self {
+        self.confirmed = true;
+        self
     }
 
     /// Adds keys that need not be text: those of other programs.

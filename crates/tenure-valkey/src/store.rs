@@ -13,6 +13,7 @@ use tenure_core::store::{Call, Finding, Health, Store, StoreOptions};
 use tenure_core::time::{StoreTime, micros};
 
 use crate::connection::{Connection, ConnectionOptions};
+use crate::keys::Marker;
 use crate::reply::Reader;
 use crate::script::{Invocation, Lateness};
 use crate::scripts::Scripts;
@@ -31,6 +32,7 @@ pub struct ValkeyStore {
     pub(crate) scripts: Scripts,
     /// Who this is among all that sweep a group: chance makes it unlike any other.
     pub(crate) name: String,
+    marker: Marker,
     announced: Mutex<Announced>,
 }
 
@@ -42,7 +44,9 @@ struct Announced {
 }
 
 impl ValkeyStore {
-    /// Opens a store by URL: `valkey://[user:password@]host[:port][/db]`, or `redis://…`.
+    /// Opens a store by URL: `valkey://[user:password@]host[:port][/db]`, or `redis://…`; with TLS `valkeys://…`, or
+    /// `rediss://…`; with sentinels `valkey-sentinel://host[:port],…/name`; a cluster by some of its nodes,
+    /// `valkey-cluster://host[:port],…`. `docs/stores.md` has the settings that may follow a `?`.
     ///
     /// A server that is away is no error: the store starts down, calls fail at once with `Unavailable`, and it comes up
     /// by itself, so that a daemon can start before its store. The first attempt is waited for (at most the connect
@@ -51,8 +55,7 @@ impl ValkeyStore {
     /// The store lives on the tokio runtime on which it is opened; its methods may be called from any.
     ///
     /// # Errors
-    /// `Unsupported` for the URLs of TLS, clusters and sentinels; `Misconfigured` for a URL, options or a thread
-    /// without a runtime that cannot work.
+    /// `Misconfigured` for a URL, files of TLS, options or a thread without a runtime that cannot work.
     pub async fn open(
         url: &str,
         options: StoreOptions,
@@ -62,13 +65,15 @@ impl ValkeyStore {
         check(&options)?;
         let name = format!("{:016x}", clock.entropy());
         let scripts = Scripts::new(connection.on_test_clock());
-        let connection = Connection::open(url, connection, keys::needs(), clock)?;
+        let connection = Connection::open_any(url, connection, |cluster| keys::needs(Marker::of(cluster)), clock)?;
+        let marker = Marker::of(connection.is_cluster());
         connection.first_try().await;
         Ok(Arc::new(Self {
             connection,
             options,
             scripts,
             name,
+            marker,
             announced: Mutex::default(),
         }))
     }
@@ -81,7 +86,7 @@ impl ValkeyStore {
 
     /// A call that changes a group. See `lib.lua` for its arguments.
     pub(crate) fn changing(&self, group: &Group, lateness: Lateness) -> Invocation {
-        self.over(keys::changing(group), lateness)
+        self.over(keys::changing(group, self.marker), lateness)
     }
 
     fn over(&self, keys: Vec<String>, lateness: Lateness) -> Invocation {
@@ -101,7 +106,7 @@ impl ValkeyStore {
 
     /// The same on a registry as well.
     pub(crate) fn punctual_on(&self, group: &Group, registry: &RegistryName, call: Call) -> Invocation {
-        let mut keys = keys::changing(group);
+        let mut keys = keys::changing(group, self.marker);
         keys.push(keys::claims(group, registry));
         self.over(keys, Lateness::Refused(call))
     }
@@ -113,7 +118,7 @@ impl ValkeyStore {
 
     /// Puts a group into the index of groups, once per connection. Idempotent, so a late one is harmless.
     pub(crate) async fn announce(&self, group: &Group) -> Result<()> {
-        let life = self.connection.life();
+        let life = self.connection.life_of(keys::GROUPS);
         {
             let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
             if announced.life != life || announced.groups.len() >= ANNOUNCED {
@@ -128,7 +133,7 @@ impl ValkeyStore {
         }
         let mut cmd = redis::cmd("SADD");
         cmd.arg(keys::GROUPS).arg(group.as_str());
-        self.connection.command(cmd).await?;
+        self.connection.command_on(keys::GROUPS, cmd).await?;
         let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
         if announced.life == life {
             announced.groups.insert(group.clone());
@@ -175,7 +180,7 @@ impl Store for ValkeyStore {
         loop {
             let mut cmd = redis::cmd("SSCAN");
             cmd.arg(keys::GROUPS).arg(&cursor).arg("COUNT").arg(500);
-            let value = self.connection.command(cmd).await?;
+            let value = self.connection.command_on(keys::GROUPS, cmd).await?;
             let (next, names) = read_scan(value).map_err(crate::view::foreign)?;
             // A name that is none was put there by somebody else; it is no group of ours.
             groups.extend(names.iter().filter_map(|name| Group::new(name).ok()));

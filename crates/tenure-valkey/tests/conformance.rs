@@ -1,4 +1,10 @@
-//! The shared contract, on both servers, under a clock that the suite turns.
+//! The shared contract, on both servers, under a clock that the suite turns; also in a cluster, and for a user who may do
+//! no more than `docs/stores.md` tells to allow.
+
+#[path = "conformance/cluster.rs"]
+mod cluster;
+#[path = "conformance/least.rs"]
+mod least;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +43,20 @@ impl Harness for Real {
     }
 }
 
+fn connection() -> ConnectionOptions {
+    ConnectionOptions {
+        test_clock: true,
+        request_timeout: Duration::from_secs(5),
+        ..ConnectionOptions::default()
+    }
+}
+
 async fn harness(flavour: Flavour, options: StoreOptions) -> Box<dyn Harness> {
+    harness_for(flavour, options, Server::url).await
+}
+
+/// For whoever the server's URL names, once the server is there.
+async fn harness_for(flavour: Flavour, options: StoreOptions, url: fn(&Server) -> String) -> Box<dyn Harness> {
     let server = Server::start(flavour).expect("the conformance suite needs its servers");
     server
         .cli(&["HSET", "tenure:store", "born", "1"])
@@ -45,12 +64,7 @@ async fn harness(flavour: Flavour, options: StoreOptions) -> Box<dyn Harness> {
     server
         .cli(&["SET", "tenure:test:now", &BEGIN.to_string()])
         .expect("the clock is set");
-    let connection = ConnectionOptions {
-        test_clock: true,
-        request_timeout: Duration::from_secs(5),
-        ..ConnectionOptions::default()
-    };
-    let store = ValkeyStore::open(&server.url(), options, connection, SystemClock::shared())
+    let store = ValkeyStore::open(&url(&server), options, connection(), SystemClock::shared())
         .await
         .expect("a good URL");
     Box::new(Real {

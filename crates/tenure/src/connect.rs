@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `memory:` | everything in this process, gone with it; for trying things out |
 //! | `sqlite:PATH` | one file, owned by one process |
-//! | `valkey://HOST:PORT/DB`, `redis://…` | a Valkey or Redis server |
+//! | `valkey://HOST:PORT/DB`, `redis://…` | a Valkey or Redis server; with TLS `valkeys://…`, `rediss://…` |
+//! | `valkey-sentinel://HOST:PORT,…/NAME`, `redis-sentinel://…` | the primary that sentinels name |
+//! | `valkey-cluster://HOST:PORT,…`, `redis-cluster://…` | a cluster |
 //! | `http://HOST:PORT`, `https://HOST:PORT?tls_ca=FILE` | a daemon |
 //!
 //! A SQLite file has one owning process. Opening a file that another process owns talks to that process instead, when it
@@ -24,7 +26,8 @@ use tenure_core::store::{Store, StoreOptions};
 use crate::access::AccessToken;
 
 /// The schemes there are, for messages.
-const SCHEMES: &str = "memory:, sqlite:PATH, valkey://HOST:PORT, redis://HOST:PORT and http://HOST:PORT";
+const SCHEMES: &str = "memory:, sqlite:PATH, valkey://HOST:PORT, redis://HOST:PORT (valkeys:// with TLS, \
+     valkey-sentinel://, valkey-cluster://) and http://HOST:PORT";
 
 /// How to open a store.
 #[derive(Debug, Clone)]
@@ -73,7 +76,8 @@ pub async fn open_store(url: &str, options: &OpenOptions) -> Result<Arc<dyn Stor
         "memory" if rest.is_empty() => Ok(MemoryStore::new(options.store.clone(), Arc::clone(&options.clock))),
         "memory" => Err(misconfigured("write memory: alone; it has no address".to_owned())),
         "sqlite" => open_sqlite(rest, options).await,
-        "valkey" | "redis" => open_valkey(url, options).await,
+        "valkey" | "redis" | "valkeys" | "rediss" | "valkey-sentinel" | "redis-sentinel" | "valkey-cluster"
+        | "redis-cluster" => open_valkey(url, options).await,
         "http" | "https" => open_http(url, options),
         "rediss" | "valkeys" | "redis-cluster" | "redis-sentinel" | "valkey-cluster" | "valkey-sentinel" => {
             Err(Error::new(

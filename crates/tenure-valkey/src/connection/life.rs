@@ -8,11 +8,13 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, ErrorKind, Outcome};
-use tenure_core::time::StoreTime;
+use tenure_core::time::{StoreTime, micros};
 use tokio::sync::watch;
 
-use super::Shared;
-use crate::classify::{Verdict, classify};
+use super::link::Shared;
+use super::wire::Driver;
+use crate::address::Wait;
+use crate::classify::{Redirection, Verdict, classify, missing_rule};
 use crate::reply::{Malformed, Read, Reader};
 
 /// After this many requests in a row without an answer the connection is given up.
@@ -23,6 +25,8 @@ const TIMEOUTS: u32 = 3;
 pub(super) enum Failure {
     /// The server refused it.
     Refused(Verdict, String),
+    /// It was done, and fewer replicas than asked for have it: this many of how many.
+    Unconfirmed(String),
     /// The connection broke, or what came over it is no reply.
     Broken(String),
 }
@@ -38,7 +42,9 @@ struct Reading {
 pub(super) struct Life {
     number: u64,
     wire: MultiplexedConnection,
-    driver: tokio::task::AbortHandle,
+    /// For what replicas have to confirm: whatever comes after a `WAIT` on its connection waits with it.
+    patient: Option<MultiplexedConnection>,
+    drivers: Vec<Driver>,
     reading: Mutex<Reading>,
     timeouts: AtomicU32,
     ended: watch::Sender<Option<String>>,
@@ -50,7 +56,8 @@ impl Life {
     pub(super) fn new(
         number: u64,
         wire: MultiplexedConnection,
-        driver: tokio::task::AbortHandle,
+        patient: Option<MultiplexedConnection>,
+        drivers: Vec<Driver>,
         first: (StoreTime, Mono),
         fresh: Duration,
     ) -> Arc<Self> {
@@ -61,7 +68,8 @@ impl Life {
         Arc::new(Self {
             number,
             wire,
-            driver,
+            patient,
+            drivers,
             reading,
             timeouts: AtomicU32::new(0),
             ended: watch::Sender::new(None),
@@ -75,17 +83,23 @@ impl Life {
 
     /// Sends one command. Unbounded; whoever calls bounds it.
     pub(super) async fn send(&self, cmd: Cmd) -> Result<Value, Failure> {
-        match send(&mut self.wire.clone(), cmd).await {
-            Err(failure) => {
-                match &failure {
-                    Failure::Broken(why) => self.end(why),
-                    Failure::Refused(Verdict::Leave, why) => self.end(why),
-                    Failure::Refused(..) => {}
-                }
-                Err(failure)
-            }
-            done => done,
+        self.judged(send(&mut self.wire.clone(), cmd).await)
+    }
+
+    /// Sends one command, and waits until replicas have what it wrote. In one round trip to the primary.
+    pub(super) async fn send_confirmed(&self, cmd: Cmd, wait: Wait) -> Result<Value, Failure> {
+        match &self.patient {
+            Some(wire) => self.judged(send_confirmed(&mut wire.clone(), cmd, wait).await),
+            None => self.send(cmd).await,
         }
+    }
+
+    fn judged(&self, done: Result<Value, Failure>) -> Result<Value, Failure> {
+        match &done {
+            Err(Failure::Broken(why) | Failure::Refused(Verdict::Leave, why)) => self.end(why),
+            Err(Failure::Refused(..) | Failure::Unconfirmed(_)) | Ok(_) => {}
+        }
+        done
     }
 
     /// Notes the store's time of a reply.
@@ -151,7 +165,7 @@ impl Life {
 
     /// The outer error of a failure.
     pub(super) fn fail(&self, failure: Failure) -> Error {
-        if matches!(failure, Failure::Refused(..)) {
+        if !matches!(failure, Failure::Broken(_)) {
             self.answered();
         }
         into_error(failure)
@@ -167,7 +181,7 @@ impl Life {
             first
         });
         if first {
-            self.driver.abort();
+            self.drivers.iter().for_each(Driver::abort);
         }
     }
 
@@ -186,18 +200,37 @@ impl Life {
     }
 }
 
-impl Drop for Life {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
-}
-
 /// Sends one command over a connection that nobody supervises (yet).
 pub(super) async fn send(wire: &mut MultiplexedConnection, cmd: Cmd) -> Result<Value, Failure> {
     match wire.send_packed_command(&cmd).await {
-        Ok(Value::ServerError(error)) => Err(refused(error.code(), error.details().unwrap_or_default())),
-        Ok(value) => Ok(value),
+        Ok(value) => accepted(value),
         Err(error) => Err(failure_of(&error)),
+    }
+}
+
+/// Sends a command and a `WAIT` after it.
+async fn send_confirmed(wire: &mut MultiplexedConnection, cmd: Cmd, wait: Wait) -> Result<Value, Failure> {
+    let mut pipe = redis::pipe();
+    pipe.add_command(cmd)
+        .cmd("WAIT")
+        .arg(wait.replicas)
+        .arg(micros(wait.within).div_ceil(1000));
+    let replies = wire.send_packed_commands(&pipe, 0, 2).await;
+    let replies = replies.map_err(|error| failure_of(&error))?;
+    let [done, confirmed] = <[Value; 2]>::try_from(replies)
+        .map_err(|replies| Failure::Broken(format!("{} replies to two commands", replies.len())))?;
+    let done = accepted(done)?;
+    match accepted(confirmed)? {
+        Value::Int(replicas) if replicas >= i64::from(wait.replicas) => Ok(done),
+        Value::Int(replicas) => Err(Failure::Unconfirmed(format!("{replicas} of {}", wait.replicas))),
+        other => Err(Failure::Broken(format!("WAIT was answered with {other:?}"))),
+    }
+}
+
+fn accepted(value: Value) -> Result<Value, Failure> {
+    match value {
+        Value::ServerError(error) => Err(refused(error.code(), error.details().unwrap_or_default())),
+        value => Ok(value),
     }
 }
 
@@ -219,13 +252,32 @@ fn refused(code: &str, detail: &str) -> Failure {
 /// The outer error of a failure of a request that was sent.
 pub(super) fn into_error(failure: Failure) -> Error {
     match failure {
+        Failure::Refused(Verdict::Denied, words) => {
+            let error = match missing_rule(&words) {
+                Some(rule) => Error::new(
+                    ErrorKind::Denied,
+                    format!(
+                        "the store denies what Tenure needs: give its user the rule {rule} (docs/stores.md has them all)"
+                    ),
+                ),
+                None => return Verdict::Denied.into_error(words),
+            };
+            error.because(words)
+        }
         Failure::Refused(verdict, words) => {
-            let error = verdict.into_error(words);
+            let error = match Redirection::read(&words) {
+                Some(redirection) => verdict.into_error(redirection),
+                None => verdict.into_error(words),
+            };
             match error.kind() {
                 ErrorKind::Unavailable => error.with_retry_after(Duration::from_millis(100)),
                 _ => error,
             }
         }
+        Failure::Unconfirmed(replicas) => Error::unavailable(
+            format!("{replicas} replicas confirmed in time; a failover may lose it, so that the outcome is unknown"),
+            Outcome::Unknown,
+        ),
         Failure::Broken(why) => Error::unavailable(
             "the connection to the store broke; the outcome is unknown",
             Outcome::Unknown,

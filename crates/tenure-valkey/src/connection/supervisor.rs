@@ -1,16 +1,20 @@
-//! Keeps one connection up: connects, watches, and connects anew with full-jitter backoff.
+//! Keeps one connection up: finds out whom to connect to, connects, watches, and connects anew with full-jitter backoff.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tenure_core::clock::{Clock, within};
 use tenure_core::error::{Error, ErrorKind, Outcome};
-use tokio::net::TcpStream;
 
 use super::life::{self, Failure, Life};
-use super::{Need, Shared, State};
+use super::link::{Shared, State};
+use super::options::Need;
+use super::sentinel::{self, Found};
+use super::wire::{self, unsent};
+use crate::address::{Endpoint, Servers};
+use crate::classify::Verdict;
 use crate::reply::{Malformed, Reader};
 
 /// The shortest bound of a backoff.
@@ -36,14 +40,12 @@ pub(super) fn start(shared: &Arc<Shared>) {
 
 async fn supervise(shared: Arc<Shared>) {
     let mut failures = 0u32;
-    for number in 1u64.. {
-        if shared.is_closed() {
-            return;
-        }
+    while !shared.is_closed() {
+        let number = shared.lives.fetch_add(1, Ordering::Relaxed) + 1;
         let began = shared.clock.mono();
         let reason = match connect(&shared, number).await {
-            Ok(life) => {
-                let reason = serve(&shared, &life).await;
+            Ok((life, found)) => {
+                let reason = serve(&shared, &life, found.as_ref()).await;
                 // A connection that did not last is a failure like one that was refused.
                 if shared.clock.mono().since(began) > LAST_BACKOFF {
                     failures = 0;
@@ -61,7 +63,7 @@ async fn supervise(shared: Arc<Shared>) {
 }
 
 /// Publishes the connection and watches it until it ends; tells why it did.
-async fn serve(shared: &Arc<Shared>, life: &Arc<Life>) -> String {
+async fn serve(shared: &Arc<Shared>, life: &Arc<Life>, found: Option<&Found>) -> String {
     shared.set_state(State::Up(Arc::clone(life)));
     if shared.is_closed() {
         // `close` came between: it found nothing to end.
@@ -72,6 +74,15 @@ async fn serve(shared: &Arc<Shared>, life: &Arc<Life>) -> String {
     tokio::select! {
         why = life.until_ended() => why,
         why = keep_asking(shared, life) => why,
+        why = keep_following(shared, life, found) => why,
+    }
+}
+
+/// Looks whether sentinels name another primary by now. Returns never.
+async fn keep_following(shared: &Arc<Shared>, life: &Arc<Life>, found: Option<&Found>) -> String {
+    match (shared.address.servers(), found) {
+        (Servers::Sentinels(sentinels), Some(found)) => sentinel::follow(shared, sentinels, life, found).await,
+        _ => std::future::pending().await,
     }
 }
 
@@ -85,7 +96,7 @@ async fn keep_asking(shared: &Arc<Shared>, life: &Arc<Life>) -> String {
         }
         let bound = shared.options.request_timeout;
         match within(&*shared.clock, bound, life.ask_time(shared)).await {
-            Some(Ok(())) => life.answered(),
+            Some(Ok(()) | Err(Failure::Unconfirmed(_))) => life.answered(),
             Some(Err(Failure::Broken(why))) => life.end(&why),
             Some(Err(Failure::Refused(verdict, words))) => {
                 tracing::debug!(?verdict, words, "the store refused to tell its time")
@@ -130,44 +141,80 @@ fn full_jitter(clock: &dyn Clock, bound: Duration) -> Duration {
 }
 
 /// Resolves the name, connects, says who we are, asks the time, and looks whether we may do what we need.
-async fn connect(shared: &Arc<Shared>, number: u64) -> Result<Arc<Life>, Error> {
+async fn connect(shared: &Arc<Shared>, number: u64) -> Result<(Arc<Life>, Option<Found>), Error> {
     let bound = shared.options.connect_timeout;
     let done = within(&*shared.clock, bound, establish(shared, number)).await;
     done.unwrap_or_else(|| {
         let bound = tenure_core::time::show_duration(bound);
-        Err(Error::unavailable(
-            format!("no connection within {bound}"),
-            Outcome::Unchanged,
-        ))
+        // A server without TLS takes the first words of TLS for an unfinished command, and waits for the rest.
+        let hint = match shared.address.tls() {
+            Some(_) => " (does the server speak TLS at this port?)",
+            None => "",
+        };
+        let message = format!("no connection within {bound}{hint}");
+        Err(Error::unavailable(message, Outcome::Unchanged))
     })
 }
 
-async fn establish(shared: &Arc<Shared>, number: u64) -> Result<Arc<Life>, Error> {
-    let unreachable = |error: std::io::Error| Error::unavailable("cannot connect", Outcome::Unchanged).because(error);
-    let stream = TcpStream::connect(shared.address.host_and_port())
-        .await
-        .map_err(unreachable)?;
-    // Without it a small request waits for the acknowledgement of the one before it.
-    stream.set_nodelay(true).map_err(unreachable)?;
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None);
-    let (mut wire, driver) = MultiplexedConnection::new_with_config(shared.address.handshake(), stream, config)
-        .await
-        .map_err(|error| unsent(life::failure_of(&error)))?;
-    let driver = shared.runtime.spawn(driver).abort_handle();
-    let guard = AbortUnlessKept(Some(driver));
+async fn establish(shared: &Arc<Shared>, number: u64) -> Result<(Arc<Life>, Option<Found>), Error> {
+    let (at, found) = resolve(shared).await?;
+    let (handshake, tls) = (shared.address.handshake(), shared.address.tls());
+    let (mut wire, driver) = wire::open(&shared.runtime, &at, handshake, tls).await?;
     let value = life::send(&mut wire, redis::cmd("TIME")).await.map_err(unsent)?;
     let arrived = shared.clock.mono();
     let now = life::read_time(value).map_err(|malformed| unsent(Failure::Broken(malformed.to_string())))?;
+    if found.is_some() {
+        check_role(&mut wire, &at).await?;
+    }
     probe(&mut wire, &shared.needs).await?;
-    Ok(Life::new(
+    let (mut patient, mut drivers) = (None, vec![driver]);
+    if shared.address.wait().is_some() {
+        let (wire, driver) = wire::open(&shared.runtime, &at, handshake, tls).await?;
+        patient = Some(wire);
+        drivers.push(driver);
+    }
+    let life = Life::new(
         number,
         wire,
-        guard.keep(),
+        patient,
+        drivers,
         (now, arrived),
         shared.options.ping_interval,
-    ))
+    );
+    Ok((life, found))
+}
+
+/// Whom to connect to.
+async fn resolve(shared: &Shared) -> Result<(Endpoint, Option<Found>), Error> {
+    match shared.address.servers() {
+        Servers::One(at) => Ok((at.clone(), None)),
+        Servers::Sentinels(sentinels) => {
+            let found = sentinel::find(shared, sentinels).await?;
+            Ok((found.at.clone(), Some(found)))
+        }
+        Servers::Cluster(_) => Err(Error::new(
+            ErrorKind::Internal,
+            "a cluster is reached over a link to each node",
+        )),
+    }
+}
+
+/// A server that the sentinels name may not have heard yet that it is the primary, or not any more. One that may not be
+/// asked is believed: it refuses to write if it is none.
+async fn check_role(wire: &mut MultiplexedConnection, at: &Endpoint) -> Result<(), Error> {
+    let role = match life::send(wire, redis::cmd("ROLE")).await {
+        Ok(value) => Reader::new(value).and_then(|mut reader| reader.text()),
+        Err(Failure::Refused(Verdict::Denied, _)) => return Ok(()),
+        Err(failure) => return Err(unsent(failure)),
+    };
+    match role {
+        Ok(role) if role == "master" => Ok(()),
+        Ok(role) => {
+            let message = format!("the sentinels name {at} as the primary, which is a {role}");
+            Err(Error::unavailable(message, Outcome::Unchanged))
+        }
+        Err(malformed) => Err(unsent(Failure::Broken(malformed.to_string()))),
+    }
 }
 
 /// Asks the server which of the needed commands this user may not run. Servers that cannot tell are believed.
@@ -187,37 +234,20 @@ async fn probe(wire: &mut MultiplexedConnection, needs: &[Need]) -> Result<(), E
     if denied.is_empty() {
         return Ok(());
     }
+    let mut rules: Vec<String> = denied
+        .iter()
+        .filter_map(|pair| Some(format!("+{}", pair.split(' ').next()?.to_ascii_lowercase())))
+        .collect();
+    rules.sort();
+    rules.dedup();
     Err(Error::new(
         ErrorKind::Denied,
-        format!("the user may not run: {}", denied.join(", ")),
+        format!(
+            "the user may not run: {}; give it the rules {} and the patterns of keys in docs/stores.md",
+            denied.join(", "),
+            rules.join(" ")
+        ),
     ))
-}
-
-/// The error of a failure before anything of a caller's was sent.
-fn unsent(failure: Failure) -> Error {
-    match failure {
-        Failure::Broken(why) => {
-            Error::unavailable("the connection broke before it was up", Outcome::Unchanged).because(why)
-        }
-        refused @ Failure::Refused(..) => life::into_error(refused),
-    }
-}
-
-/// Ends the driver of a connection that did not come up.
-struct AbortUnlessKept(Option<tokio::task::AbortHandle>);
-
-impl AbortUnlessKept {
-    fn keep(mut self) -> tokio::task::AbortHandle {
-        self.0.take().expect("it is taken once, here")
-    }
-}
-
-impl Drop for AbortUnlessKept {
-    fn drop(&mut self) {
-        if let Some(driver) = self.0.take() {
-            driver.abort();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,18 @@
--- ARGV 8, 9: the version, and the settings as they are kept: 'version capacity stale_after required snapshot'. Answers
--- whether they were newer.
-local version = tonumber(ARGV[8])
+-- ARGV 8, 9, 10: the version, the settings as they are kept: 'version capacity stale_after required snapshot', and '' or the
+-- version they are written over. Answers whether they were taken over.
+local version, over = tonumber(ARGV[8]), tonumber(ARGV[10])
 local there = tonumber(string.match(redis.call('HGET', META, 'settings') or '', '^(%d+) %d+ %d+ [01] %d+$'))
-local newer = not there or there < version
-if newer then
+local taken
+if over then
+  taken = (there or 0) == over
+else
+  taken = not there or there < version
+end
+if taken then
   plan('HSET', META, 'settings', ARGV[9])
   plan('HSET', META, 'retime', 'k')
   roster.settings = version
   note_change()
 end
 commit()
-return { NONCE, now, 'ok', newer and 1 or 0 }
+return { NONCE, now, 'ok', taken and 1 or 0 }

@@ -32,6 +32,23 @@ async fn what_this_version_does_not_speak_is_said_to_be_so() {
     }
 }
 
+#[cfg(feature = "valkey")]
+#[tokio::test]
+async fn every_kind_of_valkey_is_opened_also_while_it_is_away() {
+    for url in [
+        "valkey://127.0.0.1:1",
+        "redis-cluster://127.0.0.1:1,127.0.0.1:2",
+        "valkey-sentinel://127.0.0.1:1/main",
+    ] {
+        let store = open_store(url, &OpenOptions::default()).await.unwrap();
+        assert_eq!(store.place(), url);
+        store.close().await;
+    }
+    let error = refused("rediss://:s3cret@h?tls_ca=/nowhere/ca.pem").await;
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    assert!(!error.chain().contains("s3cret"), "{error:?}");
+}
+
 #[tokio::test]
 async fn memory_is_there_at_once() {
     let store = open_store("memory:", &OpenOptions::default()).await.unwrap();

@@ -1,0 +1,191 @@
+//! A primary with two replicas, and three sentinels that watch over them.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Flavour, START, Server};
+use crate::port::Port;
+use crate::program::have;
+use crate::resp::{Client, Reply};
+use crate::server::{Process, must};
+use crate::wait;
+
+/// What the sentinels call the primary.
+pub const NAME: &str = "main";
+
+/// One sentinel.
+#[derive(Debug)]
+pub struct Sentinel {
+    port: Port,
+    process: Process,
+    password: Option<String>,
+}
+
+impl Sentinel {
+    fn launch(flavour: Flavour, primary: &Server, settings: &str) -> Result<Sentinel> {
+        let program = have(flavour.program()).or_skip().context("the server is gone")?;
+        let (port, watched) = (Port::reserve(), primary.port());
+        let conf = format!(
+            "port {}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {watched} 2\n\
+             sentinel down-after-milliseconds {NAME} 500\nsentinel failover-timeout {NAME} 5000\n{settings}\n",
+            port.number()
+        );
+        let process = Process::spawn("sentinel", |dir| {
+            // It keeps what it learns in its own file; a failure to write it shows when it starts.
+            let _ = fs::write(dir.join("sentinel.conf"), conf);
+            let mut command = Command::new(program);
+            command.current_dir(dir).args(["sentinel.conf", "--sentinel"]);
+            command
+        })?;
+        let password = settings.lines().find_map(|line| line.strip_prefix("requirepass "));
+        let sentinel = Sentinel {
+            port,
+            process,
+            password: password.map(str::to_owned),
+        };
+        sentinel.process.wait_ready(START, || {
+            let reply = sentinel.cli(&["PING"])?;
+            ensure!(
+                reply == Reply::Simple("PONG".to_owned()),
+                "PING was answered with {reply:?}"
+            );
+            Ok(())
+        })?;
+        Ok(sentinel)
+    }
+
+    /// Sends one command.
+    ///
+    /// # Errors
+    /// When it can't be reached.
+    pub fn cli(&self, args: &[&str]) -> Result<Reply> {
+        let mut client = Client::connect(self.port.addr())?;
+        if let Some(password) = &self.password {
+            client.call(&["AUTH", password])?;
+        }
+        client.call(args)
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The port whom it names as the primary's.
+    fn names(&self) -> Option<u16> {
+        let told = self.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).ok()?;
+        told.texts().get(1)?.parse().ok()
+    }
+}
+
+/// The servers and the sentinels. Dropping it ends them all.
+#[derive(Debug)]
+pub struct Sentinels {
+    flavour: Flavour,
+    servers: Vec<Server>,
+    sentinels: Vec<Sentinel>,
+}
+
+impl Sentinels {
+    /// Starts them, with more settings for the sentinels, one in a line. `None`, after a loud word, when the server isn't
+    /// installed.
+    ///
+    /// # Panics
+    /// When they don't find each other.
+    #[must_use]
+    #[track_caller]
+    pub fn start(flavour: Flavour, settings: &str) -> Option<Sentinels> {
+        let servers: Vec<Server> = (0..3).map(|_| Server::start(flavour)).collect::<Option<_>>()?;
+        for replica in &servers[1..] {
+            replica.replica_of(&servers[0]);
+        }
+        let launch = |_| must(Sentinel::launch(flavour, &servers[0], settings));
+        let sentinels: Vec<Sentinel> = (0..3).map(launch).collect();
+        let all = Sentinels {
+            flavour,
+            servers,
+            sentinels,
+        };
+        wait::until("the sentinels know each other and the replicas", 3 * START, || {
+            all.sentinels.iter().all(|sentinel| sees_all(sentinel))
+        });
+        Some(all)
+    }
+
+    /// `valkey-sentinel://127.0.0.1:PORT,…/main`, or `redis-sentinel://…`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let at: Vec<String> = self.sentinels.iter().map(|one| one.port.addr().to_string()).collect();
+        format!("{}-sentinel://{}/{NAME}", self.flavour.scheme(), at.join(","))
+    }
+
+    /// The servers; the first was the primary to begin with.
+    #[must_use]
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// The sentinels.
+    #[must_use]
+    pub fn sentinels(&self) -> &[Sentinel] {
+        &self.sentinels
+    }
+
+    /// The server that is named as the primary by the first sentinel that answers.
+    ///
+    /// # Panics
+    /// When none does.
+    #[must_use]
+    #[track_caller]
+    pub fn primary(&self) -> &Server {
+        let named = self.sentinels.iter().find_map(Sentinel::names);
+        let named = named.expect("a sentinel names the primary");
+        let found = self.servers.iter().find(|server| server.port() == named);
+        found.expect("it is one of ours")
+    }
+
+    /// Waits until the sentinels name another primary than this.
+    ///
+    /// # Panics
+    /// When they don't for a minute.
+    #[track_caller]
+    pub fn until_not(&self, before: &Server) {
+        wait::until("the sentinels name another primary", Duration::from_secs(60), || {
+            self.sentinels
+                .iter()
+                .filter_map(Sentinel::names)
+                .all(|named| named != before.port())
+        });
+    }
+
+    /// Waits until the primary has two replicas that follow it, and the sentinels know.
+    ///
+    /// # Panics
+    /// When it hasn't after a minute.
+    #[track_caller]
+    pub fn until_whole(&self) {
+        wait::until("the primary has two replicas again", Duration::from_secs(60), || {
+            let info = self.primary().cli(&["INFO", "replication"]);
+            let online = info.map(|info| info.text().matches("state=online").count());
+            online.is_ok_and(|online| online == 2) && self.sentinels.iter().all(sees_all)
+        });
+    }
+}
+
+fn sees_all(sentinel: &Sentinel) -> bool {
+    let Ok(told) = sentinel.cli(&["SENTINEL", "MASTER", NAME]) else {
+        return false;
+    };
+    let told = told.texts();
+    let field = |name: &str| {
+        let at = told.iter().position(|field| field == name)?;
+        told.get(at + 1).cloned()
+    };
+    field("num-slaves").as_deref() == Some("2")
+        && field("num-other-sentinels").as_deref() == Some("2")
+        && field("flags").as_deref() == Some("master")
+}

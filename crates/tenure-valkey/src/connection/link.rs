@@ -1,0 +1,394 @@
+//! The connection to one server: a handle that fails fast, over a supervisor that keeps one multiplexed connection up.
+//!
+//! While the server is away every call fails at once, with nothing changed: nothing is queued and nothing is replayed.
+//! Every call has a deadline of ours; three that pass in a row end the connection. Every reply carries the store's
+//! time, from which the not-after time of the next mutating call is made, so that a call its caller has given up on
+//! cannot take effect later. All work runs on the runtime that was current when the connection was opened: calls may
+//! come from any other, also from one whose threads are blocked.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tenure_core::clock::{Clock, Mono, within};
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::store::Health;
+use tenure_core::time::StoreTime;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+
+use super::life::{self, Failure, Life};
+use super::options::{ConnectionOptions, Need};
+use super::supervisor;
+use crate::address::{Address, Wait};
+use crate::classify::Verdict;
+use crate::reply::{Malformed, Read, Reader};
+use crate::script::{Invocation, Lateness, Script};
+
+/// A handle to a supervised connection to one server. Clones share it; the last one to go closes it.
+#[derive(Clone)]
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    _last: Arc<CloseOnDrop>,
+}
+
+/// What the handles and the supervisor share.
+pub(super) struct Shared {
+    pub(super) address: Address,
+    pub(super) options: ConnectionOptions,
+    pub(super) needs: Vec<Need>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) runtime: Handle,
+    /// Numbers connections, those of other links of one store as well.
+    pub(super) lives: Arc<AtomicU64>,
+    state: RwLock<State>,
+    nonce: AtomicU64,
+    in_flight: Arc<Semaphore>,
+    closed: watch::Sender<bool>,
+    pub(super) tried: watch::Sender<bool>,
+}
+
+pub(super) enum State {
+    Up(Arc<Life>),
+    Down {
+        kind: ErrorKind,
+        reason: String,
+        retry_after: Duration,
+    },
+}
+
+struct CloseOnDrop(std::sync::Weak<Shared>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.close();
+        }
+    }
+}
+
+/// A reply as it came, to be opened by [`Link::open`].
+pub(super) struct Answer {
+    value: Value,
+    arrived: Mono,
+    life: Arc<Life>,
+    nonce: String,
+}
+
+impl Link {
+    /// Makes a connection that comes up by itself, now or whenever the server is there.
+    pub(super) fn start(
+        address: Address,
+        options: ConnectionOptions,
+        needs: Vec<Need>,
+        clock: Arc<dyn Clock>,
+        runtime: Handle,
+        lives: Arc<AtomicU64>,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            nonce: AtomicU64::new(clock.entropy()),
+            in_flight: Arc::new(Semaphore::new(options.in_flight)),
+            closed: watch::Sender::new(false),
+            state: RwLock::new(State::Down {
+                kind: ErrorKind::Unavailable,
+                reason: "not connected yet".to_owned(),
+                retry_after: supervisor::FIRST_BACKOFF,
+            }),
+            tried: watch::Sender::new(false),
+            address,
+            options,
+            needs,
+            clock,
+            runtime,
+            lives,
+        });
+        supervisor::start(&shared);
+        let last = Arc::new(CloseOnDrop(Arc::downgrade(&shared)));
+        Self { shared, _last: last }
+    }
+
+    pub(super) fn place(&self) -> &str {
+        self.shared.address.place()
+    }
+
+    pub(super) fn options(&self) -> &ConnectionOptions {
+        &self.shared.options
+    }
+
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared.clock
+    }
+
+    pub(super) fn health(&self) -> Health {
+        match &*self.shared.read_state() {
+            State::Up(life) => life.why_ended().map_or(Health::Up, |reason| Health::Down { reason }),
+            State::Down { reason, .. } => Health::Down { reason: reason.clone() },
+        }
+    }
+
+    pub(super) fn why_down(&self) -> Option<ErrorKind> {
+        match &*self.shared.read_state() {
+            State::Up(_) => None,
+            State::Down { kind, .. } => Some(*kind),
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.shared.close();
+    }
+
+    /// Waits until the connection is up or has failed for the first time; at most the connect timeout.
+    pub(super) async fn first_try(&self) {
+        // An error means that there is no supervisor to wait for.
+        let _ = self.shared.tried.subscribe().wait_for(|tried| *tried).await;
+    }
+
+    /// Calls a script.
+    pub(super) async fn ask(&self, script: &Arc<Script>, invocation: Invocation) -> Result<Answer> {
+        let life = self.shared.life()?;
+        let nonce = format!("{:x}", self.shared.nonce.fetch_add(1, Ordering::Relaxed));
+        let bound = self.shared.options.request_timeout;
+        let give_up = self.shared.clock.mono() + bound;
+        // Replicas are waited for after the step was done.
+        let wait = self.shared.address.wait().filter(|_| invocation.confirmed);
+        let bound = bound + wait.map_or(Duration::ZERO, |wait| wait.within);
+        let work = exchange(
+            Arc::clone(&self.shared),
+            Arc::clone(&life),
+            Arc::clone(script),
+            invocation,
+            nonce.clone(),
+            give_up,
+        );
+        let (value, arrived) = self.run(&life, bound, work).await?;
+        Ok(Answer {
+            value,
+            arrived,
+            life,
+            nonce,
+        })
+    }
+
+    /// Reads what follows a reply's nonce and time.
+    pub(super) fn open<T>(
+        script: &Script,
+        answer: Answer,
+        read: impl FnOnce(&mut Reader, StoreTime) -> Read<T>,
+    ) -> Result<T> {
+        let (life, arrived) = (answer.life, answer.arrived);
+        let opened = open_reply(answer.value, &answer.nonce).and_then(|(mut reader, now)| {
+            life.learn(now, arrived);
+            match reader.late {
+                true => Ok(None),
+                false => read(&mut reader.rest, now).map(Some),
+            }
+        });
+        match opened {
+            Ok(Some(read)) => Ok(read),
+            Ok(None) => Err(Error::too_late()),
+            Err(malformed) => Err(life.distrust(script.name(), malformed)),
+        }
+    }
+
+    /// Sends one plain command.
+    pub(super) async fn command(&self, cmd: Cmd) -> Result<Value> {
+        let life = self.shared.life()?;
+        let work = {
+            let life = Arc::clone(&life);
+            async move { life.send(cmd).await }
+        };
+        let (value, _) = self.run(&life, self.shared.options.request_timeout, work).await?;
+        Ok(value)
+    }
+
+    /// Asks the store's clock. With a test's clock: what the test set last.
+    pub(super) async fn time(&self) -> Result<StoreTime> {
+        let life = self.shared.life()?;
+        if self.shared.options.on_test_clock() {
+            let value = self.command(redis::cmd("GET").arg(TEST_NOW).to_owned()).await?;
+            let read = Reader::new(Value::Array(vec![value])).and_then(|mut reader| reader.maybe_number());
+            let micros = read.map_err(|malformed| life.distrust("GET", malformed))?;
+            return Ok(StoreTime::from_micros(micros.unwrap_or(0)));
+        }
+        let work = {
+            let life = Arc::clone(&life);
+            async move { life.send(redis::cmd("TIME")).await }
+        };
+        let (value, arrived) = self.run(&life, self.shared.options.request_timeout, work).await?;
+        let now = life::read_time(value).map_err(|malformed| life.distrust("TIME", malformed))?;
+        life.learn(now, arrived);
+        Ok(now)
+    }
+
+    /// A number that is another for every connection; `None` while there is none.
+    pub(super) fn life(&self) -> Option<u64> {
+        self.shared.life().ok().map(|life| life.number())
+    }
+
+    /// Runs work on our own runtime, bounded in time and by the requests in flight.
+    async fn run(
+        &self,
+        life: &Arc<Life>,
+        bound: Duration,
+        work: impl Future<Output = Result<Value, Failure>> + Send + 'static,
+    ) -> Result<(Value, Mono)> {
+        let shared = &self.shared;
+        let Ok(permit) = Arc::clone(&shared.in_flight).try_acquire_owned() else {
+            let message = format!(
+                "{} requests to the store are in flight already",
+                shared.options.in_flight
+            );
+            return Err(
+                Error::unavailable(message, Outcome::Unchanged).with_retry_after(shared.options.request_timeout)
+            );
+        };
+        let clock = Arc::clone(&shared.clock);
+        let task = shared.runtime.spawn(async move {
+            let done = within(&*clock, bound, work).await;
+            drop(permit);
+            done.map(|done| done.map(|value| (value, clock.mono())))
+        });
+        match AbortOnDrop(task).join().await {
+            Some(Some(Ok(done))) => {
+                life.answered();
+                Ok(done)
+            }
+            Some(Some(Err(failure))) => Err(life.fail(failure)),
+            Some(None) => Err(life.timed_out(bound)),
+            None => Err(Error::unavailable(
+                "the runtime that the store was opened on has ended",
+                Outcome::Unknown,
+            )),
+        }
+    }
+}
+
+/// How soon to ask again when the connection has just gone and the supervisor is about to make another.
+const RETRY_AT_ONCE: Duration = Duration::from_millis(100);
+
+/// The key that holds a test's time.
+pub(crate) const TEST_NOW: &str = "tenure:test:now";
+
+/// Sends a script's call, and the script's text when the server does not know it.
+async fn exchange(
+    shared: Arc<Shared>,
+    life: Arc<Life>,
+    script: Arc<Script>,
+    invocation: Invocation,
+    nonce: String,
+    give_up: Mono,
+) -> Result<Value, Failure> {
+    let not_after = match invocation.lateness {
+        Lateness::Harmless => None,
+        Lateness::Refused(call) if shared.options.on_test_clock() => call.not_after,
+        Lateness::Refused(call) => {
+            let ours = life.store_time_at(give_up, &shared).await?;
+            Some(call.not_after.map_or(ours, |theirs| theirs.min(ours)))
+        }
+    };
+    let wait = shared.address.wait().filter(|_| invocation.confirmed);
+    match post(&life, invocation.command(&script, false, &nonce, not_after), wait).await {
+        Err(Failure::Refused(Verdict::SendText, _)) => {
+            post(&life, invocation.command(&script, true, &nonce, not_after), wait).await
+        }
+        done => done,
+    }
+}
+
+async fn post(life: &Life, cmd: Cmd, wait: Option<Wait>) -> Result<Value, Failure> {
+    match wait {
+        None => life.send(cmd).await,
+        Some(wait) => life.send_confirmed(cmd, wait).await,
+    }
+}
+
+struct Opened {
+    late: bool,
+    rest: Reader,
+}
+
+/// Checks the nonce and takes the time off a reply.
+fn open_reply(value: Value, nonce: &str) -> Read<(Opened, StoreTime)> {
+    let mut reader = Reader::new(value)?;
+    if reader.text()? != nonce {
+        return Err(Malformed("the reply to another request".to_owned()));
+    }
+    let now = reader.time()?;
+    let late = match reader.text()?.as_str() {
+        "late" => true,
+        "ok" => false,
+        other => {
+            return Err(Malformed(format!(
+                "{:?} in place of ok or late",
+                other.chars().take(20).collect::<String>()
+            )));
+        }
+    };
+    Ok((Opened { late, rest: reader }, now))
+}
+
+/// A task that ends with whoever waits for it: a call that was dropped before it was sent is not sent.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> AbortOnDrop<T> {
+    async fn join(mut self) -> Option<T> {
+        (&mut self.0).await.ok()
+    }
+}
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Shared {
+    pub(super) fn read_state(&self) -> std::sync::RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_state(&self, state: State) {
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// The connection, when there is one.
+    fn life(&self) -> Result<Arc<Life>> {
+        match &*self.read_state() {
+            // What is not sent over a connection that is gone certainly changes nothing.
+            State::Up(life) => match life.why_ended() {
+                None => Ok(Arc::clone(life)),
+                Some(why) => {
+                    let message = format!("the store at {} is out of reach: {why}", self.address.place());
+                    Err(Error::unavailable(message, Outcome::Unchanged).with_retry_after(RETRY_AT_ONCE))
+                }
+            },
+            State::Down {
+                kind,
+                reason,
+                retry_after,
+            } => {
+                let message = format!("the store at {} is out of reach: {reason}", self.address.place());
+                Err(Error::new(*kind, message).with_retry_after(*retry_after))
+            }
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.send_replace(true);
+        let reason = "it was closed".to_owned();
+        let state = State::Down {
+            kind: ErrorKind::Unavailable,
+            reason,
+            retry_after: Duration::from_secs(1),
+        };
+        let before = std::mem::replace(&mut *self.state.write().unwrap_or_else(PoisonError::into_inner), state);
+        if let State::Up(life) = before {
+            life.end("the store was closed");
+        }
+    }
+}

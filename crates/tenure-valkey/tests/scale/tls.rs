@@ -1,0 +1,96 @@
+//! TLS against a real server: who is believed, who is let in, and what is said when it does not work.
+
+use std::fs;
+use std::path::Path;
+
+use tenure_core::error::{Error, ErrorKind, Outcome};
+use tenure_core::store::{Health, Store};
+use tenure_testkit::certs::Certs;
+use tenure_testkit::valkey::Flavour;
+use tenure_testkit::valkey::tls::TlsServer;
+use tenure_testkit::wait;
+
+use crate::world::*;
+
+on_both! {
+    a_store_is_reached_over_tls,
+    a_certificate_for_both_sides,
+    what_does_not_work_is_said_with_what_to_do,
+    a_new_certificate_is_used_without_a_restart,
+}
+
+fn server(flavour: Flavour, certs: &Certs, client_certs: bool) -> TlsServer {
+    TlsServer::start(flavour, certs, client_certs).expect("these tests need their servers")
+}
+
+fn url(server: &TlsServer, ca: &Path, client: Option<(&Path, &Path)>) -> String {
+    let mut url = format!("rediss://localhost:{}?tls_ca={}", server.tls_port(), ca.display());
+    if let Some((cert, key)) = client {
+        url = format!("{url}&tls_cert={}&tls_key={}", cert.display(), key.display());
+    }
+    url
+}
+
+async fn a_store_is_reached_over_tls(flavour: Flavour) {
+    let certs = Certs::new();
+    let server = server(flavour, &certs, false);
+    let store = open(&url(&server, &certs.ca(), None)).await;
+    let tenure = join(&store, "a").await;
+    claim(&store, &tenure, "k").await.unwrap();
+    beat(&store, &tenure).await;
+    assert_eq!(store.health(), Health::Up);
+    assert_eq!(store.place(), format!("rediss://localhost:{}", server.tls_port()));
+    // The connection is lost and comes back, like one without TLS.
+    server.plain().kill();
+    until_down(&store).await;
+    server.plain().restart_empty();
+    until_up(&store).await;
+}
+
+async fn a_certificate_for_both_sides(flavour: Flavour) {
+    let certs = Certs::new();
+    let server = server(flavour, &certs, true);
+    let client = (certs.client_cert(), certs.client_key());
+    let store = open(&url(&server, &certs.ca(), Some((&client.0, &client.1)))).await;
+    join(&store, "a").await;
+}
+
+async fn refusal(url: &str) -> Error {
+    let store = open(url).await;
+    let error = try_join(&store, "a").await.expect_err("it is refused");
+    assert_eq!(error.outcome(), Outcome::Unchanged, "{error:?}");
+    error
+}
+
+async fn what_does_not_work_is_said_with_what_to_do(flavour: Flavour) {
+    let certs = Certs::new();
+    let server = server(flavour, &certs, true);
+    let wrong = refusal(&url(&server, &certs.other_ca(), None)).await;
+    assert_eq!(wrong.kind(), ErrorKind::Misconfigured, "{wrong:?}");
+    assert!(wrong.chain().contains("tls_ca"), "{wrong:?}");
+    let stranger = (certs.other_client_cert(), certs.other_client_key());
+    for client in [None, Some((stranger.0.as_path(), stranger.1.as_path()))] {
+        let denied = refusal(&url(&server, &certs.ca(), client)).await;
+        assert_eq!(denied.kind(), ErrorKind::Denied, "{denied:?}");
+        assert!(denied.chain().contains("tls_cert"), "{denied:?}");
+    }
+    let plain = server.plain().port();
+    let no_tls = refusal(&format!("rediss://localhost:{plain}?tls_ca={}", certs.ca().display())).await;
+    assert!(no_tls.chain().contains("TLS"), "{no_tls:?}");
+    let no_plain = refusal(&format!("redis://localhost:{}", server.tls_port())).await;
+    assert!(no_plain.chain().contains("rediss://"), "{no_plain:?}");
+}
+
+async fn a_new_certificate_is_used_without_a_restart(flavour: Flavour) {
+    let certs = Certs::new();
+    let server = server(flavour, &certs, false);
+    let believed = certs.dir().join("believed.pem");
+    fs::copy(certs.other_ca(), &believed).unwrap();
+    let store = open(&url(&server, &believed, None)).await;
+    assert_ne!(store.health(), Health::Up);
+    fs::copy(certs.ca(), &believed).unwrap();
+    wait::until_async("the new authority is believed", PATIENCE, || async {
+        store.health() == Health::Up
+    })
+    .await;
+}
