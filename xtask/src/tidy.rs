@@ -29,6 +29,7 @@ const RULES: &[Rule] = &[
     layout::licences,
     layout::changelog,
     links::relative,
+    links::anchors,
     borders::dependencies,
     borders::statements,
     waits::sleeps,

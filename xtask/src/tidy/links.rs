@@ -24,8 +24,74 @@ pub(super) fn relative(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The targets within the project of a line's links, `[text](target)` and `[name]: target`, without their anchors.
+/// Anchors of links between the documents are headings of the page that they lead to.
+pub(super) fn anchors(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
+        for (number, line) in prose(&file.text) {
+            for target in links(line) {
+                let Some((page, anchor)) = target.split_once('#') else {
+                    continue;
+                };
+                let path = if page.is_empty() {
+                    Some(file.path.clone())
+                } else {
+                    resolve(&file.path, page)
+                };
+                // A page that is not there is the other rule's finding.
+                let Some(page) = path
+                    .and_then(|path| tree.file(&path))
+                    .filter(|page| page.path.ends_with(".md"))
+                else {
+                    continue;
+                };
+                if !prose(&page.text).any(|(_, line)| slug(line).is_some_and(|slug| slug == anchor)) {
+                    let advice = format!("`{}` has no heading `#{anchor}`; correct the link", page.path);
+                    findings.push(Finding::new(file, number, "dead anchor", advice));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// The lines of a document that are not code, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+            return None;
+        }
+        (!in_code).then_some((index + 1, line))
+    })
+}
+
+/// What leads to a heading, as GitHub makes it; `None` for a line that is none.
+fn slug(line: &str) -> Option<String> {
+    let heading = line.trim_start_matches('#');
+    if heading.len() == line.len() || !heading.starts_with(' ') {
+        return None;
+    }
+    let kept = heading.trim().chars().filter_map(|c| match c {
+        ' ' => Some('-'),
+        c if c.is_alphanumeric() || matches!(c, '-' | '_') => Some(c.to_ascii_lowercase()),
+        _ => None,
+    });
+    Some(kept.collect())
+}
+
+/// The targets within the project of a line's links, without their anchors.
 fn targets(line: &str) -> Vec<&str> {
+    links(line)
+        .into_iter()
+        .filter_map(|target| target.split('#').next())
+        .filter(|target| !target.is_empty())
+        .collect()
+}
+
+/// The targets within the project of a line's links, `[text](target)` and `[name]: target`.
+fn links(line: &str) -> Vec<&str> {
     let inline = line
         .split("](")
         .skip(1)
@@ -38,10 +104,8 @@ fn targets(line: &str) -> Vec<&str> {
     let targets = inline
         .chain(named)
         .filter_map(|target| target.split_whitespace().next());
-    let targets = targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"));
     targets
-        .filter_map(|target| target.split('#').next())
-        .filter(|target| !target.is_empty())
+        .filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
         .collect()
 }
 
@@ -72,6 +136,15 @@ mod tests {
                     ```\n[in code](gone.md)\n```\n[ref]: ../gone.md\n[out](../../../x)\n";
         let found = relative(&tree(&[("README.md", ""), ("docs/a.md", text)]));
         assert_eq!(places(&found), ["docs/a.md:2", "docs/a.md:6", "docs/a.md:7"]);
+    }
+
+    #[test]
+    fn anchors_without_a_heading_are_found() {
+        let there = "# A page\n## What to do, and when\n```sh\n# no heading\n```\n### `tenure run`\n";
+        let text = "[a](b.md#what-to-do-and-when) [b](b.md#tenure-run)\n[c](b.md#no-heading)\n[d](#here)\n## Here\n[e](#gone)\n\
+                    [f](missing.md#x) [g](https://x.invalid/#y) [h](code.rs#L7)\n";
+        let files = [("docs/a.md", text), ("docs/b.md", there), ("docs/code.rs", "")];
+        assert_eq!(places(&anchors(&tree(&files))), ["docs/a.md:2", "docs/a.md:5"]);
     }
 
     #[test]
