@@ -86,11 +86,12 @@ impl Child {
         program: &Program,
         variables: Vec<(OsString, OsString)>,
     ) -> io::Result<Self> {
+        let mark = keeper::mark();
         let mut command = program.helpers.launch(&program.command);
-        command.envs(variables);
+        command.envs(variables).env(keeper::MARK, &mark);
         let started = processes.spawn(command).await?;
         // A group that nobody keeps is still a child that is supervised.
-        let keeper = Keeper::start(processes, &program.helpers, started.pid)
+        let keeper = Keeper::start(processes, &program.helpers, started.pid, &mark)
             .await
             .inspect_err(|error| tracing::warn!(%error, "nobody will end what the child started if we are killed"))
             .ok();

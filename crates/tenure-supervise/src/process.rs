@@ -26,7 +26,7 @@ use tenure_core::clock::Clock;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-pub(crate) use table::children_of;
+pub(crate) use table::{children_of, with_variable};
 
 /// A child's end may be noticed this late when the kernel's word for it is lost.
 const LOOK_ANYWAY: Duration = Duration::from_secs(1);

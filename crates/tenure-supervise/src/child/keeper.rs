@@ -4,6 +4,11 @@
 //! and one that is frozen (SIGSTOP, a debugger) takes nobody along, while its lease runs out. The keeper reads from a
 //! pipe until when the child may live: when that instant passes, and when the pipe breaks, it kills. The instants are
 //! those of the kernel's boot clock, which both processes share and which counts suspend.
+//!
+//! What has left the child's group becomes a child of the supervisor, and of somebody else when that is killed. So the
+//! child carries a mark in its environment, which all that it starts inherits: by that the keeper finds it, wherever it
+//! hides. A program that starts another one with an empty environment in a session of its own, and whose supervisor is
+//! killed, is the one that is not found.
 
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
@@ -17,12 +22,22 @@ use rustix::time::{ClockId, clock_gettime};
 use tenure_core::clock::{Clock, Mono};
 
 use super::Helpers;
-use crate::process::{Processes, Started, children_of};
+use crate::process::{Processes, Started, children_of, with_variable};
 
 /// The longest wait between two looks at the boot clock: what waits counts no suspend.
 const LOOK: Duration = Duration::from_millis(100);
 /// The pause between two blows at a group that does not get empty.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// The variable that the child has, and all that it starts.
+pub(super) const MARK: &str = "TENURE_RUN_MARK";
+/// The variable in which its keeper has the same; another one, or it would find itself.
+const KEEPS: &str = "TENURE_KEEP_MARK";
+
+/// A mark that no other run on this machine has.
+pub(super) fn mark() -> String {
+    format!("{}-{}", std::process::id(), boot_time().as_nanos())
+}
 
 /// The supervisor's end of it.
 #[derive(Debug)]
@@ -33,12 +48,15 @@ pub struct Keeper {
 
 impl Keeper {
     /// Starts one for the group of a child that runs.
-    pub(super) async fn start(processes: &Processes, helpers: &Helpers, group: Pid) -> io::Result<Self> {
+    pub(super) async fn start(processes: &Processes, helpers: &Helpers, group: Pid, mark: &str) -> io::Result<Self> {
         let mut command = Command::new(&helpers.program);
         command
             .args(&helpers.keep)
             .arg(std::process::id().to_string())
             .arg(group.as_raw_pid().to_string())
+            // A supervisor below another one is killed by the keeper of that, and its own keeper then has work to do.
+            .env_remove(MARK)
+            .env(KEEPS, mark)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .process_group(0);
@@ -94,9 +112,10 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Reads from stdin until when the child may live, and kills its group when that has passed or nobody speaks any
-    /// more. Returns when nothing of the group is left.
+    /// Reads from stdin until when the child may live, and kills its group and all that it has started when that has
+    /// passed or nobody speaks any more. Returns when nothing of it is left.
     pub fn run(self) {
+        let mark = std::env::var(KEEPS).ok().map(|mark| format!("{MARK}={mark}"));
         let (tell, heard) = mpsc::channel();
         // It ends with this process.
         std::thread::spawn(move || {
@@ -115,8 +134,13 @@ impl Keep {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        while test_kill_process_group(self.group) != Err(Errno::SRCH) {
+        loop {
+            let marked = mark.as_deref().map(with_variable).unwrap_or_default();
+            if marked.is_empty() && test_kill_process_group(self.group) == Err(Errno::SRCH) {
+                return;
+            }
             let _ = kill_process_group(self.group, Signal::KILL);
+            marked.into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
             // What has left the group is a child of the supervisor, if that is there to adopt.
             let strays = children_of(self.supervisor).into_iter().filter(|pid| *pid != getpid());
             strays.for_each(|pid| _ = kill_process(pid, Signal::KILL));

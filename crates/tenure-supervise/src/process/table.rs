@@ -9,18 +9,31 @@ use rustix::process::Pid;
 /// `O(processes of the machine)`: the short way, `/proc/PID/task/TID/children`, is missing on many kernels and leaves
 /// children out while others end.
 pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
+    // One that ends while we look is no loss.
+    let is_one = |pid: &i32| {
+        let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        is_alive_child(&String::from_utf8_lossy(&stat), parent.as_raw_pid())
     };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| {
-            // One that ends while we look is no loss.
-            let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-            is_alive_child(&String::from_utf8_lossy(&stat), parent.as_raw_pid())
-        })
-        .filter_map(Pid::from_raw)
-        .collect()
+    all().filter(is_one).filter_map(Pid::from_raw).collect()
+}
+
+/// The living processes that were started with `NAME=VALUE` in their environment, as far as this process may know.
+///
+/// `O(processes of the machine)`.
+pub(crate) fn with_variable(variable: &str) -> Vec<Pid> {
+    let has_it = |pid: &i32| {
+        // The dead have none.
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|entry| entry == variable.as_bytes())
+    };
+    all().filter(has_it).filter_map(Pid::from_raw).collect()
+}
+
+fn all() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// Reads `PID (NAME) STATE PARENT …`; the name may contain anything, also `)`.

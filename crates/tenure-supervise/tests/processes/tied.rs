@@ -19,6 +19,22 @@ fn a_killed_supervisor_takes_the_child_and_its_group_along() {
     dies("the grandchild", grandchild);
 }
 
+/// A daemon leaves the group and the parent, and is nobody's child here when the supervisor is killed.
+#[test]
+fn a_killed_supervisor_takes_a_daemon_in_a_session_of_its_own_along() {
+    let daemon = "(setsid sh -c \"trap '' TERM; echo \\$\\$ > daemon; while :; do sleep 1; done\" &); exec sleep 1000";
+    for signal in [Signal::KILL, Signal::STOP] {
+        let mut supervisor = supervise(&["--grace", "100ms"], daemon);
+        supervisor.say("primary 3000");
+        let child = supervisor.running();
+        let daemon = supervisor.pid_in("daemon");
+        assert!(is_alive(child) && is_alive(daemon));
+        supervisor.signal(signal);
+        dies("the child", child);
+        dies("the daemon", daemon);
+    }
+}
+
 #[test]
 fn a_child_is_gone_when_its_deadline_passes() {
     let mut supervisor = supervise(&["--grace", "100ms"], SCRIPT);
