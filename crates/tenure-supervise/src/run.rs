@@ -85,6 +85,7 @@ impl<R: Registration> Supervision<R> {
             news: VecDeque::new(),
             confirms: false,
             is_deaf: false,
+            told: String::new(),
             parts: self,
         };
         // It is only borrowed by what may panic: the child and the registration are still there afterwards.
@@ -111,6 +112,8 @@ struct Work<R> {
     confirms: bool,
     /// The source of evidence has ended.
     is_deaf: bool,
+    /// What the status says about the catalog.
+    told: String,
     parts: Supervision<R>,
 }
 
@@ -161,6 +164,7 @@ impl<R: Registration> Work<R> {
     async fn next(&mut self) -> Event {
         let wake = self.machine.wake();
         let parts = &mut self.parts;
+        let mut news = parts.registration.news(&self.told);
         loop {
             tokio::select! {
                 biased;
@@ -183,6 +187,8 @@ impl<R: Registration> Work<R> {
                 event = followed::next(self.child.as_mut(), &*parts.clock) => return event,
                 () = parts.registration.absent(), if self.confirms => return Event::Absent,
                 () = until(&*parts.clock, wake) => return Event::Tick,
+                // The machine does not mind, and the status is told anew.
+                () = &mut news => return Event::Tick,
             }
         }
     }
@@ -268,9 +274,10 @@ impl<R: Registration> Work<R> {
         }
     }
 
-    fn tell(&self, status: &watch::Sender<Status>) {
+    fn tell(&mut self, status: &watch::Sender<Status>) {
         let pid = self.child.as_ref().map(Followed::pid);
-        let now = Status::of(&self.machine, pid, self.parts.registration.status(), &*self.parts.clock);
+        self.told = self.parts.registration.status();
+        let now = Status::of(&self.machine, pid, self.told.clone(), &*self.parts.clock);
         status.send_if_modified(|last| {
             let is_news = *last != now;
             *last = now;

@@ -1,7 +1,8 @@
 //! What a supervisor needs of a catalog.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, pending};
+use std::pin::Pin;
 
 use crate::catalog::Catalog;
 
@@ -17,6 +18,13 @@ pub trait Registration: fmt::Debug + Send {
 
     /// How things stand, in a few words for people.
     fn status(&self) -> String;
+
+    /// Completes when [`Registration::status`] says something else than `told`. Never, by default: then it is asked
+    /// whenever something else has happened.
+    fn news(&self, told: &str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let _ = told;
+        Box::pin(pending())
+    }
 }
 
 /// `None`: nobody has to find the program.
@@ -36,5 +44,16 @@ impl Registration for Option<Catalog> {
     fn status(&self) -> String {
         self.as_ref()
             .map_or_else(|| "none".to_owned(), |catalog| Catalog::status(catalog).to_string())
+    }
+
+    fn news(&self, told: &str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (watch, told) = (self.as_ref().map(Catalog::watch), told.to_owned());
+        Box::pin(async move {
+            let Some(mut watch) = watch else { return pending().await };
+            if watch.wait_for(|status| status.to_string() != told).await.is_err() {
+                // The actor is gone, and says nothing any more.
+                pending::<()>().await;
+            }
+        })
     }
 }
