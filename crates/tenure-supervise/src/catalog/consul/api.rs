@@ -169,7 +169,9 @@ impl Agent for Api {
 
     async fn register(&self, service: &Service, life: &str, passing: bool) -> Result<(), Failure> {
         let body = definition(service, life, passing);
-        fine(&self.call(Method::PUT, &["service", "register"], Some(&body)).await?)
+        fine(&self.call(Method::PUT, &["service", "register"], Some(&body)).await?)?;
+        self.token.registers();
+        Ok(())
     }
 
     async fn pass(&self, service: &Service) -> Result<bool, Failure> {
@@ -191,7 +193,9 @@ impl Agent for Api {
         fine(&answer)?;
         let found: Found = serde_json::from_str(&answer.body)
             .map_err(|error| Failure::Odd(format!("the agent's answer about {id} cannot be read: {error}")))?;
-        Ok(Some(found.listed(service)))
+        let mut listed = found.listed(service);
+        listed.same &= service.is_none() || !self.token.is_rotated();
+        Ok(Some(listed))
     }
 
     async fn deregister(&self, id: &str) -> Result<(), Failure> {

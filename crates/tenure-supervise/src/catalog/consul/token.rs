@@ -61,6 +61,8 @@ pub(super) struct Reader {
     token: Token,
     disk: Arc<OffThread>,
     last: Arc<Mutex<Option<String>>>,
+    /// The one that a registration was made with.
+    registered: Arc<Mutex<Option<String>>>,
 }
 
 impl Reader {
@@ -69,7 +71,21 @@ impl Reader {
             token,
             disk: Arc::new(OffThread::start("token")),
             last: Arc::default(),
+            registered: Arc::default(),
         }
+    }
+
+    /// A registration was made with the token that was read last.
+    pub(super) fn registers(&self) {
+        let last = self.last().clone();
+        *self.registered() = last;
+    }
+
+    /// Whether the file has another token by now than the one that the registration was made with. The agent keeps that
+    /// one for the day on which it takes the service out of the catalog, and cannot do so once it is revoked.
+    pub(super) fn is_rotated(&self) -> bool {
+        let registered = self.registered().clone();
+        registered.is_some() && registered != *self.last()
     }
 
     /// The token now. When the file cannot be read, the one that was read last.
@@ -95,6 +111,10 @@ impl Reader {
 
     fn last(&self) -> std::sync::MutexGuard<'_, Option<String>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn registered(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,8 +146,13 @@ mod tests {
         assert_eq!(now().await.as_deref(), Some("one"));
         std::fs::write(&path, "").unwrap();
         assert_eq!(now().await.as_deref(), Some("one"));
+        assert!(!reader.is_rotated(), "nothing was registered");
+        reader.registers();
         std::fs::write(&path, "two").unwrap();
         assert_eq!(now().await.as_deref(), Some("two"));
+        assert!(reader.is_rotated());
+        reader.registers();
+        assert!(!reader.is_rotated());
     }
 
     #[test]
