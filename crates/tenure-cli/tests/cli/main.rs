@@ -6,7 +6,6 @@ mod join;
 mod killed;
 mod leases;
 mod looking;
-mod run;
 mod serve;
 mod sessions;
 mod support;

@@ -1,0 +1,123 @@
+//! Every way out: the exit code is the command's, and nothing of the service is left in Consul.
+
+use std::fs;
+
+use rustix::process::Signal;
+use tenure_testkit::consul::Agent;
+use tenure_testkit::{Process, wait};
+
+use crate::PATIENCE;
+use crate::beats::shell;
+use crate::found::registered;
+use crate::mount::Mount;
+use crate::node::{is, running};
+use crate::support::{run, said, tenure};
+
+#[test]
+fn the_exit_code_is_that_of_the_command() {
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 3", 3),
+        ("kill -KILL $$", 137),
+        ("kill -TERM $$", 143),
+        ("exec no-such-command-here", 127),
+    ] {
+        let mut command = tenure();
+        command.args(["run", "--leader", "always", "--", "sh", "-c", script]);
+        assert_eq!(run(command).code, Some(code), "{script}");
+    }
+    let mut command = tenure();
+    command.args(["run", "--leader", "always", "--", "no-such-command-here"]);
+    assert_eq!(run(command).code, Some(127));
+    let mut command = tenure();
+    command.args(["run", "--leader", "always", "--", "/"]);
+    assert_eq!(run(command).code, Some(126));
+}
+
+/// A node that is found, and ends in the way that `end` makes it end.
+fn leaves(agent: &Agent, args: &[&str], script: &str, code: i32, end: impl FnOnce(&Process)) {
+    let catalog = format!("consul://{}", agent.addr());
+    let service = ["--service", "music", "--port", "4533", "--catalog", &catalog];
+    let supervisor = running("a", &[args, &service].concat(), &shell(script), |_| ());
+    is(&supervisor, "catalog", "passing");
+    wait::until("the command is up", PATIENCE, || supervisor.dir().join("up").exists());
+    assert_eq!(registered(agent).len(), 1);
+    end(&supervisor);
+    let ended = supervisor.wait(PATIENCE).unwrap().code();
+    assert_eq!(ended, Some(code), "{script}: {}", supervisor.log());
+    assert_eq!(registered(agent), [""; 0], "{script}: {}", supervisor.log());
+}
+
+const WAITS: &str = "echo > up; while [ ! -e go ]; do sleep 0.02; done";
+const WORKS: &str = "echo > up; while :; do sleep 0.02; done";
+
+fn go(supervisor: &Process) {
+    fs::write(supervisor.dir().join("go"), "").unwrap();
+}
+
+#[test]
+fn whatever_ends_it_the_service_is_gone_before_the_process_is() {
+    let Some(agent) = Agent::start() else { return };
+    let always = ["--leader", "always", "--drain", "50ms"];
+    for (last, code) in [
+        ("exit 0", 0),
+        ("exit 3", 3),
+        ("kill -9 $$", 137),
+        ("kill -ABRT $$", 134),
+    ] {
+        leaves(&agent, &always, &format!("{WAITS}; {last}"), code, go);
+    }
+    let traps = format!("trap 'exit 9' TERM; {WORKS}");
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+        leaves(&agent, &always, &traps, 9, |it| it.signal(signal).unwrap());
+    }
+    let deaf = format!("trap '' TERM; {WORKS}");
+    leaves(&agent, &["--leader", "always", "--grace", "200ms"], &deaf, 137, |it| {
+        it.signal(Signal::TERM).unwrap();
+    });
+    leaves(&agent, &["--leader", "always", "--drain", "2s"], &deaf, 137, |it| {
+        it.signal(Signal::TERM).unwrap();
+        said(it, "to=\"draining\"");
+        it.signal(Signal::TERM).unwrap();
+    });
+    // A command that gives its work up is no failure, and one that fails is started again.
+    let twice = format!("[ -e up ] && {{ rm -f go; {WAITS}; exit 0; }}; {WAITS}; exit 5");
+    leaves(
+        &agent,
+        &["--leader", "always", "--restart", "on-failure"],
+        &twice,
+        0,
+        |it| {
+            go(it);
+            wait::until("it was started again", PATIENCE, || {
+                crate::node::status(it)["runs"] == 2
+            });
+            is(it, "catalog", "passing");
+            wait::until("the second takes its time", PATIENCE, || !it.dir().join("go").exists());
+            go(it);
+        },
+    );
+}
+
+#[test]
+fn one_that_was_demoted_is_in_no_catalog_and_ends_at_once() {
+    let (Some(agent), Some(mount)) = (Agent::start(), Mount::start()) else {
+        return;
+    };
+    let leader = format!("litefs:{}", mount.dir().display());
+    let args = [
+        "--leader",
+        &leader,
+        "--litefs-events",
+        "off",
+        "--stable-window",
+        "300ms",
+    ];
+    leaves(&agent, &args, WORKS, 143, |it| {
+        mount.follow();
+        is(it, "state", "waiting");
+        is(it, "catalog", "absent");
+        assert_eq!(registered(&agent), [""; 0]);
+        it.signal(Signal::TERM).unwrap();
+    });
+}
