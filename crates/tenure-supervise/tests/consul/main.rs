@@ -11,6 +11,7 @@ mod journal;
 mod life;
 mod outage;
 mod remote;
+mod shapes;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The child's life is tied to the supervisor's, and to the deadline of its evidence.
 
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
-use crate::support::{dies, is_alive, supervise};
+use crate::support::{children_of, dies, is_alive, supervise};
 
 /// A child in two processes, neither of which ends by itself.
 const SCRIPT: &str = "sleep 1000 & echo $! > grandchild; trap '' TERM; while :; do sleep 1; done";
@@ -17,6 +17,21 @@ fn a_killed_supervisor_takes_the_child_and_its_group_along() {
     supervisor.signal(Signal::KILL);
     dies("the child", child);
     dies("the grandchild", grandchild);
+}
+
+/// The kernel does it, too.
+#[test]
+fn a_killed_supervisor_takes_the_child_along_without_its_keeper() {
+    let mut supervisor = supervise(&[], "exec sleep 1000");
+    supervisor.say("primary");
+    let child = supervisor.running();
+    let all = children_of(supervisor.pid());
+    let keeper = all.into_iter().map(|(pid, ..)| pid).find(|pid| *pid != child).unwrap();
+    kill_process(keeper, Signal::KILL).unwrap();
+    dies("the keeper", keeper);
+    assert!(is_alive(child));
+    supervisor.signal(Signal::KILL);
+    dies("the child", child);
 }
 
 /// A daemon leaves the group and the parent, and is nobody's child here when the supervisor is killed.

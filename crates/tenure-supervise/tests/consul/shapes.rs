@@ -1,0 +1,167 @@
+//! Answers that no agent at hand gives: those of other versions, and of one that closes its connections as it likes.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_core::clock::SystemClock;
+use tenure_supervise::catalog::consul::{ConsulSettings, catalog};
+use tenure_supervise::catalog::{Flushed, Phase};
+use tenure_testkit::wait;
+
+use super::{PATIENCE, Way, phase, service};
+
+/// What it has, and what it was asked.
+#[derive(Debug, Default)]
+struct State {
+    definition: Option<Value>,
+    registered: usize,
+    passed: usize,
+    /// It has lost the check, and says so like this.
+    lost: Option<(u16, &'static str)>,
+}
+
+/// An agent of our own. It says that connections may be kept, and closes each after one answer.
+#[derive(Debug, Clone)]
+struct Fake {
+    addr: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+impl Fake {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let fake = Self {
+            addr: listener.local_addr().unwrap(),
+            state: Arc::default(),
+        };
+        let its = fake.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // One that breaks off is nobody's loss.
+                let _ = its.serve(client);
+            }
+        });
+        fake
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn serve(&self, mut client: TcpStream) -> std::io::Result<()> {
+        let mut reader = BufReader::new(client.try_clone()?);
+        let (mut first, mut length) = (String::new(), 0);
+        reader.read_line(&mut first)?;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            match line.trim().to_ascii_lowercase().split_once(": ") {
+                Some(("content-length", value)) => length = value.parse().unwrap(),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        let (status, body) = self.answer(&first, &body);
+        let length = body.len();
+        write!(client, "HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n\r\n{body}")
+    }
+
+    fn answer(&self, request: &str, body: &[u8]) -> (u16, String) {
+        let mut state = self.state();
+        if request.starts_with("PUT /v1/agent/service/register") {
+            state.definition = serde_json::from_slice(body).ok();
+            state.registered += 1;
+        } else if request.starts_with("PUT /v1/agent/service/deregister") {
+            state.definition = None;
+        } else if request.starts_with("PUT /v1/agent/check/pass") {
+            if let Some((status, words)) = state.lost.take() {
+                state.definition = None;
+                return (status, words.to_owned());
+            }
+            state.passed += 1;
+        } else {
+            return match &state.definition {
+                Some(it) => {
+                    let found = json!({"Service": it["Name"], "Port": it["Port"], "Address": it["Address"],
+                        "Tags": it["Tags"], "Meta": it["Meta"]});
+                    (200, found.to_string())
+                }
+                None => (404, "unknown service ID".to_owned()),
+            };
+        }
+        (200, String::new())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_that_is_missing_is_registered_again_however_that_is_said() {
+    for shape in [
+        (
+            404,
+            "Unknown check ID \"service:web-1\". Ensure that the check ID is passed.",
+        ),
+        (500, "CheckID \"service:web-1\" does not have associated TTL"),
+    ] {
+        let fake = Fake::start();
+        let catalog = Way::to(fake.addr).catalog(service("web-1"));
+        catalog.want(true);
+        phase(&catalog, Phase::Passing).await;
+        assert_eq!(fake.state().registered, 1);
+        fake.state().lost = Some(shape);
+        wait::until("it is registered again", PATIENCE, || fake.state().registered == 2);
+        phase(&catalog, Phase::Passing).await;
+        assert_eq!(catalog.flush(PATIENCE).await, Flushed::Gone);
+        assert_eq!(fake.state().definition, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_closed_after_its_answer_fails_no_beat() {
+    let fake = Fake::start();
+    let mut service = service("web-1");
+    service.ttl = Duration::from_secs(1);
+    let catalog = Way::to(fake.addr).catalog(service);
+    catalog.want(true);
+    phase(&catalog, Phase::Passing).await;
+    let status = catalog.watch();
+    wait::until("there were twelve beats", PATIENCE, || {
+        let now = status.borrow();
+        assert_eq!((now.phase, now.failed_in_a_row), (Phase::Passing, 0), "{}", *now);
+        fake.state().passed >= 12
+    });
+    assert_eq!(fake.state().registered, 1, "what is healthy is not registered again");
+}
+
+#[tokio::test]
+async fn a_request_that_may_take_longer_than_a_beat_is_refused() {
+    let service = service("web-1");
+    let settings = ConsulSettings {
+        request_timeout: Some(service.beat()),
+        ..ConsulSettings::new("127.0.0.1:1")
+    };
+    let refused = catalog(settings, service, &SystemClock::shared()).unwrap_err();
+    assert!(refused.chain().contains("next beat"), "{}", refused.chain());
+}
+
+/// What is written to the catalog itself, the agents undo.
+#[test]
+fn nothing_is_written_past_the_agent() {
+    let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+                continue;
+            }
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            for path in ["v1/catalog", "\"catalog\", \"register\"", "catalog/register"] {
+                assert!(!text.contains(path), "{} in {}", path, entry.path().display());
+            }
+        }
+    }
+}
