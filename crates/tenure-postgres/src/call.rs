@@ -13,7 +13,6 @@ use tenure_core::error::Outcome;
 use tenure_core::store::Call;
 use tenure_core::{Error, ErrorKind, Result, StoreTime};
 use tokio::sync::oneshot;
-use tokio_postgres::NoTls;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::{Stage, classify, ends_the_connection, is_worth_another_try, time_of_refusal};
@@ -250,7 +249,7 @@ impl Task {
                 Some(done) => Some(done),
                 None => {
                     // Two bounded waits: for the request to arrive, and for what the server makes of it.
-                    let _ = within(clock, LAST_WORD, cancel.cancel_query(NoTls)).await;
+                    within(clock, LAST_WORD, pool::cancel(&self.caller.pool, cancel)).await;
                     within(clock, LAST_WORD, query).await
                 }
             }

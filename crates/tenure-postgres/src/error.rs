@@ -4,6 +4,8 @@ use tenure_core::error::Outcome;
 use tenure_core::{Error, ErrorKind, StoreTime};
 use tokio_postgres::error::{DbError, SqlState};
 
+use crate::tls;
+
 /// Raised by steps that come after their time.
 pub(crate) const TOO_LATE: &str = "TN001";
 /// Raised by steps about what is not there.
@@ -36,6 +38,9 @@ pub(crate) fn classify(error: tokio_postgres::Error, stage: Stage) -> Error {
         Some(said) => of_database(said, stage),
         None if says_read_only(&error) => read_only(),
         None => {
+            if let Some(explained) = tls::explain(&chain(&error)) {
+                return explained.because(error);
+            }
             let message = match stage {
                 Stage::Connecting => "the ledger's database cannot be reached",
                 _ => "the connection to the ledger's database was lost",
@@ -44,6 +49,17 @@ pub(crate) fn classify(error: tokio_postgres::Error, stage: Stage) -> Error {
         }
     };
     outer.because(error)
+}
+
+/// An error with all its causes.
+fn chain(error: &tokio_postgres::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
 }
 
 fn read_only() -> Error {

@@ -23,6 +23,7 @@ mod options;
 mod pool;
 mod rows;
 mod sight;
+mod tls;
 
 pub use ledger::PostgresLedger;
 pub use options::PostgresOptions;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::{Error, ErrorKind, Result};
+use tenure_tls::ClientTls;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
@@ -11,6 +12,8 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 pub struct PostgresOptions {
     /// The database.
     pub(crate) config: Config,
+    /// The files of TLS, if it is spoken.
+    pub(crate) tls: Option<ClientTls>,
     /// The most connections this process has to it.
     pub pool_size: usize,
     /// How many calls may wait for a connection; more are refused at once.
@@ -42,24 +45,26 @@ impl PostgresOptions {
     /// From `postgres://[user[:password]@]host[:port][,host2…]/database` (or `postgresql://…`), with 16 connections,
     /// 500 ms for a call and 5 s for a batch. Of several hosts the primary is found.
     ///
+    /// `sslmode=verify-full` speaks TLS, as `require` does, which checks as much; `tls_ca=PATH` names the authorities that
+    /// are believed in place of those of the machine, `tls_cert=PATH` and `tls_key=PATH` what is shown to a server that
+    /// asks; any of them turns TLS on. Without, or with `sslmode=disable`, nothing is encrypted.
+    ///
     /// # Errors
-    /// `Misconfigured` for what is not such a URL, and for `sslmode=require`: this build has no TLS. No error repeats the
-    /// URL, since it may hold a password.
+    /// `Misconfigured` for what is not such a URL, for files of TLS that cannot be used, and for modes that leave open
+    /// whether anything is encrypted or checked. No error repeats the URL, since it may hold a password.
     pub fn new(url: &str) -> Result<Self> {
         let refused = |why: String| Error::new(ErrorKind::Misconfigured, why);
+        let (url, tls) = crate::tls::take(url)?;
         let mut config: Config = url.parse().map_err(|_| {
             refused("the ledger's URL is refused: write postgres://[user[:password]@]host[:port]/database".to_owned())
         })?;
         if config.get_hosts().is_empty() {
             return Err(refused("the ledger's URL names no host".to_owned()));
         }
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(refused(
-                "the ledger's URL asks for TLS (sslmode=require), which this build does not speak; use a private \
-                 network, or a tunnel that does"
-                    .to_owned(),
-            ));
-        }
+        config.ssl_mode(match tls {
+            Some(_) => SslMode::Require,
+            None => SslMode::Disable,
+        });
         if config.get_application_name().is_none() {
             config.application_name("tenure");
         }
@@ -67,6 +72,7 @@ impl PostgresOptions {
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         Ok(Self {
             config,
+            tls,
             pool_size: 16,
             waiting: 1_024,
             call_timeout: Duration::from_millis(500),
@@ -113,7 +119,7 @@ mod tests {
         for url in [
             "s3cret",
             "mysql://a:s3cret@b/c",
-            "postgres://a:s3cret@b/c?sslmode=require",
+            "postgres://a:s3cret@b/c?sslmode=prefer",
             "postgres:///app",
         ] {
             let error = PostgresOptions::new(url).unwrap_err();

@@ -7,11 +7,13 @@ use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult};
 use tenure_core::Error;
 use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::error::Outcome;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{CancelToken, Client, NoTls, Socket};
 
 use crate::door::Door;
 use crate::error::{Stage, classify};
 use crate::options::PostgresOptions;
+use crate::tls;
 
 pub(crate) type Pool = managed::Pool<Manager>;
 pub(crate) type Connection = Object<Manager>;
@@ -38,7 +40,12 @@ impl Manager {
     }
 
     async fn connect(&self) -> Result<Held, Error> {
-        let connecting = self.options.config.connect(NoTls);
+        let connecting = async {
+            match &self.options.tls {
+                None => self.connect_with(NoTls).await,
+                Some(files) => self.connect_with(tls::connector(files).await?).await,
+            }
+        };
         let Some(connected) = within(self.clock.as_ref(), self.options.connect_timeout, connecting).await else {
             let message = format!(
                 "the ledger's database did not answer within {:?}",
@@ -46,6 +53,22 @@ impl Manager {
             );
             return Err(Error::unavailable(message, Outcome::Unchanged));
         };
+        let client = connected?;
+        let spread = tenure_core::clock::jitter(self.clock.as_ref(), self.options.max_lifetime, 10);
+        Ok(Held {
+            client,
+            until: self.clock.mono() + spread,
+        })
+    }
+}
+
+impl Manager {
+    async fn connect_with<T>(&self, tls: T) -> Result<Client, Error>
+    where
+        T: MakeTlsConnect<Socket>,
+        T::Stream: Send + 'static,
+    {
+        let connected = self.options.config.connect(tls).await;
         let (client, connection) = connected.map_err(|error| classify(error, Stage::Connecting))?;
         // It ends when the client is dropped, or the connection is.
         tokio::spawn(async move {
@@ -53,11 +76,7 @@ impl Manager {
                 tracing::debug!(%error, "a connection to the ledger ended");
             }
         });
-        let spread = tenure_core::clock::jitter(self.clock.as_ref(), self.options.max_lifetime, 10);
-        Ok(Held {
-            client,
-            until: self.clock.mono() + spread,
-        })
+        Ok(client)
     }
 }
 
@@ -107,6 +126,24 @@ pub(crate) async fn get(pool: &Pool, clock: &dyn Clock, bound: Duration) -> Resu
         managed::PoolError::Backend(error) => error,
         other => Error::unavailable("the ledger was closed", Outcome::Unchanged).because(other.to_string()),
     })
+}
+
+/// Asks the server to cancel a statement, over a connection of its own like those of the pool. Nobody learns what came of
+/// it but by waiting for the statement.
+pub(crate) async fn cancel(pool: &Pool, token: CancelToken) {
+    let asked = match &pool.manager().options.tls {
+        None => token.cancel_query(NoTls).await,
+        Some(files) => match tls::connector(files).await {
+            Ok(connector) => token.cancel_query(connector).await,
+            Err(error) => {
+                tracing::debug!(error = error.chain(), "a statement could not be cancelled");
+                return;
+            }
+        },
+    };
+    if let Err(error) = asked {
+        tracing::debug!(%error, "a statement could not be cancelled");
+    }
 }
 
 /// Throws a connection away and makes room for another.

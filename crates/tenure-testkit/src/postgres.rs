@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
+use crate::certs::Certs;
 use crate::port::Port;
 use crate::program::have;
 use crate::server::{Process, must};
@@ -67,6 +68,42 @@ impl Server {
     pub fn with(settings: &[&str]) -> Option<Server> {
         let program = have("postgres").or_skip()?;
         Some(must(Server::launch(program, settings)))
+    }
+
+    /// Starts a server that also speaks TLS, with the server's certificate; with `client_certs` it lets only those in who
+    /// show one by the same authority.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    #[must_use]
+    #[track_caller]
+    pub fn with_tls(certs: &Certs, client_certs: bool) -> Option<Server> {
+        let server = Server::start()?;
+        must(server.speak_tls(certs, client_certs));
+        Some(server)
+    }
+
+    /// Puts the files beside the data, since a Postgres reads only keys of its own account, and starts anew.
+    fn speak_tls(&self, certs: &Certs, client_certs: bool) -> Result<()> {
+        let data = data(self.process.dir());
+        for (from, name) in [
+            (certs.server_cert(), "server.crt"),
+            (certs.server_key(), "server.key"),
+            (certs.ca(), "ca.crt"),
+        ] {
+            let to = data.join(name);
+            fs::copy(&from, &to).with_context(|| format!("copy {name}"))?;
+            self.account.give(&to)?;
+        }
+        let mut settings = fs::read_to_string(data.join("postgresql.conf")).context("read the settings")?;
+        settings.push_str("\nssl = on\nssl_ca_file = 'ca.crt'\n");
+        fs::write(data.join("postgresql.conf"), settings).context("write the settings")?;
+        if client_certs {
+            let rule = "hostssl all all 127.0.0.1/32 trust clientcert=verify-ca\n";
+            fs::write(data.join("pg_hba.conf"), rule).context("write who may come")?;
+        }
+        self.kill();
+        self.process.restart().and_then(|()| self.wait_ready())
     }
 
     fn launch(program: PathBuf, settings: &[&str]) -> Result<Server> {

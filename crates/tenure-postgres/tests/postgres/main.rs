@@ -6,6 +6,7 @@ mod pooler;
 mod racing;
 mod schema;
 mod servers;
+mod tls;
 mod views;
 
 /// The suite for ledgers, straight to the server.

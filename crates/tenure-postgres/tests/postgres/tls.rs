@@ -1,0 +1,127 @@
+//! TLS to a real Postgres: who is believed, who is let in, what is said when it does not work, and statements that are
+//! cancelled over it.
+
+use std::time::Duration;
+
+use tenure_core::ledger::ProviderSpec;
+use tenure_core::store::Call;
+use tenure_core::{Error, ErrorKind, Ledger, ProviderId, RosterName};
+use tenure_testkit::certs::Certs;
+use tenure_testkit::postgres::Server;
+use tenure_testkit::wait::until_async;
+
+use crate::servers::{cell, connect, ledger, patient};
+
+/// By name, which is in the certificate, as the address is.
+fn url(server: &Server, certs: &Certs, more: &str) -> String {
+    format!(
+        "postgres://postgres@localhost:{}/postgres?sslmode=verify-full&tls_ca={}{more}",
+        server.port(),
+        certs.ca().display()
+    )
+}
+
+async fn put(ledger: &dyn Ledger) -> Result<(), Error> {
+    let (roster, ann) = (RosterName::new("care")?, ProviderId::new("ann")?);
+    let spec = ProviderSpec {
+        display_name: None,
+        capacity: Some(1),
+    };
+    ledger
+        .put_provider(&roster, &ann, &spec, Call::default())
+        .await
+        .map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_is_reached_over_tls_and_only_with_a_certificate_that_is_believed() {
+    let certs = Certs::new();
+    let Some(server) = Server::with_tls(&certs, false) else {
+        return;
+    };
+    let over_tls = ledger(patient(&url(&server, &certs, "")));
+    put(&*over_tls).await.expect("a provider");
+    let admin = connect(&server.url()).await;
+    let encrypted = "SELECT count(*) > 0 FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid)
+        WHERE s.ssl AND a.application_name = 'tenure'";
+    assert_eq!(cell(&admin, encrypted).await, "true");
+
+    let mut wrong = url(&server, &certs, "");
+    wrong = wrong.replace(
+        &certs.ca().display().to_string(),
+        &certs.other_ca().display().to_string(),
+    );
+    let error = ledger(patient(&wrong)).now().await.expect_err("another authority");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(error.message().contains("tls_ca"), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_wants_a_certificate_gets_one() {
+    let certs = Certs::new();
+    let Some(server) = Server::with_tls(&certs, true) else {
+        return;
+    };
+    let files = |cert: std::path::PathBuf, key: std::path::PathBuf| {
+        format!("&tls_cert={}&tls_key={}", cert.display(), key.display())
+    };
+    let ours = files(certs.client_cert(), certs.client_key());
+    let shown = ledger(patient(&url(&server, &certs, &ours)));
+    put(&*shown).await.expect("a provider");
+    let stranger = files(certs.other_client_cert(), certs.other_client_key());
+    for more in ["", stranger.as_str()] {
+        let error = ledger(patient(&url(&server, &certs, more)))
+            .now()
+            .await
+            .expect_err("let in");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+    }
+    let plain = format!("postgres://postgres@127.0.0.1:{}/postgres", server.port());
+    let error = ledger(patient(&plain)).now().await.expect_err("let in without TLS");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_tls_is_said_to_be_one() {
+    let certs = Certs::new();
+    let Some(server) = Server::start() else { return };
+    let error = ledger(patient(&url(&server, &certs, "")))
+        .now()
+        .await
+        .expect_err("no TLS");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(error.message().contains("sslmode=disable"), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_that_outlives_its_caller_is_cancelled_over_tls() {
+    let certs = Certs::new();
+    let Some(server) = Server::with_tls(&certs, false) else {
+        return;
+    };
+    let first = ledger(patient(&url(&server, &certs, "")));
+    put(&*first).await.expect("a provider");
+    let mut options = patient(&url(&server, &certs, ""));
+    options.call_timeout = Duration::from_secs(1);
+    let brisk = ledger(options);
+    until_async("the first answer", Duration::from_secs(30), || async {
+        put(&*brisk).await.is_ok()
+    })
+    .await;
+    let (holder, admin) = (connect(&server.url()).await, connect(&server.url()).await);
+    holder
+        .batch_execute("BEGIN; LOCK TABLE tenure.providers")
+        .await
+        .expect("the lock");
+    put(&*brisk).await.expect_err("the table is locked");
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    until_async("nobody waits for the lock", Duration::from_secs(5), || async {
+        cell(&admin, waiting).await == "0"
+    })
+    .await;
+    holder.batch_execute("ROLLBACK").await.expect("the end");
+    until_async("it writes again", Duration::from_secs(30), || async {
+        put(&*brisk).await.is_ok()
+    })
+    .await;
+}
