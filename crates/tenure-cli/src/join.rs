@@ -1,7 +1,6 @@
 //! `tenure join`: keeps a tenure alive for as long as a command runs.
 
 mod child;
-mod signals;
 mod tenure_file;
 
 use std::collections::BTreeMap;
@@ -9,6 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use tenure::membership::{JoinOptions, Membership, Phase};
 use tenure_core::id::MemberId;
@@ -16,9 +16,9 @@ use tenure_core::membership::{EndReason, Labels};
 use tenure_core::time::parse_duration;
 use tenure_core::timing::Timing;
 use tenure_core::verdict::Verdict;
+use tenure_supervise::child::Child;
+use tenure_supervise::signals::Signals;
 
-use self::child::{Child, code_of};
-use self::signals::Signals;
 use self::tenure_file::{Content, TenureFile};
 use crate::cli::{GroupArgs, StoreArgs};
 use crate::connect::{self, Connected};
@@ -30,7 +30,7 @@ use crate::settings::LONGEST_TTL;
 ///
 /// The command is told its tenure in TENURE_ID (with TENURE_MEMBER, TENURE_GROUP, TENURE_STORE), and in the JSON file
 /// TENURE_FILE, which is kept up to date when the tenure lapses and a new one begins. It runs in a process group of
-/// its own, gets the signals TERM, INT, HUP, QUIT, USR1 and USR2, and its exit code is passed on (128 + n for a
+/// its own, gets the signals TERM, INT, HUP, QUIT, USR1, USR2 and WINCH, and its exit code is passed on (128 + n for a
 /// signal). When the member is superseded or expelled, the command is stopped and the exit code is 1.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Join {
@@ -120,12 +120,12 @@ impl Join {
     }
 
     async fn live(self, options: JoinOptions) -> anyhow::Result<u8> {
-        let mut signals = Signals::listen()?;
+        let mut signals = Signals::listen().context("cannot listen to signals")?;
         let connected = connect::for_membership(&self.store.url, self.max_ttl).await?;
         let membership = connected.tenure.group(self.group.name.as_str())?.join(options).await?;
         // Asked to end while joining.
-        let code = match signals.pending_end().await {
-            Some(signal) => Ok(128 + u8::try_from(signal.as_raw()).unwrap_or_default()),
+        let code = match child::asked_to_end(&mut signals).await {
+            Some(code) => Ok(code),
             None => self.accompany(&connected, &membership, &mut signals).await,
         };
         // The work is over, only now may others see it so.
@@ -149,29 +149,27 @@ impl Join {
     ) -> anyhow::Result<u8> {
         let file = self.write_file(membership)?;
         let tenure = membership.tenure();
-        let mut variables = vec![
-            ("TENURE_ID", tenure.to_string().into()),
-            ("TENURE_MEMBER", membership.member().as_str().into()),
-            ("TENURE_GROUP", membership.group().as_str().into()),
-            ("TENURE_STORE", OsString::from(&connected.url)),
+        let mut variables: Vec<(OsString, OsString)> = vec![
+            ("TENURE_ID".into(), tenure.to_string().into()),
+            ("TENURE_MEMBER".into(), membership.member().as_str().into()),
+            ("TENURE_GROUP".into(), membership.group().as_str().into()),
+            ("TENURE_STORE".into(), OsString::from(&connected.url)),
         ];
-        variables.extend(
-            file.as_ref()
-                .map(|file| ("TENURE_FILE", file.path().as_os_str().to_owned())),
-        );
-        let mut child = match Child::spawn(&self.command, &variables) {
+        let path = file.as_ref().map(|file| file.path().as_os_str().to_owned());
+        variables.extend(path.map(|path| ("TENURE_FILE".into(), path)));
+        let clock = connected.tenure.clock();
+        let mut child = match child::start(&self.command, variables, clock).await {
             Ok(child) => child,
             Err(error) => {
-                say(format_args!("error: {error:#}"));
+                say(format_args!("error: cannot start the command: {error}"));
                 return Ok(CANNOT_EXECUTE);
             }
         };
         let over = self.watch(membership, &mut child, signals, file.as_ref()).await;
-        child.stop(&**connected.tenure.clock(), self.grace, signals).await;
-        match over? {
+        child::stop(&mut child, &**clock, self.grace, signals).await;
+        match over {
             Over::Ended(code) => Ok(code),
             Over::Stop(why) => {
-                child.ended().await?;
                 say(format_args!("stopped {}: {why}", self.command[0].to_string_lossy()));
                 Ok(FAILED)
             }
@@ -184,28 +182,28 @@ impl Join {
         child: &mut Child,
         signals: &mut Signals,
         file: Option<&TenureFile>,
-    ) -> anyhow::Result<Over> {
+    ) -> Over {
         let mut changes = membership.watch();
         let mut told = membership.tenure();
         loop {
             tokio::select! {
                 biased;
-                status = child.ended() => return Ok(Over::Ended(code_of(status?))),
+                code = child.ended() => return Over::Ended(code),
                 end = membership.ended() => {
                     let tenure = membership.tenure();
-                    return Ok(Over::Stop(match end {
+                    return Over::Stop(match end {
                         Ok(EndReason::Superseded) => format!("{tenure} was superseded by a newer join of the same member"),
                         Ok(EndReason::Expelled) => format!("{tenure} was expelled by an operator"),
                         Ok(reason) => format!("{tenure} ended: {}", reason.as_str()),
                         Err(error) => format!("{tenure} can no longer be kept alive: {}", error.chain()),
-                    }));
+                    });
                 }
-                signal = signals.next() => child.signal(signal),
+                signal = signals.next() => child.pass(signal),
                 Ok(()) = changes.changed() => {
                     let status = changes.borrow_and_update().clone();
                     let lapsed = status.verdict == Verdict::Lost || matches!(status.phase, Phase::Rejoining { .. });
                     if self.on_lapse == OnLapse::Stop && (lapsed || status.tenure != told) {
-                        return Ok(Over::Stop(format!("{told} has ended (--on-lapse stop)")));
+                        return Over::Stop(format!("{told} has ended (--on-lapse stop)"));
                     }
                     if status.tenure != told {
                         say(format_args!("{told} has ended; joined again as {}", status.tenure));

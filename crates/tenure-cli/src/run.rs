@@ -2,6 +2,7 @@
 
 mod catalog;
 mod leader;
+mod member;
 mod ready;
 mod service;
 
@@ -13,29 +14,33 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tempfile::TempDir;
+use tenure::loops::Loops;
 use tenure::membership::JoinOptions;
 use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::id::{LeaseName, MemberId};
-use tenure_core::supervise::{OnUncertain, Restart, Settings};
+use tenure_core::supervise::{Evidence, OnUncertain, Restart, Settings};
 use tenure_core::time::parse_duration;
 use tenure_core::timing::Timing;
+use tenure_supervise::catalog::consul::Janitor;
 use tenure_supervise::child::{Helpers, Program};
 use tenure_supervise::leadership::MountRule;
 use tenure_supervise::leadership::litefs::{DEFAULT_EVENTS, Events, LiteFsSettings};
 use tenure_supervise::probe::Readiness;
 use tenure_supervise::process::Processes;
 use tenure_supervise::run::{Seat, Supervision};
-use tenure_supervise::signals::Signals;
+use tenure_supervise::signals::{Signals, Wish};
 use tenure_supervise::status::{keep_file, listen};
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
 
-use self::catalog::CatalogArgs;
+use self::catalog::{Around, CatalogArgs};
 use self::leader::{Following, GIVING_UP, Leader};
+use self::member::{Joining, Member};
 use self::ready::Ready;
 use self::service::ServiceArgs;
-use crate::cli::{GroupArgs, StoreArgs};
+use crate::cli::{DEFAULT_STORE, GroupArgs, StoreArgs};
 use crate::connect;
-use crate::exit::Usage;
+use crate::exit::{FAILED, Usage};
 use crate::settings::LONGEST_TTL;
 
 /// The first and the longest pause before a failed command is started again.
@@ -107,8 +112,10 @@ pub(crate) struct Run {
     /// LiteFS: for how long `.primary` must have been absent.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     stable_window: Duration,
+    // There only when it was said: with a store that was named, a registration in Consul is cleared away by others of the
+    // group when this node is killed. A lease and `--catalog tenure` look for a daemon on this machine without it.
     #[command(flatten)]
-    store: StoreArgs,
+    store: Option<StoreArgs>,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -160,9 +167,29 @@ impl Run {
         self.guard.is_some() || matches!(self.leader, Leader::Lease(_))
     }
 
+    /// Without the store there is nothing to be done.
+    fn needs_store(&self) -> bool {
+        self.has_lease() || self.catalog.is_tenure()
+    }
+
+    /// Registrations in Consul are holdings of the group.
+    fn holds_registrations(&self) -> bool {
+        self.service.is_wanted() && self.catalog.is_consul() && (self.needs_store() || self.store_url().is_some())
+    }
+
+    /// What was said about the store; what is set to nothing is not set.
+    fn store_url(&self) -> Option<&str> {
+        let url = self.store.as_ref().map(|store| store.url.as_str());
+        url.filter(|url| !url.is_empty())
+    }
+
+    fn uses_store(&self) -> bool {
+        self.needs_store() || self.holds_registrations()
+    }
+
     fn settings(&self) -> anyhow::Result<Settings> {
         // What is held in the store is given up after the child is gone.
-        let giving_up = if self.has_lease() { GIVING_UP } else { Duration::ZERO };
+        let giving_up = if self.uses_store() { GIVING_UP } else { Duration::ZERO };
         let settings = Settings {
             on_uncertain: self.on_uncertain.0,
             restart: match self.restart {
@@ -181,6 +208,11 @@ impl Run {
         if self.guard.is_some() && matches!(self.leader, Leader::Lease(_)) {
             return Err(Usage::new("--guard: the leader is a lease already").into());
         }
+        if self.uses_store() {
+            Timing::for_ttl(self.ttl)
+                .check(LONGEST_TTL)
+                .map_err(|error| Usage::new(format!("--ttl: {error}")))?;
+        }
         if self.has_lease() {
             self.check_lease(&settings)?;
         }
@@ -190,9 +222,6 @@ impl Run {
     /// A command that has to be stopped before a lost lease is another's must not be stopped for one beat that is late.
     fn check_lease(&self, settings: &Settings) -> anyhow::Result<()> {
         let timing = Timing::for_ttl(self.ttl);
-        timing
-            .check(LONGEST_TTL)
-            .map_err(|error| Usage::new(format!("--ttl: {error}")))?;
         let taken = timing.margin + settings.head_start() + timing.interval + timing.request_timeout;
         if taken >= self.ttl {
             let message = format!(
@@ -226,9 +255,14 @@ impl Run {
                 window: self.stable_window,
                 ..LiteFsSettings::new(dir)
             },
-            store: self.store.url.clone(),
+        }
+    }
+
+    fn joining(&self) -> Joining {
+        Joining {
+            store: self.store_url().unwrap_or(DEFAULT_STORE).to_owned(),
             group: self.group.name.clone(),
-            join: JoinOptions {
+            options: JoinOptions {
                 member: self.member.clone(),
                 ttl: self.ttl,
                 ..JoinOptions::default()
@@ -245,9 +279,19 @@ impl Run {
         let probe = self.ready.probe(&host, port).map_err(Usage::new)?;
         let node = rustix::system::uname();
         let service = self.service.service(env, &node.nodename().to_string_lossy())?;
-        let catalog = self.catalog.open(service, self.ttl, env, &clock)?;
+        let (tell, evidence) = watch::channel(Evidence::Uncertain("nothing was heard yet".to_owned()));
+        let member = self.join(&clock, &tell, wish);
+        let joined = member.as_ref().map(Member::joined);
+        let around = Around {
+            ttl: self.ttl,
+            joined: joined.clone(),
+            env,
+            clock: &clock,
+        };
+        let catalog = self.catalog.open(service, around)?;
+        let _janitor = self.janitor(member.as_ref(), &clock)?;
         let (file, _dir) = self.status_file()?;
-        let (evidence, standing) = self.following().start(&clock, wish)?;
+        let standing = self.following().start(&clock, joined, tell)?;
         let seat: Arc<dyn Seat> = Arc::<leader::Standing>::clone(&standing);
         let supervision = Supervision {
             processes: Processes::adopting(&clock)?,
@@ -272,11 +316,59 @@ impl Run {
         let keeper = tokio::spawn(keep_file(file, status.subscribe()));
         let ended = supervision.run(&status).await;
         standing.end(ended.is_gone).await;
+        if let Some(member) = &member {
+            member.end(ended.is_gone, &*clock).await;
+        }
         // The last word is written before we go.
         drop(status);
         drop(_server);
         let _ = tenure_core::clock::within(&*clock, Duration::from_millis(100), keeper).await;
         Ok(ended.code)
+    }
+
+    /// Joins, where the store is used. A membership that cannot be had, or is over for good, ends a supervisor that is
+    /// nothing without it; where it only makes the end of a killed one known sooner, the command goes on.
+    fn join(&self, clock: &Arc<dyn Clock>, tell: &watch::Sender<Evidence>, wish: mpsc::Sender<Wish>) -> Option<Member> {
+        if !self.uses_store() {
+            return None;
+        }
+        // Only a lease makes who leads depend on the store.
+        let doubts = self.has_lease().then(|| tell.clone());
+        let member = self.joining().start(clock, move |why| {
+            if let Some(tell) = &doubts {
+                tell.send_replace(Evidence::Uncertain(why));
+            }
+        });
+        if self.needs_store() {
+            let over = member.over();
+            tokio::spawn(async move {
+                over.await;
+                // It was said why; the same would be said for ever.
+                let _ = wish.send(Wish::End(FAILED)).await;
+            });
+        }
+        Some(member)
+    }
+
+    /// Clears away what killed supervisors of the group have left in Consul, for as long as the answer is held.
+    fn janitor(&self, member: Option<&Member>, clock: &Arc<dyn Clock>) -> anyhow::Result<Option<Loops>> {
+        let Some(member) = member.filter(|_| self.holds_registrations()) else {
+            return Ok(None);
+        };
+        let (agents, loops) = (
+            self.catalog.agents(env, clock)?,
+            Loops::new(Arc::clone(clock), Handle::current()),
+        );
+        let (store, groups) = (member.store(), vec![self.group.name.clone()]);
+        let (its, clock) = (loops.clone(), Arc::clone(clock));
+        tokio::spawn(async move {
+            let Some(store) = store.await else { return };
+            let make = move || Janitor::new(Arc::clone(&store), groups.clone(), agents.clone(), Arc::clone(&clock));
+            if let Err(error) = its.start(Janitor::settings(), make) {
+                tracing::error!(error = error.chain(), "nobody here clears registrations away");
+            }
+        });
+        Ok(Some(loops))
     }
 
     /// Where the status goes; in a directory of our own when nobody has said.
@@ -290,9 +382,10 @@ impl Run {
 
     fn variables(&self, file: &std::path::Path) -> Vec<(OsString, OsString)> {
         let mut variables = vec![("TENURE_DEADLINE_FILE".into(), file.as_os_str().to_owned())];
-        if self.has_lease() {
+        if self.uses_store() {
+            let store = self.store_url().unwrap_or(DEFAULT_STORE);
             variables.push(("TENURE_GROUP".into(), self.group.name.as_str().into()));
-            variables.push(("TENURE_STORE".into(), self.store.url.clone().into()));
+            variables.push(("TENURE_STORE".into(), store.into()));
         }
         variables
     }
@@ -331,6 +424,26 @@ mod tests {
             let error = settings(args).unwrap_err();
             assert!(error.contains(part), "{args:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_store_that_was_not_named_is_used_only_where_nothing_goes_without_it() {
+        let uses = |args: &[&str]| {
+            let line = ["x", "--service", "web", "--port", "80"].iter().chain(args);
+            Line::parse_from(line.chain(&["--", "true"])).run.uses_store()
+        };
+        assert!(!uses(&["--leader", "always"]));
+        assert!(uses(&["--leader", "always", "--store", "http://127.0.0.1:7717"]));
+        assert!(!uses(&[
+            "--leader",
+            "always",
+            "--store",
+            "http://h:1",
+            "--catalog",
+            "none"
+        ]));
+        assert!(uses(&["--leader", "always", "--catalog", "tenure"]));
+        assert!(uses(&["--leader", "lease:a", "--catalog", "none"]));
     }
 
     #[test]

@@ -6,6 +6,10 @@
 //!   *subreaper*, that rest are processes which somebody left behind.
 //! * What a child has left behind, also in sessions and groups of its own, becomes a child of this process; so nothing
 //!   can hide from its end.
+//! * As process 1 so does what somebody has put into the background by entering the container from outside (`docker exec`).
+//!   The kernel keeps no trace of where an orphan came from, and an environment can be written over, so it counts as left
+//!   behind by the child and ends with it. Where that matters, let another program be process 1 (`docker run --init`): a
+//!   subreaper that is not process 1 adopts its own descendants alone.
 
 pub mod launch;
 mod spawner;

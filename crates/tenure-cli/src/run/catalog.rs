@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure_core::clock::Clock;
-use tenure_supervise::catalog::consul::{self, ConsulSettings, Token};
-use tenure_supervise::catalog::{Catalog, Service};
+use tenure_supervise::catalog::consul::{self, Allowed, ConsulSettings, RemoteAgents, Token};
+use tenure_supervise::catalog::{Catalog, Joined, Service, tenure};
+use tenure_tls::ClientTls;
 
 use crate::exit::Usage;
 
 /// Where others look for the service.
 #[derive(Debug, Clone, Args)]
 pub(super) struct CatalogArgs {
-    /// Where the service is registered: consul://HOST:PORT (the agent of this node), or none. For a service that is the
-    /// agent at CONSUL_HTTP_ADDR, or at 127.0.0.1:8500.
+    /// Where the service is registered: consul://HOST:PORT or consul+tls://HOST:PORT (the agent of this node), tenure (the
+    /// registry `services` of the group), or none. For a service that is the agent at CONSUL_HTTP_ADDR, or at
+    /// 127.0.0.1:8500, with the TLS of CONSUL_HTTP_SSL, CONSUL_CACERT, CONSUL_CLIENT_CERT and CONSUL_CLIENT_KEY.
     #[arg(long, value_name = "CATALOG", env = "TENURE_CATALOG")]
     catalog: Option<Where>,
     /// A file with the token for Consul; read again whenever it is needed.
@@ -28,11 +30,24 @@ pub(super) struct CatalogArgs {
     /// After this long in the critical state Consul removes the service by itself; at least 1m.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = tenure_core::time::parse_duration)]
     deregister_after: Duration,
+    /// At which agents this node clears away what killed supervisors of its group have left, with its own token: loopback,
+    /// HOST, HOST:PORT or ADDRESS/BITS, with commas between them. For Consul with a --store.
+    #[arg(
+        long,
+        value_name = "AGENTS",
+        env = "TENURE_REGISTRATIONS_AGENTS",
+        default_value = "loopback"
+    )]
+    registrations_agents: Allowed,
 }
+
+/// How long one request of the janitor to an agent may take.
+const REQUEST: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Where {
     None,
+    Tenure,
     Consul(String),
 }
 
@@ -42,49 +57,187 @@ impl FromStr for Where {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once("://") {
             _ if text == "none" => Ok(Self::None),
-            Some(("consul" | "http" | "unix", _)) => Ok(Self::Consul(text.to_owned())),
-            _ => Err(format!("{text:?} is no catalog; write consul://HOST:PORT or none")),
+            _ if text == "tenure" => Ok(Self::Tenure),
+            Some(("consul" | "consul+tls" | "http" | "https" | "unix", _)) => Ok(Self::Consul(text.to_owned())),
+            _ => Err(format!(
+                "{text:?} is no catalog; write consul://HOST:PORT, consul+tls://HOST:PORT, tenure or none"
+            )),
         }
     }
 }
 
+/// What is needed from others to register a service.
+pub(super) struct Around<'a, E> {
+    /// After this long without a beat it is critical.
+    pub(super) ttl: Duration,
+    /// The membership, where a store is used.
+    pub(super) joined: Option<Joined>,
+    pub(super) env: E,
+    pub(super) clock: &'a Arc<dyn Clock>,
+}
+
 impl CatalogArgs {
+    /// Whether the service is in Tenure itself.
+    pub(super) fn is_tenure(&self) -> bool {
+        self.catalog == Some(Where::Tenure)
+    }
+
+    /// Whether a service would be registered at an agent of Consul.
+    pub(super) fn is_consul(&self) -> bool {
+        matches!(self.catalog, None | Some(Where::Consul(_)))
+    }
+
     /// The actor that keeps the service registered, on the runtime of the caller. `None`: nobody is to find it.
     ///
     /// # Errors
     /// Wrong usage.
-    pub(super) fn open(
+    pub(super) fn open<E: Fn(&str) -> Option<String>>(
         &self,
         service: Option<Service>,
-        ttl: Duration,
-        env: impl Fn(&str) -> Option<String>,
-        clock: &Arc<dyn Clock>,
+        around: Around<'_, E>,
     ) -> anyhow::Result<Option<Catalog>> {
         let Some(mut service) = service else {
             return match self.catalog {
-                Some(Where::Consul(_)) => Err(Usage::new("--catalog: there is no --service to register").into()),
+                Some(Where::Consul(_) | Where::Tenure) => {
+                    Err(Usage::new("--catalog: there is no --service to register").into())
+                }
                 Some(Where::None) | None => Ok(None),
             };
         };
-        let address = match &self.catalog {
-            Some(Where::None) => return Ok(None),
-            Some(Where::Consul(address)) => address.clone(),
-            None => env("CONSUL_HTTP_ADDR").unwrap_or_else(|| "127.0.0.1:8500".to_owned()),
+        (service.ttl, service.deregister_after) = (around.ttl, self.deregister_after);
+        let catalog = match (&self.catalog, around.joined) {
+            (Some(Where::None), _) => return Ok(None),
+            (Some(Where::Tenure), None) => return Err(Usage::new("--catalog tenure: there is no --store").into()),
+            (Some(Where::Tenure), Some(joined)) => tenure::catalog(joined, service, around.clock),
+            (_, joined) => {
+                let settings = self.consul(&around.env)?;
+                match joined {
+                    Some(joined) => consul::held_catalog(settings, service, joined, around.clock),
+                    None => consul::catalog(settings, service, around.clock),
+                }
+            }
         };
-        (service.ttl, service.deregister_after) = (ttl, self.deregister_after);
+        Ok(Some(catalog.map_err(|error| {
+            Usage::new(format!("--catalog: {}", error.chain()))
+        })?))
+    }
+
+    /// The agents at which this node may clear away what others have left.
+    ///
+    /// # Errors
+    /// Wrong usage.
+    pub(super) fn agents(
+        &self,
+        env: impl Fn(&str) -> Option<String>,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<RemoteAgents> {
+        let settings = self.consul(&env)?;
+        let agents = RemoteAgents::new(
+            self.registrations_agents.clone(),
+            settings.token,
+            REQUEST,
+            Arc::clone(clock),
+        );
+        Ok(agents.with_tls(settings.tls))
+    }
+
+    fn consul(&self, env: &impl Fn(&str) -> Option<String>) -> Result<ConsulSettings, Usage> {
+        let address = match &self.catalog {
+            Some(Where::Consul(address)) => address.clone(),
+            _ => default_address(env)?,
+        };
         let token = match (&self.consul_token_file, env("CONSUL_HTTP_TOKEN")) {
             (Some(path), _) => Token::file(path),
             (None, Some(token)) => Token::fixed(token),
             (None, None) => Token::none(),
         };
-        let settings = ConsulSettings {
+        let file = |name: &str| env(name).map(PathBuf::from);
+        Ok(ConsulSettings {
             token,
             journal: self.journal.clone(),
+            tls: ClientTls {
+                ca: file("CONSUL_CACERT"),
+                cert: file("CONSUL_CLIENT_CERT"),
+                key: file("CONSUL_CLIENT_KEY"),
+            },
             ..ConsulSettings::new(address)
+        })
+    }
+}
+
+/// Where Consul's own tools would look for the agent.
+fn default_address(env: &impl Fn(&str) -> Option<String>) -> Result<String, Usage> {
+    let address = env("CONSUL_HTTP_ADDR").unwrap_or_else(|| "127.0.0.1:8500".to_owned());
+    let is_set = |name: &str, value: bool| -> Result<bool, Usage> {
+        let read = |text: String| match text.to_ascii_lowercase().as_str() {
+            "1" | "t" | "true" => Ok(true),
+            "0" | "f" | "false" => Ok(false),
+            _ => Err(Usage::new(format!("{name}: {text:?} is neither true nor false"))),
         };
-        let catalog = consul::catalog(settings, service, clock);
-        Ok(Some(catalog.map_err(|error| {
-            Usage::new(format!("--catalog: {}", error.chain()))
-        })?))
+        env(name).map_or(Ok(value), read)
+    };
+    let secure = if address.contains("://") {
+        address.starts_with("https://")
+    } else {
+        is_set("CONSUL_HTTP_SSL", false)?
+    };
+    if secure && !is_set("CONSUL_HTTP_SSL_VERIFY", true)? {
+        let why = "CONSUL_HTTP_SSL_VERIFY: the certificate of the agent is always checked; name its authority in CONSUL_CACERT";
+        return Err(Usage::new(why));
+    }
+    if secure && !address.contains("://") {
+        return Ok(format!("https://{address}"));
+    }
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(env: &[(&str, &str)]) -> Result<String, String> {
+        let found = |name: &str| env.iter().find(|(known, _)| *known == name);
+        let env = |name: &str| found(name).map(|(_, value)| (*value).to_owned());
+        default_address(&env).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_agent_is_where_consuls_own_tools_look_for_it() {
+        for (env, means) in [
+            (&[][..], "127.0.0.1:8500"),
+            (&[("CONSUL_HTTP_ADDR", "h:1")], "h:1"),
+            (
+                &[("CONSUL_HTTP_ADDR", "h:1"), ("CONSUL_HTTP_SSL", "true")],
+                "https://h:1",
+            ),
+            (&[("CONSUL_HTTP_ADDR", "https://h:1")], "https://h:1"),
+            (
+                &[("CONSUL_HTTP_ADDR", "http://h:1"), ("CONSUL_HTTP_SSL", "1")],
+                "http://h:1",
+            ),
+            (
+                &[("CONSUL_HTTP_SSL", "0"), ("CONSUL_HTTP_SSL_VERIFY", "0")],
+                "127.0.0.1:8500",
+            ),
+        ] {
+            assert_eq!(address(env).as_deref(), Ok(means), "{env:?}");
+        }
+        let unchecked = [("CONSUL_HTTP_SSL", "true"), ("CONSUL_HTTP_SSL_VERIFY", "false")];
+        assert!(address(&unchecked).unwrap_err().contains("CONSUL_CACERT"));
+        assert!(address(&[("CONSUL_HTTP_SSL", "perhaps")]).is_err());
+    }
+
+    #[test]
+    fn a_catalog_is_an_agent_tenure_or_none() {
+        for (text, means) in [
+            ("none", Where::None),
+            ("tenure", Where::Tenure),
+            ("consul+tls://h:1", Where::Consul("consul+tls://h:1".to_owned())),
+        ] {
+            assert_eq!(text.parse(), Ok(means), "{text}");
+        }
+        for wrong in ["", "etcd://h:1", "h:1"] {
+            assert!(wrong.parse::<Where>().is_err(), "{wrong}");
+        }
     }
 }

@@ -33,6 +33,11 @@ pub(super) struct ServiceArgs {
 }
 
 impl ServiceArgs {
+    /// Whether there is a service to register.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.service.is_some()
+    }
+
     pub(super) fn port(&self, env: impl Fn(&str) -> Option<String>) -> Option<u16> {
         self.port
             .or_else(|| env(&format!("NOMAD_PORT_{}", self.label))?.parse().ok())
