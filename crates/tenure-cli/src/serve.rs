@@ -20,6 +20,7 @@ use tenure_core::session::SessionSettings;
 use tenure_core::store::{Store, StoreOptions};
 use tenure_server::jwt::{JwtSettings, KeyWatch, Verifier};
 use tenure_server::{Parts, RosterParts, Server};
+use tenure_supervise::catalog::consul::Janitor;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -79,6 +80,7 @@ async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Resu
         ..SweeperSettings::default()
     };
     let sweeper = Sweeper::start(Arc::clone(&store), Arc::clone(&clock), sweeper, &loops)?;
+    registrations(settings, &store, &clock, &loops)?;
     if let Some(parts) = &rosters {
         parts.rosters.follow(&sweeper);
     }
@@ -183,6 +185,25 @@ async fn rosters(
     let rosters = Rosters::start(store, Arc::clone(&ledger), clock, rosters, loops)?;
     tracing::info!(ledger = %ledger.place(), tokens = jwt.is_some(), "serving rosters");
     Ok(Some(RosterParts { rosters, ledger, jwt }))
+}
+
+/// Clears away what killed supervisors have left in Consul, where groups were named for it.
+fn registrations(
+    settings: &Settings,
+    store: &Arc<dyn Store>,
+    clock: &Arc<dyn Clock>,
+    loops: &Loops,
+) -> anyhow::Result<()> {
+    let Some(wanted) = settings.registrations(&|name| std::env::var(name).ok(), clock)? else {
+        return Ok(());
+    };
+    let (store, clock) = (Arc::clone(store), Arc::clone(clock));
+    tracing::info!(groups = ?wanted.groups, agents = settings.registrations_agents, "clearing registrations away");
+    loops.start(Janitor::settings(), move || {
+        let (groups, agents) = (wanted.groups.clone(), wanted.agents.clone());
+        Janitor::new(Arc::clone(&store), groups, agents, Arc::clone(&clock))
+    })?;
+    Ok(())
 }
 
 /// Only the daemon's user may look into it: labels and keys can tell a lot.

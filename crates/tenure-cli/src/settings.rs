@@ -140,6 +140,7 @@ mod explained;
 mod file;
 mod flags;
 mod jwt;
+mod registrations;
 mod value;
 
 pub(crate) use daemon::{Settings, beside};

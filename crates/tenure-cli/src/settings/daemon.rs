@@ -71,6 +71,18 @@ settings! {
     jwt_leeway: Duration = "5s", "jwt.leeway", "DURATION", duration;
     /// How often the file of the keys is looked at.
     jwt_refresh: Duration = "5s", "jwt.refresh", "DURATION", duration;
+    /// Groups whose registrations in Consul this daemon clears away after their supervisors were killed, separated by commas. Without it: none.
+    registrations_groups: String = "", "registrations.groups", "GROUPS", text;
+    /// At which agents of Consul it does so, separated by commas: loopback, HOST, HOST:PORT or ADDRESS/BITS.
+    registrations_agents: String = "loopback", "registrations.agents", "AGENTS", text;
+    /// A file with the token for these agents, read at every request; TENURE_REGISTRATIONS_TOKEN may have the token itself.
+    registrations_token_file: String = "", "registrations.token_file", "FILE", text;
+    /// The authority that agents behind TLS are believed by, instead of those of the machine.
+    registrations_tls_ca: String = "", "registrations.tls_ca", "FILE", text;
+    /// The certificate that is shown to such agents.
+    registrations_tls_cert: String = "", "registrations.tls_cert", "FILE", text;
+    /// Its private key.
+    registrations_tls_key: String = "", "registrations.tls_key", "FILE", text;
     /// How long a shutdown waits for requests that are being answered.
     drain: Duration = "5s", "drain", "DURATION", duration;
     /// What is logged: a level (error, warn, info, debug, trace) or targets with levels, like info,tenure=debug.
