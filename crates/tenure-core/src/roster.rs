@@ -35,6 +35,7 @@ use crate::id::{Group, ProviderId, RosterName, TenureId};
 use crate::ledger::RosterSettings;
 use crate::store::{Call, PageRequest};
 use crate::sweep::ReconcileRequest;
+use crate::time::StoreTime;
 
 /// The most items of one call: rows, heartbeats, seats, tenures. As in the ledger.
 pub const MAX_ITEMS: usize = crate::ledger::provider::MAX_BATCH;
@@ -165,11 +166,18 @@ pub trait RosterMirror: Send + Sync {
     /// None of its own.
     async fn offline_done(&self, group: &Group, tenures: &[TenureId], call: Call) -> Result<u64>;
 
-    /// Takes the ledger's settings over if they are newer than what is there, and answers whether they were. O(1).
+    /// Takes the ledger's settings over if they are newer than what is there (or as `over` says), and answers whether it
+    /// did. O(1).
     ///
     /// # Errors
     /// None of its own.
-    async fn put_roster_settings(&self, group: &Group, settings: &RosterSettings, call: Call) -> Result<bool>;
+    async fn put_roster_settings(
+        &self,
+        group: &Group,
+        settings: &RosterSettings,
+        over: Over,
+        call: Call,
+    ) -> Result<bool>;
 
     /// The settings that are there; `None` when there never were any. O(1).
     ///
@@ -198,11 +206,13 @@ pub trait RosterMirror: Send + Sync {
     /// None of its own.
     async fn end_turn(&self, group: &Group, task: Task, holder: &str, done: bool, call: Call) -> Result<()>;
 
-    /// Says that everything the ledger had has arrived; see [`Stamp::seeded`]. The mark is gone with the data. O(1).
+    /// Says that everything the ledger had has arrived; see [`Stamp::seeded`]. The mark is gone with the data. `since` is
+    /// the [`Stamp::resumed_at`] from before anything was brought: nothing happens when it is another one by now, since
+    /// what was brought first may be gone. Answers whether it is marked. O(1).
     ///
     /// # Errors
     /// None of its own.
-    async fn mark_seeded(&self, group: &Group, call: Call) -> Result<()>;
+    async fn mark_seeded(&self, group: &Group, since: StoreTime, call: Call) -> Result<bool>;
 
     /// Goes through a part of the mirror (rows, then removals, then what leads to them), mends what does not fit together
     /// in itself, forgets removals older than [`TOMBSTONES_KEPT`], and tells what it saw, for comparing with the ledger.

@@ -1,5 +1,6 @@
 //! The steps as calls of functions in the database.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -396,12 +397,15 @@ impl Ledger for PostgresLedger {
         call: Call,
     ) -> Result<u64> {
         check_batch(heartbeats.len())?;
+        let mut latest: BTreeMap<&ProviderId, StoreTime> = BTreeMap::new();
+        for (provider, at) in heartbeats {
+            let known = latest.entry(provider).or_insert(*at);
+            *known = (*known).max(*at);
+        }
         let params = vec![
             name(roster.clone()),
-            texts(Some(
-                heartbeats.iter().map(|(provider, _)| provider.to_string()).collect(),
-            )),
-            numbers(heartbeats.iter().map(|(_, at)| signed(*at)).collect()),
+            texts(Some(latest.keys().map(ToString::to_string).collect())),
+            numbers(latest.values().map(|at| signed(*at)).collect()),
         ];
         let news: Count = self.ask("record_heartbeats", params, self.writing_many(call)).await?;
         Ok(news.count)

@@ -23,12 +23,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure_core::ledger::RosterSettings;
 use tenure_core::roster::{
-    Availability, Heartbeat, HeartbeatReply, Heartbeats, Looked, Pending, Put, PutOutcome, Ranked, RosterMirror, Rows,
-    Seated, Stamp, Stats, Task, Turn, TurnRequest, Verified, check_items, check_stale_after,
+    Availability, Heartbeat, HeartbeatReply, Heartbeats, Looked, Over, Pending, Put, PutOutcome, Ranked, RosterMirror,
+    Rows, Seated, Stamp, Stats, Task, Turn, TurnRequest, Verified, check_items, check_stale_after,
 };
 use tenure_core::store::{Call, PageRequest, check_limit};
 use tenure_core::sweep::{BATCH, ReconcileRequest};
-use tenure_core::{Group, ProviderId, Result, TenureId};
+use tenure_core::{Group, ProviderId, Result, StoreTime, TenureId};
 
 pub(crate) use marks::Marks;
 pub(crate) use row::read_heads;
@@ -154,9 +154,15 @@ impl RosterMirror for SqliteStore {
         self.step(group, call, move |step| step.offline_done(&tenures)).await
     }
 
-    async fn put_roster_settings(&self, group: &Group, settings: &RosterSettings, call: Call) -> Result<bool> {
+    async fn put_roster_settings(
+        &self,
+        group: &Group,
+        settings: &RosterSettings,
+        over: Over,
+        call: Call,
+    ) -> Result<bool> {
         let settings = *settings;
-        self.step(group, call, move |step| step.put_roster_settings(&settings))
+        self.step(group, call, move |step| step.put_roster_settings(&settings, over))
             .await
     }
 
@@ -181,8 +187,8 @@ impl RosterMirror for SqliteStore {
             .await
     }
 
-    async fn mark_seeded(&self, group: &Group, call: Call) -> Result<()> {
-        self.step(group, call, |step| step.mark_seeded()).await
+    async fn mark_seeded(&self, group: &Group, since: StoreTime, call: Call) -> Result<bool> {
+        self.step(group, call, move |step| step.mark_seeded(since)).await
     }
 
     async fn verify_roster(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Verified> {

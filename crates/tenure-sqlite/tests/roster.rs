@@ -40,14 +40,12 @@ async fn a_restart_needs_nothing_told_anew() {
     world.puts(&[gone("old", 9)]).await;
     world
         .store
-        .put_roster_settings(&world.group, &settings(4, 20), Call::default())
+        .put_roster_settings(&world.group, &settings(4, 20), Over::Older, Call::default())
         .await
         .expect("an answer");
-    world
-        .store
-        .mark_seeded(&world.group, Call::default())
-        .await
-        .expect("a mark");
+    let since = world.store.stamp(&world.group).await.expect("a stamp").resumed_at;
+    let marked = world.store.mark_seeded(&world.group, since, Call::default()).await;
+    assert!(marked.expect("a mark"));
     let turn = TurnRequest {
         task: Task::Heartbeats,
         holder: "a".to_owned(),
@@ -127,7 +125,9 @@ async fn a_retiming_goes_on_after_a_restart() {
         world.online(name, 1).await;
     }
     let minute = settings(1, 60);
-    let put = world.store.put_roster_settings(&world.group, &minute, Call::default());
+    let put = world
+        .store
+        .put_roster_settings(&world.group, &minute, Over::Older, Call::default());
     assert!(put.await.expect("an answer"));
     let retime = |store: std::sync::Arc<tenure_sqlite::SqliteStore>, group: tenure_core::Group| async move {
         store.retime(&group, 1, Call::default()).await.expect("a step")

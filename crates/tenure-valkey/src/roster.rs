@@ -26,12 +26,12 @@ use tenure_core::error::{Error, Result};
 use tenure_core::id::{Group, ProviderId, TenureId};
 use tenure_core::ledger::RosterSettings;
 use tenure_core::roster::{
-    Availability, Heartbeat, Heartbeats, Looked, Pending, Put, PutOutcome, Ranked, RosterMirror, Rows, Seated, Stamp,
-    Stats, Task, Turn, TurnRequest, Verified, check_items, check_stale_after,
+    Availability, Heartbeat, Heartbeats, Looked, Over, Pending, Put, PutOutcome, Ranked, RosterMirror, Rows, Seated,
+    Stamp, Stats, Task, Turn, TurnRequest, Verified, check_items, check_stale_after,
 };
 use tenure_core::store::{Call, PageRequest, check_limit};
 use tenure_core::sweep::ReconcileRequest;
-use tenure_core::time::micros;
+use tenure_core::time::{StoreTime, micros};
 
 use crate::script::Lateness;
 use crate::store::ValkeyStore;
@@ -246,7 +246,9 @@ impl RosterMirror for ValkeyStore {
         self.announce(group).await?;
         let invocation = self.punctual(group, call).number(since.micros());
         self.connection
-            .call(&self.scripts.mark_seeded, invocation, |reader, _| Ok(reader.number()? != 0))
+            .call(&self.scripts.mark_seeded, invocation, |reader, _| {
+                Ok(reader.number()? != 0)
+            })
             .await
     }
 

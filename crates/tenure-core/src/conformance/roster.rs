@@ -530,11 +530,15 @@ pub async fn the_highest_version_is_told(make: Make<'_>) {
     world.put(row("bob", 5, None)).await;
     assert_eq!(stamp().await.high, Version(8));
     world.puts(&[gone("ann", 11)]).await;
-    world
-        .mirror()
-        .mark_seeded(&world.group, Call::default())
-        .await
-        .expect("a mark");
+    let mark = async |since| {
+        let marked = world.mirror().mark_seeded(&world.group, since, Call::default()).await;
+        marked.expect("an answer")
+    };
+    let since = stamp().await.resumed_at;
+    world.outage(s(60)).await;
+    assert!(!mark(since).await, "the store has resumed since");
+    assert!(!stamp().await.seeded);
+    assert!(mark(stamp().await.resumed_at).await);
     let told = stamp().await;
     assert_eq!((told.seeded, told.high), (true, Version(11)));
     assert_eq!(told.as_of, world.time().await);
@@ -612,11 +616,12 @@ pub async fn a_call_past_its_not_after_changes_nothing_here(make: Make<'_>) {
         ..RosterSettings::default()
     };
     refused(
-        mirror.put_roster_settings(group, &settings, late).await,
+        mirror.put_roster_settings(group, &settings, Over::Older, late).await,
         ErrorKind::TooLate,
     );
     refused(mirror.retime(group, 1, late).await, ErrorKind::TooLate);
-    refused(mirror.mark_seeded(group, late).await, ErrorKind::TooLate);
+    let since = StoreTime::from_micros(1);
+    refused(mirror.mark_seeded(group, since, late).await, ErrorKind::TooLate);
     refused(
         mirror.end_turn(group, Task::Heartbeats, "a", true, late).await,
         ErrorKind::TooLate,

@@ -6,7 +6,7 @@ use crate::brake::BrakeSettings;
 use crate::id::{TenureId, Term};
 use crate::ledger::{RosterSettings, Version};
 use crate::membership::{EndBy, EndReason};
-use crate::roster::{Heartbeat, HeartbeatReply, NEVER_STALE, Offlined, Pending, Standing};
+use crate::roster::{Heartbeat, HeartbeatReply, NEVER_STALE, Offlined, Over, Pending, Standing};
 use crate::store::{Call, StoreOptions};
 use crate::sweep::BURST;
 use crate::time::StoreTime;
@@ -323,11 +323,11 @@ pub async fn settings_move_the_deadlines(make: Make<'_>) {
         version: Version(version),
         ..RosterSettings::default()
     };
-    let put = |settings: RosterSettings| {
+    let put = |settings: RosterSettings, over: Over| {
         let (mirror, group) = (world.mirror(), &world.group);
         async move {
             mirror
-                .put_roster_settings(group, &settings, Call::default())
+                .put_roster_settings(group, &settings, over, Call::default())
                 .await
                 .expect("an answer")
         }
@@ -338,8 +338,10 @@ pub async fn settings_move_the_deadlines(make: Make<'_>) {
     );
     let tenure = world.online("ann", 1).await;
     world.pass(s(2)).await;
-    assert!(put(settings(4, 30)).await);
-    assert!(!put(settings(4, 77)).await && !put(settings(3, 77)).await);
+    assert!(put(settings(9, 44), Over::Older).await);
+    assert!(!put(settings(4, 30), Over::Older).await && !put(settings(4, 30), Over::Exactly(Version(8))).await);
+    assert!(put(settings(4, 30), Over::Exactly(Version(9))).await, "the ledger wins");
+    assert!(!put(settings(4, 77), Over::Older).await && !put(settings(3, 77), Over::Older).await);
     let kept = world.mirror().roster_settings(&world.group).await.expect("an answer");
     assert_eq!(kept, Some(settings(4, 30)));
     assert_eq!(
@@ -364,7 +366,7 @@ pub async fn settings_move_the_deadlines(make: Make<'_>) {
     assert_eq!(world.hear("ann").await, HeartbeatReply::Recorded);
     world.pass(s(5)).await;
     // Shorter: it was heard of five seconds ago.
-    assert!(put(settings(5, 8)).await);
+    assert!(put(settings(5, 8), Over::Older).await);
     while world
         .mirror()
         .retime(&world.group, 2, Call::default())
@@ -396,7 +398,7 @@ pub async fn one_who_is_never_stale_gets_the_whole_ttl_when_that_changes(make: M
     let mirror = world.mirror();
     for (version, required, ttl) in [(1, false, NEVER_STALE), (2, true, s(9))] {
         let settings = settings(version, required);
-        let put = mirror.put_roster_settings(&world.group, &settings, Call::default());
+        let put = mirror.put_roster_settings(&world.group, &settings, Over::Older, Call::default());
         assert!(put.await.expect("an answer"));
         if version == 1 {
             world.online("ann", 1).await;

@@ -10,11 +10,12 @@ use crate::error::Result;
 use crate::id::{Group, ProviderId, TenureId};
 use crate::ledger::RosterSettings;
 use crate::roster::{
-    Availability, Heartbeat, Heartbeats, Looked, Pending, Put, PutOutcome, Ranked, RosterMirror, Rows, Seated, Stamp,
-    Stats, Task, Turn, TurnRequest, Verified, check_items, check_stale_after,
+    Availability, Heartbeat, Heartbeats, Looked, Over, Pending, Put, PutOutcome, Ranked, RosterMirror, Rows, Seated,
+    Stamp, Stats, Task, Turn, TurnRequest, Verified, check_items, check_stale_after,
 };
 use crate::store::{Call, PageRequest, StoreOptions, check_limit};
 use crate::sweep::{BATCH, ReconcileRequest};
+use crate::time::StoreTime;
 
 #[async_trait]
 impl RosterMirror for MemoryStore {
@@ -99,8 +100,14 @@ impl RosterMirror for MemoryStore {
         self.step(group, |model, now| model.offline_done(tenures, call, now))
     }
 
-    async fn put_roster_settings(&self, group: &Group, settings: &RosterSettings, call: Call) -> Result<bool> {
-        self.step(group, |model, now| model.put_roster_settings(settings, call, now))
+    async fn put_roster_settings(
+        &self,
+        group: &Group,
+        settings: &RosterSettings,
+        over: Over,
+        call: Call,
+    ) -> Result<bool> {
+        self.step(group, |model, now| model.put_roster_settings(settings, over, call, now))
     }
 
     async fn roster_settings(&self, group: &Group) -> Result<Option<RosterSettings>> {
@@ -120,8 +127,8 @@ impl RosterMirror for MemoryStore {
         self.step(group, |model, now| model.end_turn(task, holder, done, call, now))
     }
 
-    async fn mark_seeded(&self, group: &Group, call: Call) -> Result<()> {
-        self.step(group, |model, now| model.mark_seeded(call, now))
+    async fn mark_seeded(&self, group: &Group, since: StoreTime, call: Call) -> Result<bool> {
+        self.step(group, |model, now| model.mark_seeded(since, call, now))
     }
 
     async fn verify_roster(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Verified> {

@@ -67,10 +67,7 @@ impl GroupModel {
     fn put_provider(&mut self, put: &Put, now: StoreTime) -> PutOutcome {
         let provider = put.entry.provider().clone();
         let there = self.roster.version_of(&provider);
-        let applied = match put.over {
-            Over::Older => there < put.entry.version(),
-            Over::Exactly(version) => there == version,
-        };
+        let applied = put.over.allows(Some(there), put.entry.version());
         if applied {
             self.take_over(&put.entry, now);
         }
@@ -288,15 +285,13 @@ impl GroupModel {
     pub(super) fn put_roster_settings(
         &mut self,
         settings: &RosterSettings,
+        over: Over,
         call: Call,
         now: StoreTime,
     ) -> Result<bool> {
         self.open(now, call)?;
-        if self
-            .roster
-            .settings
-            .is_some_and(|there| there.version >= settings.version)
-        {
+        let there = self.roster.settings.map(|there| there.version);
+        if !over.allows(there, settings.version) {
             return Ok(false);
         }
         self.roster.settings = Some(*settings);
@@ -385,9 +380,10 @@ impl GroupModel {
     }
 
     /// Everything has arrived.
-    pub(super) fn mark_seeded(&mut self, call: Call, now: StoreTime) -> Result<()> {
+    pub(super) fn mark_seeded(&mut self, since: StoreTime, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
-        self.roster.seeded = true;
-        Ok(())
+        let same = self.resumed_at == since;
+        self.roster.seeded |= same;
+        Ok(same)
     }
 }

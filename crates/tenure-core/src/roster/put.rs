@@ -60,6 +60,17 @@ pub enum Over {
     Exactly(Version),
 }
 
+impl Over {
+    /// Whether something of a version is written over what is there; `None` is nothing at all.
+    #[must_use]
+    pub fn allows(self, there: Option<Version>, version: Version) -> bool {
+        match self {
+            Self::Older => there.is_none_or(|there| there < version),
+            Self::Exactly(exact) => there.unwrap_or(Version::NONE) == exact,
+        }
+    }
+}
+
 /// An entry to take over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Put {

@@ -27,8 +27,8 @@ use crate::ledger::RosterSettings;
 use crate::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore};
 use crate::registry::{Claim, ClaimMode, Claimed, RegistryStore};
 use crate::roster::{
-    Availability, Heartbeat, Heartbeats, Looked, Pending, Put, PutOutcome, Ranked, RosterMirror, Rows, Seated, Stamp,
-    Stats, Task, Turn, TurnRequest, Verified,
+    Availability, Heartbeat, Heartbeats, Looked, Over, Pending, Put, PutOutcome, Ranked, RosterMirror, Rows, Seated,
+    Stamp, Stats, Task, Turn, TurnRequest, Verified,
 };
 use crate::session::{
     Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Orphans, PatchOutcome, Session, SessionState,
@@ -321,12 +321,12 @@ table! { impl RosterMirror, on mirror;
     Stamp: stamp(group) -> Stamp;
     PendingOffline: pending_offline(group, limit: u32, force: bool, call: Call) -> Pending;
     OfflineDone: offline_done(group, tenures: &[TenureId], call: Call) -> u64;
-    PutRosterSettings: put_roster_settings(group, settings: &RosterSettings, call: Call) -> bool;
+    PutRosterSettings: put_roster_settings(group, settings: &RosterSettings, over: Over, call: Call) -> bool;
     RosterSettings: roster_settings(group) -> Option<RosterSettings>;
     Retime: retime(group, limit: u32, call: Call) -> bool;
     TakeTurn: take_turn(group, request: &TurnRequest, call: Call) -> Turn;
     EndTurn: end_turn(group, task: Task, holder: &str, done: bool, call: Call) -> ();
-    MarkSeeded: mark_seeded(group, call: Call) -> ();
+    MarkSeeded: mark_seeded(group, since: StoreTime, call: Call) -> bool;
     VerifyRoster: verify_roster(group, request: &ReconcileRequest, call: Call) -> Verified;
 }
 

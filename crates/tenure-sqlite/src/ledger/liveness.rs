@@ -67,8 +67,9 @@ impl Step<'_> {
     pub(super) fn record_heartbeats(&mut self, heartbeats: &[(ProviderId, StoreTime)]) -> Answer<u64> {
         let mut latest: BTreeMap<&ProviderId, StoreTime> = BTreeMap::new();
         for (provider, at) in heartbeats {
-            let kept = latest.entry(provider).or_insert(*at);
-            *kept = (*kept).max(*at);
+            let at = (*at).min(self.now);
+            let kept = latest.entry(provider).or_insert(at);
+            *kept = (*kept).max(at);
         }
         let mut hear = self.sql.prepare_cached(HEAR)?;
         let mut news = 0;

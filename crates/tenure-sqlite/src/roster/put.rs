@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension, params};
 use tenure_core::ledger::{Provider, Version};
-use tenure_core::roster::{Entry, Over, Put, PutOutcome, Standing};
+use tenure_core::roster::{Entry, Put, PutOutcome, Standing};
 use tenure_core::{ProviderId, StoreTime, TenureId};
 
 use super::row::write_row;
@@ -40,10 +40,7 @@ impl Step<'_> {
         };
         let there = before.as_ref().map(|head| head.version).or(removed);
         let there = there.unwrap_or(Version::NONE);
-        let applied = match put.over {
-            Over::Older => there < put.entry.version(),
-            Over::Exactly(version) => there == version,
-        };
+        let applied = put.over.allows(Some(there), put.entry.version());
         let online = match applied {
             true => self.take_over(&put.entry, before, removed.is_some())?,
             false => before.and_then(|head| head.online),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::{OptionalExtension, params};
 use tenure_core::ledger::RosterSettings;
 use tenure_core::ledger::settings::MAX_STALE_AFTER;
+use tenure_core::roster::Over;
 use tenure_core::{MemberId, TenureId};
 
 use crate::error::Cause;
@@ -21,10 +22,10 @@ statements! { "roster.sql":
 }
 
 impl Step<'_> {
-    /// Takes newer settings over. Everyone is to be given their ttl.
-    pub(super) fn put_roster_settings(&mut self, settings: &RosterSettings) -> Answer<bool> {
-        let there = self.meta.roster.settings;
-        if there.is_some_and(|there| there.version >= settings.version) {
+    /// Takes settings over. Everyone is to be given their ttl.
+    pub(super) fn put_roster_settings(&mut self, settings: &RosterSettings, over: Over) -> Answer<bool> {
+        let there = self.meta.roster.settings.map(|there| there.version);
+        if !over.allows(there, settings.version) {
             return Ok(Ok(false));
         }
         self.sql.prepare_cached(RETIME_ALL)?.execute([self.id])?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure_core::clock::ManualClock;
 use tenure_core::ledger::{Provider, RosterSettings, RosterStats, Version};
 use tenure_core::membership::{EndBy, MembershipStore};
-use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Put, RosterMirror, Stamp};
+use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Over, Put, RosterMirror, Stamp};
 use tenure_core::store::{Call, Store, StoreOptions};
 use tenure_core::sweep::SweepSteps;
 use tenure_core::{Group, ProviderId, StoreTime, TenureId};
@@ -116,9 +116,9 @@ fn upset(step: &mut Step<'_>, ann: &TenureId, bob: &TenureId) -> Result<(), Caus
         version: Version(3),
         ..RosterSettings::default()
     };
-    let _ = step.put_roster_settings(&settings)?;
+    let _ = step.put_roster_settings(&settings, Over::Older)?;
     let _ = step.retime(1)?;
-    let _ = step.mark_seeded()?;
+    let _ = step.mark_seeded(step.meta.resumed_at)?;
     Ok(())
 }
 

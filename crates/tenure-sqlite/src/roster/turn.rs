@@ -55,9 +55,10 @@ impl Step<'_> {
     }
 
     /// Everything has arrived.
-    pub(super) fn mark_seeded(&mut self) -> Answer<()> {
-        self.meta.roster.seeded = true;
-        Ok(Ok(()))
+    pub(super) fn mark_seeded(&mut self, since: StoreTime) -> Answer<bool> {
+        let same = self.meta.resumed_at == since;
+        self.meta.roster.seeded |= same;
+        Ok(Ok(same))
     }
 
     fn turn_at(&self, task: Task) -> Result<TurnState, Cause> {

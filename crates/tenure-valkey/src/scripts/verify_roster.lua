@@ -88,11 +88,16 @@ local function is_online(provider, row)
   return row.term > 0 and is_current(tenure_of(provider, row))
 end
 
+local REASONS = { left = true, lapsed = true, superseded = true, expelled = true, unknown = true }
+
 -- That an ended tenure is known to be pending, under its own time.
 local function check_pending(provider, row)
   local tenure = tenure_of(provider, row)
   local record = load_offlined(tenure)
-  local reason, _, _, ended = string.match(record or '', '^(%l+) (%d+) (%S+) (%d+)$')
+  local reason, _, heard, ended = string.match(record or '', '^(%l+) (%d+) (%S+) (%d+)$')
+  if not REASONS[reason or ''] or not (heard == '-' or string.match(heard, '^%d+$')) then
+    reason = nil
+  end
   local calm = tonumber(redis.call('ZSCORE', OFFLINE, tenure) or nil)
   local lapsed = tonumber(redis.call('ZSCORE', OFFLINE_LAPSED, tenure) or nil)
   if record == DONE then

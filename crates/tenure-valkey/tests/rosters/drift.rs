@@ -228,7 +228,8 @@ async fn what_a_roster_is_as_a_whole_comes_back(flavour: Flavour) {
     world.online("ann", 5).await;
     world.put(gone("bob", 12)).await;
     world.settle_at(7, STALE).await;
-    world.store.mark_seeded(&group(), Call::default()).await.unwrap();
+    let since = world.store.stamp(&group()).await.unwrap().resumed_at;
+    assert!(world.store.mark_seeded(&group(), since, Call::default()).await.unwrap());
     world.run(&["HDEL", &key_of("meta"), "roster"]);
     let lost = world.store.stamp(&group()).await.unwrap();
     assert!(!lost.seeded && lost.high == Version::NONE);

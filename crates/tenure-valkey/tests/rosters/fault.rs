@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use tenure_core::StoreTime;
 use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::ledger::{RosterSettings, Version};
-use tenure_core::roster::{Entry, Heartbeat, Put, RosterMirror, Task, TurnRequest};
+use tenure_core::roster::{Entry, Heartbeat, Over, Put, RosterMirror, Task, TurnRequest};
 use tenure_core::store::{Call, PageRequest};
 use tenure_core::sweep::{BURST, ReconcileRequest};
 use tenure_testkit::valkey::Flavour;
@@ -51,11 +52,17 @@ async fn every_step(store: &ValkeyStore) -> Vec<tenure_core::Error> {
             .offline_done(&group, &["left@5".parse().unwrap()], call)
             .await
             .map(drop),
-        store.put_roster_settings(&group, &settings, call).await.map(drop),
+        store
+            .put_roster_settings(&group, &settings, Over::Older, call)
+            .await
+            .map(drop),
         store.retime(&group, 10, call).await.map(drop),
         store.take_turn(&group, &turn, call).await.map(drop),
         store.end_turn(&group, Task::Heartbeats, "a", true, call).await,
-        store.mark_seeded(&group, call).await,
+        store
+            .mark_seeded(&group, StoreTime::from_micros(1), call)
+            .await
+            .map(drop),
         store.verify_roster(&group, &verify, call).await.map(drop),
     ];
     results.into_iter().filter_map(Result::err).collect()
@@ -141,7 +148,8 @@ async fn a_permission_taken_away_refuses_every_step_whole(flavour: Flavour) {
         world.put(Entry::Row(busy)).await;
         let store = open_at(&format!("valkey://app:s3cret@{}", world.server.addr())).await;
         until_up(&store).await;
-        store.mark_seeded(&group(), Call::default()).await.unwrap();
+        let since = store.stamp(&group()).await.unwrap().resumed_at;
+        assert!(store.mark_seeded(&group(), since, Call::default()).await.unwrap());
         let before = dump(&world.server);
         user(&[denied]);
         // It needs each of them: out of every list, and into one.

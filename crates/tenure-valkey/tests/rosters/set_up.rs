@@ -9,7 +9,7 @@ use tenure_core::clock::SystemClock;
 use tenure_core::id::{ProviderId, TenureId};
 use tenure_core::ledger::{Provider, RosterSettings, RosterStats, Version};
 use tenure_core::membership::{EndBy, MembershipStore};
-use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Pending, Put, PutOutcome, RosterMirror, Seen};
+use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Over, Pending, Put, PutOutcome, RosterMirror, Seen};
 use tenure_core::store::{Call, PageRequest, StoreOptions};
 use tenure_core::sweep::{ReconcileRequest, SweepSteps};
 use tenure_testkit::resp::Reply;
@@ -190,7 +190,7 @@ impl Rosters {
         };
         let put = self
             .store
-            .put_roster_settings(&group(), &settings, Call::default())
+            .put_roster_settings(&group(), &settings, Over::Older, Call::default())
             .await;
         assert!(put.unwrap());
     }

@@ -12,7 +12,7 @@ use tenure_core::error::{ErrorKind, Result};
 use tenure_core::id::{Group, ProviderId, RosterName};
 use tenure_core::ledger::{Follow, Ledger, Provider, Version};
 use tenure_core::membership::EndBy;
-use tenure_core::roster::{Entry, Put, PutOutcome, Standing};
+use tenure_core::roster::{Entry, Over, Put, PutOutcome, Standing};
 use tenure_core::store::Call;
 
 use super::line::BULK_ITEMS;
@@ -53,7 +53,8 @@ impl Inner {
     pub(crate) async fn put_rows(&self, one: &One, puts: &[Put]) -> Result<Vec<PutOutcome>> {
         let mut outcomes = Vec::with_capacity(puts.len());
         for part in puts.chunks(BULK_ITEMS) {
-            let done = one.line().put(part).await?;
+            let mut done = one.line().put(part).await?;
+            self.insist(one, part, &mut done).await?;
             let arrived = part.iter().zip(&done);
             let arrived = arrived.filter(|(put, outcome)| outcome.version >= put.entry.version());
             let clean = arrived.map(|(put, _)| (put.entry.provider().clone(), put.entry.version()));
@@ -73,6 +74,36 @@ impl Inner {
             outcomes.extend(done);
         }
         Ok(outcomes)
+    }
+
+    /// Puts those once more, over whatever is there, whose row in the mirror is newer than the ledger's still is: the ledger
+    /// has lost the end of its data, and wins all the same. Mostly somebody was only faster.
+    async fn insist(&self, one: &One, puts: &[Put], outcomes: &mut [PutOutcome]) -> Result<()> {
+        for (put, outcome) in puts.iter().zip(outcomes) {
+            if outcome.applied || outcome.version <= put.entry.version() {
+                continue;
+            }
+            let provider = put.entry.provider();
+            let entry = match self.in_time(self.ledger().provider(one.roster(), provider)).await? {
+                Some(row) => Entry::Row(row),
+                None => match &put.entry {
+                    gone @ Entry::Gone { .. } => gone.clone(),
+                    // It was removed meanwhile; its tombstone is on its way.
+                    Entry::Row(_) => continue,
+                },
+            };
+            if entry.version() >= outcome.version {
+                continue;
+            }
+            tracing::warn!(roster = %one.roster(), %provider, ledger = %entry.version(), mirror = %outcome.version,
+                "the ledger's row is older than the mirror's, and wins");
+            let over = Over::Exactly(outcome.version);
+            let insisted = one.line().put(&[Put { entry, over }]).await?;
+            if let Some(insisted) = insisted.into_iter().next() {
+                *outcome = insisted;
+            }
+        }
+        Ok(())
     }
 
     /// Gives providers a tenure whose rows name one that the hot store knows nothing of, lets the ledger follow, and gives

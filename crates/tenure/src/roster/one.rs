@@ -100,7 +100,7 @@ impl One {
 
     /// The last reconcile, of this process or another, was done then on the hot store's clock.
     pub(crate) fn last_reconciled(&self, done_at: StoreTime, now: Mono) {
-        self.line.trust().reconciled_elsewhere(done_at);
+        self.line.trust().reconciled_elsewhere(done_at, now);
         self.forget_divergence(done_at);
         self.swept(Sweep::Reconcile, now);
     }
@@ -148,6 +148,15 @@ impl One {
             state.retime = settings.version > Version::NONE;
         }
         newer
+    }
+
+    /// Takes the ledger's settings over, newer or not: it may have lost the end of its data.
+    pub(super) fn adopt(&self, settings: RosterSettings) {
+        let mut state = self.state();
+        if state.settings.is_none_or(|known| known.version != settings.version) {
+            state.settings = Some(settings);
+            state.retime = settings.version > Version::NONE;
+        }
     }
 
     /// Whether members may have another ttl than the settings say.

@@ -285,6 +285,22 @@ impl Inner {
 
     /// The ledger has told which rosters it knows.
     pub(super) fn discovered(&self, names: &[RosterName]) {
+        // Nothing takes a roster out of the ledger; one that it never had is forgotten when nobody asks for it, and before
+        // that when its place is needed for one that the ledger has.
+        let now = self.clock.mono();
+        {
+            let mut rosters = self.rosters();
+            rosters.retain(|_, one| one.line().is_known() || !one.is_idle(now, IDLE));
+            let wanted = names.iter().filter(|name| !rosters.contains_key(*name)).count();
+            let room = self.settings.max_rosters.saturating_sub(rosters.len());
+            let unknown = rosters
+                .iter()
+                .filter(|(name, one)| !one.line().is_known() && !names.contains(name));
+            let unknown: Vec<RosterName> = unknown.map(|(name, _)| name.clone()).collect();
+            for name in unknown.iter().take(wanted.saturating_sub(room)) {
+                rosters.remove(name);
+            }
+        }
         for name in names {
             match self.one(name) {
                 Ok(one) => one.line().set_known(true),
@@ -292,10 +308,6 @@ impl Inner {
             }
         }
         self.discovered.store(true, Ordering::Relaxed);
-        // Nothing takes a roster out of the ledger; one that it never had is forgotten when nobody asks for it.
-        let now = self.clock.mono();
-        self.rosters()
-            .retain(|_, one| one.line().is_known() || !one.is_idle(now, IDLE));
     }
 
     fn rosters(&self) -> MutexGuard<'_, BTreeMap<RosterName, Arc<One>>> {

@@ -11,6 +11,7 @@ use tenure_core::error::Result;
 use tenure_core::id::ProviderId;
 use tenure_core::ledger::provider::MAX_BATCH;
 use tenure_core::ledger::{RosterSettings, Version};
+use tenure_core::roster::Over;
 use tenure_core::store::Call;
 use tenure_core::sweep::BATCH;
 use tenure_core::time::StoreTime;
@@ -133,21 +134,29 @@ impl Inner {
         Ok(())
     }
 
-    /// Compares the settings of the mirror with ours, and now and then with the ledger's, and lets the newest win.
+    /// Compares the settings of the mirror with ours, and now and then with the ledger's, and lets the newest win. Where the
+    /// mirror's are older than ours the ledger is asked: it may be the ledger that went back.
     async fn obey(&self, one: &One, there: Version, ask_ledger: bool) -> Result<()> {
         if one.settings().is_none_or(|known| known.version < there)
             && let Some(settings) = self.settings_in_mirror(one).await?
         {
             one.obey(settings);
         }
-        if ask_ledger || one.settings().is_none() {
+        if one.settings().is_some_and(|known| known.version > there) {
+            one.asked_ledger(self.clock().mono());
+            one.adopt(self.in_time(self.ledger().settings(one.roster())).await?);
+        } else if ask_ledger || one.settings().is_none() {
             self.poll_settings(one).await?;
         }
         let known = one.settings().unwrap_or_default();
         if known.version > there {
             self.mirror_settings(one, known).await;
         }
-        self.retime(one).await
+        // What is not there yet is nobody's ttl.
+        match known.version == there {
+            true => self.retime(one).await,
+            false => Ok(()),
+        }
     }
 
     async fn poll_settings(&self, one: &One) -> Result<()> {
@@ -159,13 +168,45 @@ impl Inner {
 
     /// Gives the mirror settings; answers whether it has them.
     pub(super) async fn mirror_settings(&self, one: &One, settings: RosterSettings) -> bool {
-        let line = one.line();
-        if line.is_away() {
+        if one.line().is_away() {
             return false;
         }
-        let Ok(mirror) = line.mirror() else { return false };
-        let put = mirror.put_roster_settings(line.group(), &settings, line.limits(line.patience()));
-        line.ask(line.patience(), put).await.is_ok()
+        match self.put_settings(one, settings).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(roster = %one.roster(), error = error.chain(), "settings did not reach the mirror");
+                false
+            }
+        }
+    }
+
+    /// Gives the mirror the ledger's settings. Where the mirror has newer ones and the ledger still has not, the ledger has
+    /// lost the end of its data, and wins all the same.
+    ///
+    /// # Errors
+    /// Those of the mirror and the ledger.
+    pub(crate) async fn put_settings(&self, one: &One, settings: RosterSettings) -> Result<()> {
+        let line = one.line();
+        let put = async |settings: RosterSettings, over: Over| {
+            let call = line.limits(line.patience());
+            let put = line.mirror()?.put_roster_settings(line.group(), &settings, over, call);
+            line.ask(line.patience(), put).await
+        };
+        if put(settings, Over::Older).await? {
+            one.set_to_retime(true);
+            return Ok(());
+        }
+        let there = self.settings_in_mirror(one).await?.unwrap_or_default();
+        if there.version <= settings.version {
+            return Ok(());
+        }
+        let settings = self.in_time(self.ledger().settings(one.roster())).await?;
+        if settings.version < there.version && put(settings, Over::Exactly(there.version)).await? {
+            tracing::warn!(roster = %one.roster(), "the ledger's settings are older than the mirror's, and win");
+            one.adopt(settings);
+            one.set_to_retime(true);
+        }
+        Ok(())
     }
 
     /// Gives members the ttl of the settings, a bounded number of them.

@@ -4,6 +4,9 @@
 //! anybody). Its highest version has not fallen below one that this process knows it had (else the end of its data is
 //! gone). And the outbox of the ledger was drained since this process last failed to reach it (else what was written
 //! meanwhile, here or elsewhere, may not be there: the mirror would let in whom an operator has just shut out).
+//!
+//! One thing more at the start, and when the store was out of reach and resumed meanwhile: it has been compared with the
+//! ledger since. It may have lost the end of its data, and what others have written since would hide that.
 
 use tenure_core::clock::Mono;
 use tenure_core::ledger::Version;
@@ -43,6 +46,10 @@ pub(crate) struct Trust {
     untrusted_since: Option<Mono>,
     doubt: Doubt,
     resumed_at: Option<StoreTime>,
+    /// Whether it is to be compared before it is believed.
+    compare_first: bool,
+    /// Whether a call failed since the last stamp.
+    lost_touch: bool,
 }
 
 /// Whether something happened that only a comparison can tell the harm of.
@@ -67,12 +74,14 @@ impl Trust {
             untrusted_since: Some(now),
             doubt: Doubt::Undated,
             resumed_at: None,
+            compare_first: true,
+            lost_touch: false,
         }
     }
 
     /// Whether to believe it.
     pub(crate) fn is_believed(&self) -> bool {
-        self.seeded == Some(true) && !self.fell && !self.away && !self.needs_drain()
+        self.seeded == Some(true) && !self.fell && !self.away && !self.compare_first && !self.needs_drain()
     }
 
     /// The same in words.
@@ -127,6 +136,7 @@ impl Trust {
     pub(crate) fn failed(&mut self, now: Mono) {
         self.reach += 1;
         self.away = true;
+        self.lost_touch = true;
         self.seeded = None;
         self.doubt = Doubt::Undated;
         self.settle(now);
@@ -162,9 +172,12 @@ impl Trust {
             self.acked = stamp.high;
             self.fell = false;
         }
-        if self.doubt == Doubt::Undated || self.resumed_at.is_some_and(|at| at != stamp.resumed_at) {
+        let resumed = self.resumed_at.is_some_and(|at| at != stamp.resumed_at);
+        if self.doubt == Doubt::Undated || resumed {
             self.doubt = Doubt::Since(stamp.as_of);
         }
+        self.compare_first |= resumed && self.lost_touch;
+        self.lost_touch = false;
         self.resumed_at = Some(stamp.resumed_at);
         self.settle(now);
         self.is_believed()
@@ -186,15 +199,18 @@ impl Trust {
         self.acked = stamp.high;
         self.fell = false;
         self.doubt = Doubt::None;
+        self.compare_first = false;
         self.resumed_at = Some(stamp.resumed_at);
         self.settle(now);
     }
 
     /// Somebody else has compared everything, and was done then.
-    pub(crate) fn reconciled_elsewhere(&mut self, done_at: StoreTime) {
+    pub(crate) fn reconciled_elsewhere(&mut self, done_at: StoreTime, now: Mono) {
         if matches!(self.doubt, Doubt::Since(since) if done_at >= since) {
             self.doubt = Doubt::None;
+            self.compare_first = false;
         }
+        self.settle(now);
     }
 
     fn settle(&mut self, now: Mono) {
@@ -229,6 +245,10 @@ mod tests {
         let mut trust = Trust::new(at(0));
         assert!(!trust.observe(&stamp(true, 10), Version::NONE, at(0)));
         trust.drained(trust.reach(), at(1));
+        assert!(!trust.is_believed(), "nobody has compared since it came");
+        trust.reconciled_elsewhere(StoreTime::from_micros(99), at(1));
+        assert!(!trust.is_believed());
+        trust.reconciled_elsewhere(StoreTime::from_micros(100), at(1));
         assert!(trust.is_believed());
         trust
     }
@@ -240,6 +260,7 @@ mod tests {
         assert!(!trust.is_believed());
         assert!(!trust.observe(&stamp(false, 10), Version::NONE, at(0)));
         assert_eq!((trust.belief(), trust.wish()), (Belief::Seeding, Some(Wish::Seed)));
+        trust.reconciled_elsewhere(StoreTime::from_micros(100), at(0));
         assert!(trust.observe(&stamp(true, 10), Version::NONE, at(1)));
         assert_eq!((trust.belief(), trust.untrusted_since()), (Belief::Mirror, None));
     }
@@ -259,9 +280,9 @@ mod tests {
         trust.drained(trust.reach(), at(4));
         assert!(trust.is_believed());
         assert_eq!(trust.wish(), Some(Wish::Since(StoreTime::from_micros(100))));
-        trust.reconciled_elsewhere(StoreTime::from_micros(99));
+        trust.reconciled_elsewhere(StoreTime::from_micros(99), at(4));
         assert!(trust.wish().is_some());
-        trust.reconciled_elsewhere(StoreTime::from_micros(100));
+        trust.reconciled_elsewhere(StoreTime::from_micros(100), at(4));
         assert_eq!(trust.wish(), None);
     }
 
@@ -280,7 +301,7 @@ mod tests {
             "what fell out is still missing"
         );
         assert_eq!((trust.belief(), trust.wish()), (Belief::Ledger, Some(Wish::Own)));
-        trust.reconciled_elsewhere(StoreTime::from_micros(1_000));
+        trust.reconciled_elsewhere(StoreTime::from_micros(1_000), at(4));
         assert_eq!(trust.wish(), Some(Wish::Own));
         trust.reconciled(&stamp(true, 11), at(4));
         assert!(trust.is_believed());
@@ -305,5 +326,22 @@ mod tests {
         };
         assert!(trust.observe(&resumed, trust.acked(), at(2)));
         assert_eq!(trust.wish(), Some(Wish::Since(StoreTime::from_micros(100))));
+    }
+
+    /// A replica may have taken its place that lacks the end, and others may have written more since.
+    #[test]
+    fn a_store_that_was_out_of_reach_and_resumed_is_compared_first() {
+        let mut trust = believed();
+        trust.failed(at(2));
+        let resumed = Stamp {
+            resumed_at: StoreTime::from_micros(2),
+            ..stamp(true, 99)
+        };
+        assert!(!trust.observe(&resumed, trust.acked(), at(3)));
+        trust.drained(trust.reach(), at(3));
+        assert!(!trust.observe(&resumed, trust.acked(), at(3)));
+        assert_eq!(trust.wish(), Some(Wish::Since(StoreTime::from_micros(100))));
+        trust.reconciled(&resumed, at(4));
+        assert!(trust.is_believed());
     }
 }

@@ -100,7 +100,7 @@ pub async fn heartbeats_only_grow(make: Make<'_>) {
     let (ledger, roster) = (&world.ledger, &world.roster);
     let before = world.online("ann", 1, 7).await;
     world.put("bob", 1).await;
-    let at = world.now().await;
+    let at = world.now().await.minus(ms(100));
     let record = async |beats: &[(&str, u64)]| {
         let beats: Vec<_> = beats.iter().map(|(name, n)| (provider(name), at + ms(*n))).collect();
         let news = ledger.record_heartbeats(roster, &beats, Call::default()).await;
@@ -121,6 +121,9 @@ pub async fn heartbeats_only_grow(make: Make<'_>) {
     assert_eq!(record(&[("ann", 10), ("bob", 0)]).await, 1);
     let after = world.provider("ann").await;
     assert_eq!((after.version, after.online), (before.version, before.online));
+    assert_eq!(record(&[("bob", 60_000_000)]).await, 1);
+    let heard = world.provider("bob").await.last_heartbeat_at.expect("a time");
+    assert!(heard <= world.now().await, "nobody was heard of later than now");
     assert_eq!(
         ledger.provider(roster, &provider("zoe")).await.expect("a look-up"),
         None

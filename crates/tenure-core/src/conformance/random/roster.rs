@@ -129,7 +129,10 @@ impl Pair {
             }
             Op::Settings(version, stale) => self.settings(*version, *stale).await,
             Op::Turn(task, holder, end) => self.turn_at(*task, *holder, *end).await,
-            Op::Seeded => both!(self, "mark_seeded", |mirror| mirror.mark_seeded(&group, call)),
+            Op::Seeded => both!(self, "mark_seeded", |mirror| async {
+                let since = mirror.stamp(&group).await?.resumed_at;
+                mirror.mark_seeded(&group, since, call).await
+            }),
             Op::Count(snapshot) => {
                 let snapshot = ms(u64::from(*snapshot));
                 both!(self, "availability", |mirror| mirror.availability(&group, snapshot))
@@ -215,9 +218,14 @@ impl Pair {
             version: Version(u64::from(version)),
             ..RosterSettings::default()
         };
+        let over = match stale {
+            3 => Over::Exactly(Version(u64::from(version) + 1)),
+            _ => Over::Older,
+        };
         both!(self, "put_roster_settings", |mirror| mirror.put_roster_settings(
             &group,
             &settings,
+            over,
             Call::default()
         ))?;
         both!(self, "retime", |mirror| mirror.retime(&group, 1_000, Call::default()))

@@ -237,7 +237,9 @@ impl Ledger for MemoryLedger {
         call: Call,
     ) -> Result<u64> {
         check_batch(heartbeats.len())?;
-        self.step(roster, call, |model, _| Ok(model.record_heartbeats(heartbeats)))
+        self.step(roster, call, |model, moment| {
+            Ok(model.record_heartbeats(heartbeats, moment.now))
+        })
     }
 
     async fn available(

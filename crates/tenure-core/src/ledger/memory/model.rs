@@ -258,11 +258,12 @@ impl RosterModel {
         changed
     }
 
-    pub(super) fn record_heartbeats(&mut self, heartbeats: &[(ProviderId, StoreTime)]) -> u64 {
+    pub(super) fn record_heartbeats(&mut self, heartbeats: &[(ProviderId, StoreTime)], now: StoreTime) -> u64 {
         let mut latest: BTreeMap<&ProviderId, StoreTime> = BTreeMap::new();
         for (provider, at) in heartbeats {
-            let kept = latest.entry(provider).or_insert(*at);
-            *kept = (*kept).max(*at);
+            let at = (*at).min(now);
+            let kept = latest.entry(provider).or_insert(at);
+            *kept = (*kept).max(at);
         }
         let mut news = 0;
         for (provider, at) in latest {

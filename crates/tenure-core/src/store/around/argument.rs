@@ -5,10 +5,11 @@ use std::time::Duration;
 use crate::event::EventId;
 use crate::membership::EndBy;
 use crate::registry::ClaimMode;
-use crate::roster::Task;
+use crate::roster::{Over, Task};
 use crate::session::SessionState;
 use crate::store::Call;
 use crate::target::TargetSpec;
+use crate::time::StoreTime;
 
 /// An argument as a method takes it: by value, or borrowed for `'a`.
 pub(super) trait Argument<'a>: Sized {
@@ -97,6 +98,8 @@ by_value!(
     EndBy,
     EventId,
     Option<SessionState>,
+    Over,
+    StoreTime,
     TargetSpec,
     Task,
     bool,

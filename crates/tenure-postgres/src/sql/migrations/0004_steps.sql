@@ -61,11 +61,11 @@ CREATE FUNCTION tenure.set_settings(
     in_roster text, capacity integer, stale_ms bigint, heartbeat boolean, snap_ms bigint, not_after bigint
 ) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    was_there boolean;
+    is_new boolean;
 BEGIN
     PERFORM tenure.begin_step(not_after);
-    was_there := EXISTS (SELECT FROM tenure.rosters r WHERE r.roster = in_roster);
-    PERFORM tenure.ensure_roster(in_roster);
+    INSERT INTO tenure.rosters (roster) VALUES (in_roster) ON CONFLICT DO NOTHING;
+    is_new := FOUND;
     PERFORM FROM tenure.rosters r WHERE r.roster = in_roster FOR NO KEY UPDATE;
     UPDATE tenure.rosters r SET
         default_capacity = coalesce(capacity, r.default_capacity),
@@ -74,7 +74,7 @@ BEGIN
         snapshot_ms = coalesce(snap_ms, r.snapshot_ms)
     WHERE r.roster = in_roster;
     -- What changes nothing leaves no roster behind.
-    IF NOT was_there THEN
+    IF is_new THEN
         DELETE FROM tenure.rosters r WHERE r.roster = in_roster AND r.version = 0;
     END IF;
     RETURN tenure.end_step(not_after, jsonb_build_object('settings', tenure.settings_json(in_roster)));
@@ -240,26 +240,40 @@ BEGIN
     RETURN tenure.end_step(not_after, jsonb_build_object('items', tenure.rows_json(in_roster, coalesce(changed, '{}'))));
 END $$;
 
--- One statement: what is no news is not even locked, the rest in order of names.
+-- Each provider is named once, and what is no news is not even locked. Nobody was heard of later than now: a hot store whose
+-- clock was ahead for a while would let the dead seem fresh. Nearly all are known, and an update is cheaper than an insert
+-- that meets them. One batch of a roster at a time, so that no two wait for each other in whatever order the rows are come
+-- to; and planned for the batch at hand, since a plan for any number of rows is one for few.
 CREATE FUNCTION tenure.record_heartbeats(in_roster text, names text[], times bigint[], not_after bigint) RETURNS jsonb
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
-    news bigint;
+    moment bigint := tenure.micros(tenure.ledger_now());
+    known bigint;
+    added bigint := 0;
 BEGIN
     PERFORM tenure.begin_step(not_after);
+    PERFORM pg_advisory_xact_lock(hashtextextended('tenure.heartbeats ' || in_roster, 0));
     WITH recorded AS (
-        INSERT INTO tenure.heartbeats AS h (roster, provider, heard_at)
-        SELECT in_roster, b.name, tenure.instant(b.heard)
-        FROM (SELECT u.name, max(u.heard) AS heard FROM unnest(names, times) u (name, heard) GROUP BY u.name) b
-        JOIN tenure.providers p ON p.roster = in_roster AND p.provider = b.name
-        LEFT JOIN tenure.heartbeats k ON k.roster = in_roster AND k.provider = b.name
-        WHERE k.heard_at IS NULL OR k.heard_at < tenure.instant(b.heard)
-        ORDER BY b.name
-        ON CONFLICT (roster, provider) DO UPDATE SET heard_at = EXCLUDED.heard_at WHERE h.heard_at < EXCLUDED.heard_at
+        UPDATE tenure.heartbeats h SET heard_at = tenure.instant(least(b.heard, moment))
+        FROM unnest(names, times) b (name, heard)
+        WHERE h.roster = in_roster AND h.provider = b.name AND h.heard_at < tenure.instant(least(b.heard, moment))
         RETURNING 1
     )
-    SELECT count(*) INTO news FROM recorded;
-    RETURN tenure.end_step(not_after, jsonb_build_object('count', news));
+    SELECT count(*) INTO known FROM recorded;
+    IF known < cardinality(names) THEN
+        WITH recorded AS (
+            INSERT INTO tenure.heartbeats AS h (roster, provider, heard_at)
+            SELECT in_roster, p.provider, tenure.instant(least(b.heard, moment))
+            FROM unnest(names, times) b (name, heard)
+            JOIN tenure.providers p ON p.roster = in_roster AND p.provider = b.name
+            WHERE NOT EXISTS (SELECT FROM tenure.heartbeats k WHERE k.roster = in_roster AND k.provider = b.name)
+            ORDER BY p.provider
+            ON CONFLICT (roster, provider) DO UPDATE SET heard_at = EXCLUDED.heard_at WHERE h.heard_at < EXCLUDED.heard_at
+            RETURNING 1
+        )
+        SELECT count(*) INTO added FROM recorded;
+    END IF;
+    RETURN tenure.end_step(not_after, jsonb_build_object('count', known + added));
 END $$;
 
 -- A row that somebody is writing anew is passed over: it is about to be newer than what is said here. So this waits for

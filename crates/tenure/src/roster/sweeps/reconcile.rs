@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure_core::error::Result;
+use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::ledger::Provider;
 use tenure_core::roster::{Comparison, Put, Rows, Standing, Task, Turn, Verified};
 use tenure_core::store::{MAX_PAGE, PageRequest};
@@ -65,9 +65,9 @@ impl Visit<'_> {
     async fn reconcile(&self) -> Result<()> {
         let (line, ledger, roster) = (self.line(), self.inner.ledger(), self.one.roster());
         let settings = ledger.settings(roster).await?;
-        let call = line.limits(line.patience());
-        let put = line.mirror()?.put_roster_settings(line.group(), &settings, call);
-        line.ask(line.patience(), put).await?;
+        self.inner.put_settings(self.one, settings).await?;
+        // After a first step: it is that which notices a gap, or begins a new life of the data.
+        let since = line.stamp().await?.resumed_at;
 
         let mut comparison = Comparison::new(ledger.next_version().await?);
         let repaired = self.see_mirror(&mut comparison).await?;
@@ -83,8 +83,11 @@ impl Visit<'_> {
         self.seat_strangers().await?;
 
         let call = line.limits(line.patience());
-        let marked = line.mirror()?.mark_seeded(line.group(), call);
-        line.ask(line.patience(), marked).await?;
+        let marked = line.mirror()?.mark_seeded(line.group(), since, call);
+        if !line.ask(line.patience(), marked).await? {
+            let why = "the hot store has resumed since the reconcile began; what was brought first may be gone";
+            return Err(Error::unavailable(why, Outcome::Unchanged));
+        }
         let stamp = line.stamp().await?;
         let differences = comparison.differences();
         self.one.reconciled(&stamp, differences, self.inner.clock().mono());

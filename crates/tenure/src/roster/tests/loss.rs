@@ -18,11 +18,9 @@ async fn fill(process: &Instance) {
     let puts: Vec<Put> = rows.items.into_iter().map(Entry::Row).map(Put::newer).collect();
     inner.put_rows(one, &puts).await.unwrap();
     let line = one.line();
-    line.mirror()
-        .unwrap()
-        .mark_seeded(line.group(), Call::default())
-        .await
-        .unwrap();
+    let mirror = line.mirror().unwrap();
+    let since = mirror.stamp(line.group()).await.unwrap().resumed_at;
+    assert!(mirror.mark_seeded(line.group(), since, Call::default()).await.unwrap());
 }
 
 #[tokio::test]

@@ -268,9 +268,9 @@ impl World {
         };
         ledger.set_settings(&desk(), &patch, Call::default()).await.unwrap();
         let group = group_of(&desk()).unwrap();
-        RosterMirror::mark_seeded(&*memory, &group, Call::default())
-            .await
-            .unwrap();
+        let since = RosterMirror::stamp(&*memory, &group).await.unwrap().resumed_at;
+        let marked = RosterMirror::mark_seeded(&*memory, &group, since, Call::default()).await;
+        assert!(marked.unwrap());
         let loops = Loops::new(clock.clone(), Handle::current());
         // The janitor of another process, whom nothing that is cut off here concerns.
         let janitor = Sweeper::start(memory.clone(), clock.clone(), SweeperSettings::default(), &loops).unwrap();
@@ -334,6 +334,8 @@ impl World {
 
     pub(super) async fn until_believed(&self, instance: &Instance) {
         pass_until(&self.clock, "the mirror is believed", secs(5), || {
+            // Where no sweeps run, another process has just compared.
+            instance.desk.one.last_reconciled(self.memory_time(), self.now());
             instance.belief() == Belief::Mirror
         })
         .await;
@@ -358,6 +360,11 @@ impl World {
     /// The hot store's time.
     pub(super) async fn memory_now(&self) -> StoreTime {
         Store::now(&*self.memory).await.unwrap()
+    }
+
+    /// The same, known without asking.
+    fn memory_time(&self) -> StoreTime {
+        StoreTime::from_micros(self.clock.wall_micros())
     }
 
     /// Who has a tenure there.
