@@ -277,6 +277,13 @@ async fn a_caller_that_vanishes_leaves_no_transaction() {
         let _ = task.await;
     }
     let admin = connect(&database).await;
+    // What was sent before its caller vanished may still be under way.
+    let busy = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
+                AND state <> 'idle'";
+    until_async("nothing is under way", SOON, || async {
+        cell(&admin, busy).await == "0"
+    })
+    .await;
     put(&ledger, 777).await.expect("the next one");
     assert_eq!(capacity(&ledger).await.expect("a look-up"), 777);
     let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
