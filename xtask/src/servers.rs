@@ -35,6 +35,8 @@ const SERVERS: &[Server] = &[
     // Checks the alert rules; the server itself is never started.
     Server { program: "promtool",        package: "prometheus",    origin: Origin::Own,                needs: TEST },
     Server { program: "pgbouncer",       package: "pgbouncer",     origin: Origin::Own,                needs: TEST },
+    // Shows the dashboard to its tests.
+    Server { program: "chromium",        package: "chromium",      origin: Origin::Own,                needs: TEST },
     // Languages of the clients in examples/http.
     Server { program: "python3",         package: "python3",       origin: Origin::Own,                needs: TEST },
     Server { program: "node",            package: "nodejs",        origin: Origin::Own,                needs: TEST },
@@ -121,6 +123,7 @@ mod tests {
                 "postgres",
                 "promtool",
                 "pgbouncer",
+                "chromium",
                 "python3",
                 "node",
                 "go"

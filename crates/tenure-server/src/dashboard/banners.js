@@ -3,14 +3,14 @@
 import { isLocked, now, unlock } from './api.js';
 import { at, attr, h, keyed, many, number, say, show, span, time } from './dom.js';
 import { cause } from './story.js';
-import { groups, rosterOf, staleness, world } from './world.js';
+import { groups, staleness, world } from './world.js';
 
 const MOST = 5;
 
 /** The banners, each `{key, tone, title, text, until?, act?, href?}`, the worst first. */
 function all() {
   const list = [...ofLink(), ...ofStores()];
-  for (const group of groups()) list.push(...ofGroup(group));
+  list.push(...groups().flatMap(ofBrake), ...ofGraces(groups().filter((group) => group.unsettled)));
   list.push(...ofStream(), ...ofRosters(), ...ofLoops());
   return list;
 }
@@ -42,26 +42,29 @@ function ofStores() {
   return list;
 }
 
-function ofGroup(group) {
-  const list = [];
-  const name = group.group;
-  const href = rosterOf(name) ? at('r', rosterOf(name)) : at('g', name);
-  if (group.brake) {
-    const { lapsed, present, until } = group.brake;
-    list.push({
-      key: 'brake ' + name, tone: 'braked', title: 'Removal is paused in ' + name + '.', href, until: Date.parse(until),
-      text: number(lapsed) + ' lapsed at once, ' + many(present, 'is', 'are') + ' present. What they held stays until enough are back, or until '
-        + time(Date.parse(until)) + '. If they are really gone: tenure sweep --group ' + name + ' --force',
-    });
-  }
-  if (group.unsettled) {
-    const until = Date.parse(group.unsettled.until);
-    list.push({
-      key: 'unsettled ' + name, tone: 'uncertain', title: name + ' is settling.', href, until,
-      text: 'The store did not serve: ' + cause(group.unsettled.cause) + '. Until ' + time(until) + ' everyone has time to speak; nobody lapses and no lease is granted.',
-    });
-  }
-  return list;
+function ofBrake({ group: name, brake }) {
+  if (!brake) return [];
+  const until = Date.parse(brake.until);
+  return [{
+    key: 'brake ' + name, tone: 'braked', title: 'Removal is paused in ' + name + '.', href: at('g', name), until,
+    text: number(brake.lapsed) + ' lapsed at once, ' + many(brake.present, 'is', 'are') + ' present. What they held stays until enough are back, or until '
+      + time(until) + '. If they are really gone: tenure sweep --group ' + name + ' --force',
+  }];
+}
+
+/** One store serves many groups, so that graces mostly come together: they are told together. */
+function ofGraces(list) {
+  if (!list.length) return [];
+  const until = Math.max(...list.map(({ unsettled }) => Date.parse(unsettled.until)));
+  const names = list.map(({ group }) => group);
+  const isOne = list.length === 1;
+  const causes = [...new Set(list.map(({ unsettled }) => cause(unsettled.cause)))].join(', ');
+  return [{
+    key: 'unsettled ' + (isOne ? names[0] : ''), tone: 'uncertain', until, href: isOne ? at('g', names[0]) : '#/',
+    title: isOne ? names[0] + ' is settling.' : number(list.length) + ' groups are settling.',
+    text: 'The store did not serve: ' + causes + '. Until ' + time(until) + ' everyone has time to speak; nobody lapses and no lease is granted.'
+      + (isOne ? '' : ' ' + names.slice(0, 6).join(', ') + (names.length > 6 ? ', …' : '') + '.'),
+  }];
 }
 
 function ofStream() {

@@ -5,6 +5,9 @@ const count = new Intl.NumberFormat('en');
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
 const day = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
 
+/** What names are made of. */
+export const NAME = /^[A-Za-z0-9._:-]{1,200}$/;
+
 /** An element. `on…` are listeners, `true` is an attribute without a value, `null` and `false` are none. */
 export function h(tag, props, ...children) {
   return fill(document.createElement(tag), props, children);

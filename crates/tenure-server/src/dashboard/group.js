@@ -1,7 +1,7 @@
 // A group: its members, its timeline, its leases, sessions and registries; or the providers of a roster.
 
 import { path } from './api.js';
-import { at, attr, h, number, say, show, time } from './dom.js';
+import { at, attr, h, NAME, number, say, show, time } from './dom.js';
 import { Leases } from './leases.js';
 import { Members } from './members.js';
 import { contents, mood } from './overview.js';
@@ -56,11 +56,16 @@ export class GroupPage {
     WIDE.addEventListener('change', this.layout);
     this.stop = new AbortController();
     this.timeline.attach();
+    if (!NAME.test(this.group)) {
+      say(this.counts, 'No group can have this name: it is made of letters, digits and . _ : -');
+      return;
+    }
     this.place();
     let wait = 500;
     while (!this.stop.signal.aborted && !this.stream) {
       try {
         const state = await lookAt(this.group, this.stop.signal);
+        if (this.stop.signal.aborted) return;
         const newest = state?.last_event ?? 0;
         this.follow(newest);
         await this.timeline.begin(newest);
@@ -136,6 +141,7 @@ export class GroupPage {
       attr(link, 'aria-selected', isChosen ? 'true' : 'false');
       attr(link, 'tabindex', isChosen ? 0 : -1);
       show(link, !(wide && link.dataset.tab === 'timeline'));
+      if (isChosen && !wide) link.scrollIntoView({ block: 'nearest', inline: 'nearest' });
     }
     changed();
   }

@@ -7,7 +7,7 @@ import { GroupPage } from './group.js';
 import { Overview } from './overview.js';
 import { Search } from './search.js';
 import { Why } from './why.js';
-import { begin, changed, isStale, world } from './world.js';
+import { begin, changed, isStale, rosterOf, world } from './world.js';
 
 const KEPT = 'tenure.theme';
 const THEMES = ['system', 'light', 'dark'];
@@ -25,6 +25,7 @@ let seconds = 0;
 function route() {
   const parts = location.hash.replace(/^#\/?/, '').split('/').filter(Boolean).map(decode);
   const [kind, name, third] = parts;
+  if (kind === 'g' && name && rosterOf(name)) return [`r/${rosterOf(name)}`, () => new GroupPage(name, third, rosterOf(name)), third];
   if (kind === 'g' && name) return [`g/${name}`, () => new GroupPage(name, third), third];
   if (kind === 'r' && name) return [`r/${name}`, () => new GroupPage('roster.' + name, third, name), third];
   if (kind === 'why' && name && third) return [`why/${name}/${third}`, () => new Why(name, third)];
@@ -44,13 +45,15 @@ function navigate() {
   if (view && view.key === key) {
     view.go?.(tab);
   } else {
-    view?.detach();
+    const before = view;
+    before?.detach();
     view = make();
     view.key = key;
     main.replaceChildren(view.root);
     scrollTo(0, 0);
     view.attach();
-    if (document.activeElement === document.body) main.focus({ preventScroll: true });
+    // A new part begins at its beginning; a new page at its top, where the way past it is.
+    if (before && document.activeElement === document.body) main.focus({ preventScroll: true });
   }
   const title = view.title();
   document.title = title ? title + ' · Tenure' : 'Tenure';

@@ -1,12 +1,11 @@
 // Registries: which key belongs to whom. The daemon tells the names it has heard of; any other can be asked for.
 
 import { path } from './api.js';
-import { at, attr, Choice, h, nothing, say } from './dom.js';
+import { at, attr, Choice, h, NAME, nothing, say } from './dom.js';
 import { List, Pages } from './list.js';
 import { changed, groupState } from './world.js';
 
 const KEPT = 'tenure.registries';
-const NAME = /^[A-Za-z0-9._:-]{1,200}$/;
 
 export class Registries {
   constructor(group) {
@@ -22,7 +21,7 @@ export class Registries {
     });
     this.form = h('form', {
       class: 'ask', onsubmit: (event) => { event.preventDefault(); this.add(this.field.value.trim()); this.field.value = ''; },
-    }, this.field, this.of);
+    }, this.field, this.of, h('button', { class: 'hidden', tabindex: -1 }, 'Show'));
     this.pages = new Pages((query) => {
       if (NAME.test(this.owner)) query.set('owner', this.owner);
       return path`v1/groups/${group}/registries/${this.chosen}/claims?` + query;

@@ -21,7 +21,7 @@ export class Search {
     this.field.form.addEventListener('submit', (event) => { event.preventDefault(); this.enter(); });
     this.field.addEventListener('input', () => this.type());
     this.field.addEventListener('keydown', (event) => this.press(event));
-    this.field.addEventListener('blur', () => setTimeout(() => this.close(), 150));
+    this.field.addEventListener('blur', () => setTimeout(() => document.activeElement === this.field || this.close(), 150));
     this.field.addEventListener('focus', () => { if (this.field.value) this.type(); });
   }
 
@@ -46,10 +46,10 @@ export class Search {
       return;
     }
     const { group, names } = this.context();
-    const near = names.filter(({ id }) => id.includes(text)).slice(0, MOST_FOUND).map((match) => ({ group, ...match }));
+    const near = this.near = names.filter(({ id }) => id.includes(text)).slice(0, MOST_FOUND).map((match) => ({ group, ...match }));
     this.put(near);
     this.timer = setTimeout(() => this.ask(text).then((found) => {
-      if (found) this.put(merge(found, near).slice(0, MOST_FOUND));
+      if (found) this.put((found[0]?.isGuess ? merge(near, found) : merge(found, near)).slice(0, MOST_FOUND));
     }), PAUSE);
   }
 
@@ -69,7 +69,7 @@ export class Search {
       if (!found.length) found = (await Promise.all(others.map((name) => matches(name, text, stop.signal)))).flat();
       if (stop.signal.aborted) return null;
       // Nobody has it now; somebody may have had it.
-      return found.length ? found : [...own, ...others].map((name) => ({ group: name, kind: 'not here now; what the events know', id: text }));
+      return found.length ? found : [...own, ...others].map((name) => ({ group: name, kind: 'not here now; what the events know', id: text, isGuess: true }));
     } catch {
       return null;
     }
@@ -85,7 +85,7 @@ export class Search {
     }
     clearTimeout(this.timer);
     const found = await this.ask(text);
-    if (found?.length) this.go(found[0]);
+    if (found?.length) this.go(found[0].isGuess && this.near?.length ? this.near[0] : found[0]);
     else if (found && world.status) this.put([]);
   }
 

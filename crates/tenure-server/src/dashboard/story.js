@@ -82,6 +82,8 @@ export function cause(name) {
   return CAUSES[name] ?? name ?? 'unknown';
 }
 
+const LIFTED = { time: 'the brake had held for as long as it may', recovered: 'enough members are back', forced: 'an operator lifted the brake' };
+
 const TELLERS = {
   joined: (event) => ({ who: memberOf(event.tenure), what: 'joined', detail: event.tenure, tone: 'alive', id: event.tenure }),
   left: end('left'),
@@ -106,7 +108,7 @@ const TELLERS = {
     who: 'Removal', what: 'was paused', tone: 'braked',
     detail: number(counts?.lapsed) + ' lapsed at once, ' + number(counts?.present) + ' were present',
   }),
-  sweep_unbraked: (event) => ({ who: 'Removal', what: 'went on', detail: event.reason ?? '', tone: 'alive' }),
+  sweep_unbraked: (event) => ({ who: 'Removal', what: 'went on', detail: LIFTED[event.reason] ?? event.reason ?? '', tone: 'alive' }),
   group_unsettled: (event) => ({
     who: 'The store', what: 'did not serve', tone: 'uncertain',
     detail: about(

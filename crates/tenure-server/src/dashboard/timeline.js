@@ -184,5 +184,7 @@ function tellMany(events) {
   const last = tell(events.at(-1));
   const names = [...new Set(events.slice(0, 40).map((event) => tell(event).who))];
   const what = last.what.replace(/^was /, 'were ').replace(/^is /, 'are ').replace(/ (by|to) \S+$/, '');
-  return { ...last, who: many(events.length, noun(events[0].type)), what, detail: names.slice(0, 3).join(', ') + ', …' };
+  // What one of them held may go in several batches.
+  const count = events[0].type === 'evicted' ? new Set(events.map((event) => event.tenure)).size : events.length;
+  return { ...last, who: many(count, noun(events[0].type)), what, detail: names.slice(0, 3).join(', ') + ', …' };
 }

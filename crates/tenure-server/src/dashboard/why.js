@@ -1,7 +1,7 @@
 // Why: how a member, a tenure, a key, a lease, a session or a provider is now, and what happened to it.
 
 import { find, get, now, path } from './api.js';
-import { at, attr, command, h, keyed, many, say, show, span, time } from './dom.js';
+import { at, attr, command, h, keyed, many, NAME, say, show, span, time } from './dom.js';
 import { List } from './list.js';
 import { held } from './members.js';
 import { standing } from './roster.js';
@@ -50,6 +50,10 @@ export class Why {
 
   async attach() {
     this.list.attach();
+    if (!NAME.test(this.group)) {
+      say(this.kind, 'No group can have this name.');
+      return;
+    }
     say(this.kind, 'Looking …');
     try {
       const state = await lookAt(this.group, this.stop.signal);
@@ -307,7 +311,7 @@ function ofSession(session, read) {
 
 /** What a bare name is the name of, now. */
 export async function matches(group, name, signal) {
-  if (!/^[A-Za-z0-9._:-]{1,200}$/.test(name)) return [];
+  if (!NAME.test(name) || !NAME.test(group)) return [];
   const options = { signal };
   const roster = rosterOf(group);
   const names = (groupState(group)?.registries ?? []).slice(0, 8);
