@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use tenure_core::error::{Error, Result};
 use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
 use tenure_core::id::Term;
@@ -79,13 +81,26 @@ impl EventsQuery {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventsPage {
-    /// The events.
+    /// The events. Those of a type that this version does not know are passed over when they are read: a daemon may be newer
+    /// than its clients.
+    #[serde(deserialize_with = "known")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<EventShape>))]
     pub events: Vec<Event>,
     /// Pass it as `after` to read on. Always there: events never end.
     pub next: String,
     /// Events after the asked one are gone (trimmed, or lost with the store's data).
     pub missed: bool,
+}
+
+/// Reads the events whose type is known. Without this a single event of a later version would hold a reader up for ever.
+fn known<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<Event>, D::Error> {
+    let all = Vec::<Value>::deserialize(deserializer)?;
+    let is_known = |event: &Value| {
+        let name = event.get("type").and_then(Value::as_str);
+        name.is_none_or(|name| EventKind::parse(name).is_ok())
+    };
+    let events = all.into_iter().filter(is_known).map(Event::deserialize);
+    events.collect::<std::result::Result<_, _>>().map_err(D::Error::custom)
 }
 
 impl From<EventPage> for EventsPage {

@@ -248,3 +248,85 @@ fn milliseconds_round_to_the_safe_side() {
     assert_eq!((ms(duration), ms_up(duration)), (1, 2));
     assert_eq!((ms(Duration::MAX), ms_up(Duration::MAX)), (u64::MAX, u64::MAX));
 }
+
+/// Every object of an answer with one field more, as a later version may send it.
+fn of_a_later_version(json: &str) -> String {
+    fn grow(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                fields.values_mut().for_each(grow);
+                fields.insert("added_later".to_owned(), serde_json::json!({ "a": [1, null] }));
+            }
+            serde_json::Value::Array(items) => items.iter_mut().for_each(grow),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::from_str(json).unwrap();
+    grow(&mut value);
+    value.to_string()
+}
+
+#[track_caller]
+fn reads<T: serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(json: &str) {
+    let now: T = serde_json::from_str(json).unwrap();
+    assert_eq!(serde_json::from_str::<T>(&of_a_later_version(json)).unwrap(), now);
+}
+
+#[test]
+fn answers_may_have_fields_that_this_version_does_not_know() {
+    reads::<JoinAnswer>(
+        r#"{"tenure":"a@1","member":"a","term":1,"ttl_ms":3000,"expires_in_ms":3000,"as_of":"2026-01-01T00:00:00Z"}"#,
+    );
+    reads::<BeatsAnswer>(
+        r#"{"results":[{"tenure":"a@1","status":"renewed","expires_in_ms":1},{"tenure":"a@1","status":"ended","reason":"left"}],"as_of":"2026-01-01T00:00:00Z"}"#,
+    );
+    reads::<Claim>(r#"{"key":"k","owner":"a","tenure":"a@1","alive":true}"#);
+    reads::<ClaimsPage>(r#"{"claims":[{"key":"k","owner":"a","tenure":"a@1","alive":true}],"next":"x"}"#);
+    reads::<Lease>(
+        r#"{"lease":"l","holder":"a","tenure":"a@1","token":5,"alive":true,"expires_in_ms":1,"expires_in_us":1000}"#,
+    );
+    reads::<SessionStats>(r#"{"active":1,"disconnected":2,"orphans":3}"#);
+    reads::<Findings>(r#"{"findings":[{"check":"c","severity":"ok","detail":"d"}]}"#);
+    reads::<Problem>(r#"{"type":"about:blank","title":"T","status":404,"code":"not_found","detail":"d"}"#);
+    reads::<ServerStatus>(
+        r#"{"version":"9","uptime_ms":1,"store":{"place":"x","up":true},"loops":[{"name":"l","runs":1,"failures":0,"panics":0}],
+            "groups":[],"groups_total":0,"streams":0,"requests":0}"#,
+    );
+    reads::<roster::AvailableAnswer>(
+        r#"{"providers":[{"provider":"p","occupancy":0,"capacity":1}],"source":"mirror"}"#,
+    );
+}
+
+#[test]
+fn events_of_a_later_version_are_passed_over_and_hold_nobody_up() {
+    let page = r#"{"events":[
+        {"id":1,"at":"2026-01-01T00:00:00Z","type":"joined","tenure":"a@1","added_later":1},
+        {"id":2,"at":"2026-01-01T00:00:01Z","type":"what_comes_later","tenure":{"member":"a"}},
+        {"id":3,"at":"2026-01-01T00:00:02Z","type":"left","tenure":"a@1"}],"next":"3","missed":false}"#;
+    let read: EventsPage = serde_json::from_str(page).unwrap();
+    let kinds: Vec<_> = read.events.iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, [EventKind::Joined, EventKind::Left]);
+    assert_eq!(read.page().unwrap().last, EventId(3));
+    let broken = page.replace("\"left\",\"tenure\":\"a@1\"", "\"left\",\"tenure\":\"a\"");
+    assert!(
+        serde_json::from_str::<EventsPage>(&broken).is_err(),
+        "what is known has to be right"
+    );
+}
+
+#[test]
+fn a_code_of_a_later_version_is_judged_by_its_status() {
+    let error = |status: u16| {
+        let problem =
+            format!(r#"{{"type":"about:blank","title":"T","status":{status},"code":"what_comes_later","detail":"d"}}"#);
+        serde_json::from_str::<Problem>(&problem).unwrap().into_error()
+    };
+    assert_eq!(
+        (error(409).kind(), error(409).outcome()),
+        (ErrorKind::Invalid, Outcome::Unchanged)
+    );
+    assert_eq!(
+        (error(500).kind(), error(500).outcome()),
+        (ErrorKind::Unavailable, Outcome::Unknown)
+    );
+}
