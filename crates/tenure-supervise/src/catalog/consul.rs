@@ -136,3 +136,6 @@ fn open(settings: ConsulSettings, service: Service, joined: Option<Joined>, cloc
     };
     Ok(Catalog::start(making, clock))
 }
+
+#[cfg(test)]
+mod tests;
