@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test`, `bench`, `tidy`.
+//! The project's own chores: `cargo xtask test`, `bench`, `fuzz`, `tidy`.
 //!
 //! Small on purpose (it is built before anything else) and free of the other crates: it must run while they don't
 //! compile.
@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
 
 mod apt;
+mod fuzz;
 mod run;
 mod servers;
 mod suite;
@@ -20,6 +21,7 @@ Usage: cargo xtask <chore>
 
   test [-- ARGS]    install the missing test servers, then run all tests; ARGS go to the test runner
   bench [NAME...]   install the missing peers, then run the benchmarks (all, or those named)
+  fuzz [-- ARGS]    fuzz the HTTP surface of a daemon with schemathesis, if there is one; ARGS go to it
   tidy              check the house rules
 
 Environment: TENURE_NO_INSTALL=1 installs nothing, CI=true fails where something is missing.";
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     let done = match chore {
         "test" => suite::test(rest),
         "bench" => bench(rest),
+        "fuzz" => fuzz::fuzz(rest),
         "tidy" => tidy::check(),
         _ => {
             eprintln!("{USAGE}");

@@ -1,11 +1,16 @@
 //! The command line: the subcommands, and the options that they share.
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand};
 use tenure_core::id::Group;
 
+use crate::connect::show_token_of;
+use crate::exit::Usage;
+
 use crate::{
     adopt, claims, completions, config, demo, doctor, events, join, launch, leases, man, members, roster, run, serve,
-    sessions, status, sweep, targets, why,
+    sessions, status, sweep, targets, token, why,
 };
 
 /// Where a daemon listens unless it is told otherwise.
@@ -21,6 +26,10 @@ pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
                   TENURE_LOG says what is logged to stderr (warn, debug, tenure=trace), TENURE_LOG_FORMAT=json how."
 )]
 pub(crate) struct Cli {
+    /// A file with the token for a daemon that asks who is calling; for providers, their own [env: TENURE_TOKEN_FILE, or
+    /// TENURE_TOKEN with the token itself].
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -42,6 +51,7 @@ enum Command {
     Sweep(sweep::Sweep),
     Adopt(adopt::Adopt),
     Doctor(doctor::Doctor),
+    Token(token::Token),
     Demo(demo::Demo),
     Config(config::Config),
     Completions(completions::Completions),
@@ -60,6 +70,13 @@ impl Cli {
     /// # Errors
     /// What made it fail; wrong usage is a [`crate::exit::Usage`].
     pub(crate) fn run(self) -> anyhow::Result<u8> {
+        if let Some(file) = self.token_file {
+            if matches!(self.command, Command::Serve(_)) {
+                let message = "--token-file is what a client shows; the file of a daemon is --tokens";
+                return Err(Usage::new(message).into());
+            }
+            show_token_of(file);
+        }
         match self.command {
             Command::Serve(serve) => serve.run(),
             Command::Join(join) => join.run(),
@@ -78,6 +95,7 @@ impl Cli {
             Command::Sweep(sweep) => sweep.store.with(async |store| sweep.run(store).await),
             Command::Adopt(adopt) => adopt.run(),
             Command::Doctor(doctor) => doctor.run(),
+            Command::Token(token) => token.run(),
             Command::Demo(demo) => demo.run(),
             Command::DemoPart(part) => part.run(),
             Command::Config(config) => config.run(),

@@ -1,9 +1,12 @@
 //! From a store's URL to something that answers, for every command but `serve`.
 
 use std::future::Future;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Context;
+use tenure::AccessToken;
 use tenure::client::{ClientSettings, Tenure};
 use tenure::connect::OpenOptions;
 use tenure::sweeper::SweeperSettings;
@@ -18,6 +21,38 @@ use crate::settings::LONGEST_TTL;
 
 /// How long a runtime waits for threads that hang in a call, at the end.
 const LAST_WAIT: Duration = Duration::from_millis(100);
+
+/// The file that `--token-file` names: of one process, which shows one token whomever it asks.
+static TOKEN_FILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// Takes the token for every daemon that this process talks to from a file.
+pub(crate) fn show_token_of(file: PathBuf) {
+    // Command lines are read once.
+    let _ = TOKEN_FILE.set(file);
+}
+
+/// What is shown to daemons: the token in `--token-file`, else in the file that `TENURE_TOKEN_FILE` names, else in
+/// `TENURE_TOKEN`. There is no flag with the token itself: everybody on the machine reads command lines.
+///
+/// # Errors
+/// `Usage` for a file that cannot be read, or has no token in it.
+pub(crate) fn token() -> Result<Option<AccessToken>, Usage> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let usage = |error: Error| Usage::new(error.chain());
+    let file = TOKEN_FILE.get().cloned();
+    if let Some(file) = file.or_else(|| variable("TENURE_TOKEN_FILE").map(PathBuf::from)) {
+        return AccessToken::from_file(file).map(Some).map_err(usage);
+    }
+    // What `tenure run` tells its child under this name is a fencing token: a number, which no token of a caller is.
+    let given = variable("TENURE_TOKEN").filter(|text| !text.bytes().all(|byte| byte.is_ascii_digit()));
+    let token = given.map(|text| AccessToken::new(&text)).transpose();
+    token.map_err(|error| Usage::new(format!("TENURE_TOKEN: {}", error.chain())))
+}
+
+/// Whether a URL is that of a daemon.
+pub(crate) fn is_daemon(url: &str) -> bool {
+    url.starts_with("http:") || url.starts_with("https:")
+}
 
 /// A client, and the URL under which others reach the same store.
 pub(crate) struct Connected {
@@ -50,8 +85,11 @@ async fn for_looking(url: &str) -> anyhow::Result<Connected> {
 /// # Errors
 /// `Usage` for a store that lives in this process alone, and what connecting answers.
 pub(crate) async fn for_membership(url: &str, max_ttl: Duration) -> anyhow::Result<Connected> {
-    let is_daemon = url_or_default(url).starts_with("http:");
-    let max_ttl = if is_daemon { LONGEST_TTL } else { max_ttl };
+    let max_ttl = if is_daemon(url_or_default(url)) {
+        LONGEST_TTL
+    } else {
+        max_ttl
+    };
     connect(
         url,
         StoreOptions {
@@ -73,6 +111,7 @@ async fn connect(url: &str, store: StoreOptions, sweeper: Option<SweeperSettings
     }
     let options = OpenOptions {
         store,
+        token: token()?,
         ..OpenOptions::default()
     };
     let settings = ClientSettings {
@@ -84,7 +123,7 @@ async fn connect(url: &str, store: StoreOptions, sweeper: Option<SweeperSettings
         .map_err(|error| refused(url, error))?;
     // A SQLite file that a daemon owns is reached through the daemon.
     let place = tenure.store().place();
-    let url = if place.starts_with("http:") {
+    let url = if is_daemon(&place) && !is_daemon(url) {
         place
     } else {
         url.to_owned()

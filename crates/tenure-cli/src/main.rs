@@ -30,6 +30,7 @@ mod settings;
 mod status;
 mod sweep;
 mod targets;
+mod token;
 mod why;
 
 use std::process::ExitCode;

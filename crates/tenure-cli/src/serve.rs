@@ -16,6 +16,7 @@ use tenure::roster::{Rosters, RostersSettings, SweepIntervals};
 use tenure::sweeper::{Sweeper, SweeperSettings};
 use tenure_core::brake::BrakeSettings;
 use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::error::{Error, ErrorKind};
 use tenure_core::session::SessionSettings;
 use tenure_core::store::{Store, StoreOptions};
 use tenure_server::jwt::{JwtSettings, KeyWatch, Verifier};
@@ -26,7 +27,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{refused, refused_ledger};
+use crate::connect::{is_daemon, refused, refused_ledger};
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output::line;
 use crate::settings::{Flags, Settings};
@@ -39,7 +40,7 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 /// Runs the daemon: a store, served over HTTP, with the janitor beside it.
 ///
 /// It prints the address it listens on as one line on stdout, and logs to stderr. The first TERM or INT lets requests
-/// end, a second one does not. Every setting is a flag, an environment variable and a key of the file; a flag beats the
+/// end, a second one does not. HUP makes it look at its files of tokens and certificates at once. Every setting is a flag, an environment variable and a key of the file; a flag beats the
 /// environment, the environment beats the file.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Serve {
@@ -91,13 +92,9 @@ async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Resu
         sweeper: Some(sweeper),
         rosters,
     };
-    let limits = tenure_server::Settings {
-        insecure_listen: settings.insecure_listen,
-        drain_timeout: settings.drain,
-        ..tenure_server::Settings::default()
-    };
     let stop = CancellationToken::new();
-    let server = Server::start(listener, parts, limits, stop.clone().cancelled_owned())?;
+    let server = Server::start(listener, parts, settings.server()?, stop.clone().cancelled_owned());
+    let server = server.map_err(unusable)?;
     announce(settings, address, &*store);
     let code = run(server, &loops, &mut stops, &stop).await;
     loops.shut_down(LOOPS_WAIT).await;
@@ -109,9 +106,23 @@ async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Resu
     Ok(code)
 }
 
+/// A file of tokens or a certificate that cannot be used is wrong usage, as every other setting is.
+fn unusable(error: Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::Misconfigured => Usage::new(error.chain()).into(),
+        _ => error.into(),
+    }
+}
+
+/// Where clients reach it.
+fn url_of(settings: &Settings, address: SocketAddr) -> String {
+    let scheme = if settings.tls_cert.is_empty() { "http" } else { "https" };
+    format!("{scheme}://{address}")
+}
+
 async fn open(settings: &Settings, clock: &Arc<dyn Clock>, address: SocketAddr) -> anyhow::Result<Arc<dyn Store>> {
     let (url, is_default) = settings.store_url();
-    if url.starts_with("http:") {
+    if is_daemon(&url) {
         return Err(Usage::new("store: a daemon cannot serve another daemon; name the store itself").into());
     }
     if is_default {
@@ -133,7 +144,7 @@ async fn open(settings: &Settings, clock: &Arc<dyn Clock>, address: SocketAddr) 
             },
         },
         clock: Arc::clone(clock),
-        http_address: Some(format!("http://{address}")),
+        http_address: Some(url_of(settings, address)),
         ..OpenOptions::default()
     };
     let store = open_store(&url, &options).await.map_err(|error| refused(&url, error))?;
@@ -218,9 +229,12 @@ fn make_directory(path: &Path) -> anyhow::Result<()> {
 /// One line for programs (where to connect), one for people.
 fn announce(settings: &Settings, address: SocketAddr, store: &dyn Store) {
     // A daemon whose output nobody reads is as good as any other.
-    let _ = line(format_args!("http://{address}"));
+    let url = url_of(settings, address);
+    let _ = line(&url);
     tracing::info!(
-        listen = %format_args!("http://{address}"),
+        listen = url,
+        tokens = !settings.tokens.is_empty(),
+        client_certificates = !settings.tls_client_ca.is_empty(),
         store = %store.place(),
         version = env!("CARGO_PKG_VERSION"),
         "serving"
@@ -228,21 +242,32 @@ fn announce(settings: &Settings, address: SocketAddr, store: &dyn Store) {
     if let Some(surprise) = settings.surprises() {
         tracing::warn!("{surprise}");
     }
-    if !address.ip().is_loopback() {
-        tracing::warn!(%address, "other machines reach this address, and whoever reaches it may do everything");
+    if !address.ip().is_loopback() && settings.insecure_listen {
+        let danger = match (settings.tokens.is_empty(), settings.tls_cert.is_empty()) {
+            (true, _) if settings.tls_client_ca.is_empty() => "whoever reaches it may do everything",
+            (false, true) => "whoever sees the network pass by sees the tokens",
+            _ => return,
+        };
+        tracing::warn!(%address, "other machines reach this address, and {danger}");
     }
 }
 
 /// Serves until a signal, or until a loop has panicked too often to go on quietly.
 async fn run(server: Server, loops: &Loops, stops: &mut Stops, stop: &CancellationToken) -> u8 {
-    let code = tokio::select! {
-        name = stops.next() => {
-            tracing::info!(signal = name, "asked to stop");
-            DONE
-        }
-        name = loops.escalated() => {
-            tracing::error!(sweep = name, "a loop panics again and again; stopping, to be started afresh");
-            FAILED
+    let code = loop {
+        tokio::select! {
+            asked = stops.next_or_reload() => {
+                if let Some(name) = asked {
+                    tracing::info!(signal = name, "asked to stop");
+                    break DONE;
+                }
+                tracing::info!(signal = "HUP", "looking at the files of tokens and certificates");
+                server.reload();
+            }
+            name = loops.escalated() => {
+                tracing::error!(sweep = name, "a loop panics again and again; stopping, to be started afresh");
+                break FAILED;
+            }
         }
     };
     stop.cancel();
@@ -264,10 +289,11 @@ async fn run(server: Server, loops: &Loops, stops: &mut Stops, stop: &Cancellati
     code
 }
 
-/// The signals that ask the daemon to stop.
+/// The signals that ask the daemon to stop, and the one that asks it to look at its files.
 struct Stops {
     term: Signal,
     int: Signal,
+    hup: Signal,
 }
 
 impl Stops {
@@ -276,7 +302,17 @@ impl Stops {
         Ok(Self {
             term: listen(SignalKind::terminate())?,
             int: listen(SignalKind::interrupt())?,
+            hup: listen(SignalKind::hangup())?,
         })
+    }
+
+    /// The next one; `None` for the one that asks to look at files.
+    async fn next_or_reload(&mut self) -> Option<&'static str> {
+        tokio::select! {
+            _ = self.term.recv() => Some("TERM"),
+            _ = self.int.recv() => Some("INT"),
+            _ = self.hup.recv() => None,
+        }
     }
 
     async fn next(&mut self) -> &'static str {

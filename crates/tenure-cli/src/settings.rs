@@ -139,6 +139,7 @@ mod daemon;
 mod explained;
 mod file;
 mod flags;
+mod guard;
 mod jwt;
 mod registrations;
 mod value;

@@ -11,6 +11,7 @@ use tenure_core::id::Group;
 use tenure_core::store::Health;
 
 use crate::cli::{FormatArgs, StoreArgs};
+use crate::connect::is_daemon;
 use crate::daemon;
 use crate::exit::DONE;
 use crate::output::{brief, json, line, or_dash, table, yes_no};
@@ -41,8 +42,11 @@ struct StoreStatus {
 impl Status {
     pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
         let place = store.place();
-        if place.starts_with("http:") {
-            let mut status: ServerStatus = daemon::ask(&SystemClock::new(), &place, "/v1/status").await?;
+        if is_daemon(&place) {
+            // The URL as it was given names files for TLS, which the place does not.
+            let given = self.store.url.as_str();
+            let base = if is_daemon(given) { given } else { &place };
+            let mut status: ServerStatus = daemon::ask(&SystemClock::new(), base, "/v1/status").await?;
             status.groups.retain(|group| self.wants(&group.state.group));
             self.print_daemon(&place, &status)?;
         } else {

@@ -79,12 +79,6 @@ pub async fn open_store(url: &str, options: &OpenOptions) -> Result<Arc<dyn Stor
         "valkey" | "redis" | "valkeys" | "rediss" | "valkey-sentinel" | "redis-sentinel" | "valkey-cluster"
         | "redis-cluster" => open_valkey(url, options).await,
         "http" | "https" => open_http(url, options),
-        "rediss" | "valkeys" | "redis-cluster" | "redis-sentinel" | "valkey-cluster" | "valkey-sentinel" => {
-            Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("{scheme}:// is not in this version; there are {SCHEMES}"),
-            ))
-        }
         // Only the scheme is shown: the rest may carry a password.
         _ => {
             let shown: String = scheme.chars().take(32).collect();

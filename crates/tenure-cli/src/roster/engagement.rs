@@ -44,7 +44,7 @@ impl How {
 impl Reserve {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster, None)?;
+            let roster = reach.roster(&self.place.roster)?;
             let named = self.engagement.clone();
             let wanted = Wanted {
                 engagement: named.map_or_else(|| roster.name_engagement(), Ok)?,
@@ -79,7 +79,7 @@ pub(super) struct Engage {
 impl Engage {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster, None)?;
+            let roster = reach.roster(&self.place.roster)?;
             let new = NewEngagement {
                 engagement: self.id.clone().map_or_else(|| roster.name_engagement(), Ok)?,
                 provider: Some(self.provider.clone()),
@@ -170,7 +170,7 @@ pub(super) struct Show {
 impl Show {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster, None)?;
+            let roster = reach.roster(&self.place.roster)?;
             let Some(row) = roster.engagement(&self.engagement).await? else {
                 let (roster, engagement) = (&self.place.roster, &self.engagement);
                 say(format_args!("the roster {roster} has no engagement {engagement}"));
@@ -191,7 +191,7 @@ fn status(name: &str) -> Result<Status, String> {
 
 fn move_to(place: &Place, engagement: &EngagementId, to: &Move) -> anyhow::Result<u8> {
     place.way.with(async |reach| {
-        let roster = reach.roster(&place.roster, None)?;
+        let roster = reach.roster(&place.roster)?;
         answered(place, roster.move_engagement(engagement, to).await?)
     })
 }

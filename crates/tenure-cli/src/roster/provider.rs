@@ -1,8 +1,5 @@
 //! Changing providers.
 
-use std::path::PathBuf;
-
-use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 use tenure::roster::{Heard, Online, Removal, Written};
@@ -16,9 +13,6 @@ use super::reach::Either;
 use super::reading::missing;
 use crate::exit::{DONE, FAILED, say};
 use crate::output::{json, or_dash, table, yes_no};
-
-/// The variable with a provider's token. Not a flag: the command line is read by everybody on the machine.
-const TOKEN: &str = "TENURE_TOKEN";
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Put {
@@ -42,7 +36,7 @@ impl Put {
         };
         spec.check()?;
         self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster, None)?;
+            let roster = reach.roster(&self.place.roster)?;
             let written = roster.put_provider(&self.provider, &spec).await?;
             tell(&self.place, vec![Done::wrote(written)])?;
             Ok(DONE)
@@ -62,7 +56,7 @@ pub(super) struct Remove {
 impl Remove {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster, None)?;
+            let roster = reach.roster(&self.place.roster)?;
             let mut done = Vec::new();
             let code = self.remove_all(&roster, &mut done).await;
             // What was done before a failure stays done.
@@ -107,36 +101,19 @@ pub(super) struct Act {
     /// The providers.
     #[arg(required = true, value_name = "PROVIDER")]
     providers: Vec<ProviderId>,
-    /// A file with the provider's token, if the daemon asks for one; TENURE_TOKEN may have the token itself.
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
 }
 
 impl Act {
     pub(super) fn run(&self, what: What) -> anyhow::Result<u8> {
-        let token = self.token(what)?;
         self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster, token.as_deref())?;
+            let roster = reach.roster(&self.place.roster)?;
             let mut done = Vec::new();
             let code = self.act_all(what, &roster, &mut done).await;
             tell(&self.place, done)?;
             code
         })
-    }
-
-    /// Only what a provider does itself is done with its token.
-    fn token(&self, what: What) -> anyhow::Result<Option<String>> {
-        if matches!(what, What::Activate | What::Deactivate) {
-            return Ok(None);
-        }
-        let Some(file) = &self.token_file else {
-            return Ok(std::env::var(TOKEN).ok().filter(|token| !token.is_empty()));
-        };
-        let text = std::fs::read_to_string(file);
-        let text = text.with_context(|| format!("the token in {} cannot be read", file.display()))?;
-        Ok(Some(text.trim().to_owned()))
     }
 
     async fn act_all(&self, what: What, roster: &Either, done: &mut Vec<Done>) -> anyhow::Result<u8> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::client::Tenure;
-use tenure::http::{HttpSettings, RemoteRoster, RemoteRosters};
+use tenure::http::{HttpSettings, HttpStore, RemoteRoster, RemoteRosters};
 use tenure::ledger;
 use tenure::loops::Loops;
 use tenure::roster::{
@@ -21,7 +21,7 @@ use tenure_core::store::{Page, PageRequest};
 use tokio::runtime::Handle;
 
 use crate::cli::StoreArgs;
-use crate::connect::refused_ledger;
+use crate::connect::{is_daemon, refused_ledger, token};
 use crate::exit::Usage;
 use crate::settings::beside;
 
@@ -53,9 +53,10 @@ impl Reach {
         let connected = store.connect().await?;
         let (tenure, url) = (connected.tenure, connected.url);
         let clock = Arc::clone(tenure.clock());
-        if url.starts_with("http:") {
+        if is_daemon(&url) {
             let settings = HttpSettings::default();
-            let rosters = RemoteRosters::new(&url, clock, Handle::current(), settings)?;
+            let store = HttpStore::with_token(&url, clock, Handle::current(), settings, token()?)?;
+            let rosters = RemoteRosters::of(store);
             return Ok(Self::Daemon(rosters, tenure));
         }
         let given = ledger.filter(|url| !url.is_empty()).map(str::to_owned);
@@ -99,12 +100,11 @@ impl Reach {
         }
     }
 
-    /// One of them. `token` is what a provider shows to a daemon.
-    pub(super) fn roster(&self, name: &RosterName, token: Option<&str>) -> Result<Either> {
-        match (self, token) {
-            (Self::Daemon(rosters, _), None) => Ok(Either::Remote(rosters.roster(name))),
-            (Self::Daemon(rosters, _), Some(token)) => Ok(Either::Remote(rosters.roster(name).with_token(token)?)),
-            (Self::Own(own), _) => Ok(Either::Own(own.rosters.roster(name)?)),
+    /// One of them.
+    pub(super) fn roster(&self, name: &RosterName) -> Result<Either> {
+        match self {
+            Self::Daemon(rosters, _) => Ok(Either::Remote(rosters.roster(name))),
+            Self::Own(own) => Ok(Either::Own(own.rosters.roster(name)?)),
         }
     }
 }

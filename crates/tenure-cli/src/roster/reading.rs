@@ -47,7 +47,7 @@ pub(super) struct List {
 impl List {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster, None)?;
+            let roster = reach.roster(&self.place.roster)?;
             let mut source = Source::Mirror;
             let read = async |request| {
                 let page = roster.providers(self.state, &request).await?;
@@ -92,7 +92,7 @@ pub(super) struct Show {
 impl Show {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster, None)?;
+            let roster = reach.roster(&self.place.roster)?;
             let found = roster.provider(&self.provider).await?;
             let Some(view) = found.value else {
                 say(missing(&self.provider, &self.place));
@@ -125,7 +125,7 @@ pub(super) struct Available {
 impl Available {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster, None)?;
+            let roster = reach.roster(&self.place.roster)?;
             let found = roster.available(self.limit).await?;
             if self.place.way.format.json {
                 json(&wire::AvailableAnswer {
@@ -157,7 +157,7 @@ pub(super) struct Plain {
 impl Plain {
     pub(super) fn availability(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
-            let found = reach.roster(&self.place.roster, None)?.availability().await?;
+            let found = reach.roster(&self.place.roster)?.availability().await?;
             let (count, as_of) = (found.value.count, found.value.as_of);
             if self.place.way.format.json {
                 json(&wire::AvailabilityAnswer {
@@ -178,7 +178,7 @@ impl Plain {
 
     pub(super) fn stats(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
-            let found = reach.roster(&self.place.roster, None)?.stats().await?;
+            let found = reach.roster(&self.place.roster)?.stats().await?;
             let stats = wire::RosterStats::new(found.value, found.source.into());
             if self.place.way.format.json {
                 json(&stats)?;
@@ -200,7 +200,7 @@ impl Plain {
 
     pub(super) fn settings(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
-            let settings = reach.roster(&self.place.roster, None)?.settings().await?.value;
+            let settings = reach.roster(&self.place.roster)?.settings().await?.value;
             super::settings::tell(&self.place.way.format, settings)?;
             Ok(DONE)
         })
@@ -220,7 +220,7 @@ pub(super) struct Log {
 impl Log {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster, None)?;
+            let roster = reach.roster(&self.place.roster)?;
             let read = async |request| roster.log(self.provider.as_ref(), &request).await;
             let page = listing::read(&self.page, read).await?;
             listing::print_page::<wire::LogPage, _>(&self.place.way.format, page, show_log)

@@ -45,7 +45,7 @@ impl Set {
         }
         patch.check()?;
         self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster, None)?;
+            let roster = reach.roster(&self.place.roster)?;
             let written = roster.set_settings(&patch).await?;
             tell(&self.place.way.format, written.value)?;
             Ok(DONE)

@@ -19,8 +19,12 @@ settings! {
 
     /// The address to serve HTTP on; port 0 takes a free one.
     listen: SocketAddr = "127.0.0.1:7717", "listen", "ADDRESS", address;
-    /// Serve on an address that other machines reach, although anyone who reaches it may do everything.
+    /// Serve on an address that other machines reach, although not everyone has to show who they are, or shows it in the clear.
     insecure_listen: bool = "false", "insecure_listen", "", switch;
+    /// A file with the tokens that callers have to show one of (`tenure token new` makes them). Without it nobody is asked.
+    tokens: String = "", "tokens", "FILE", text;
+    /// Serve /metrics to everyone; with tokens it is for those who may read everything.
+    public_metrics: bool = "false", "public_metrics", "", switch;
     /// Where the store is: sqlite:PATH, valkey://…, redis://…, memory:. Without it: tenure.db in the data directory.
     store: String = "", "store", "URL", text;
     /// Where rosters are durable: postgres://…, sqlite:PATH, memory:. Without it: beside an embedded store, and no rosters on another.
@@ -83,6 +87,34 @@ settings! {
     registrations_tls_cert: String = "", "registrations.tls_cert", "FILE", text;
     /// Its private key.
     registrations_tls_key: String = "", "registrations.tls_key", "FILE", text;
+    /// The certificate that is shown to clients, with what leads from it to its authority: serve HTTPS.
+    tls_cert: String = "", "tls.cert", "FILE", text;
+    /// Its private key.
+    tls_key: String = "", "tls.key", "FILE", text;
+    /// The authorities of clients: whoever shows no certificate of theirs is not let in.
+    tls_client_ca: String = "", "tls.client_ca", "FILE", text;
+    /// How many requests one caller may make in a second (a caller is a token, or an address without one); 0 is as many as they like.
+    limits_rate: u64 = "0", "limits.rate", "REQUESTS", number;
+    /// How many of these may come at once after a silence; 0 is what may come in a second.
+    limits_burst: u64 = "0", "limits.burst", "REQUESTS", number;
+    /// The longest body that is read; batches may have four times as much.
+    limits_body: u64 = "1048576", "limits.body", "BYTES", number;
+    /// How many requests are answered at once; more are refused.
+    limits_requests: u64 = "1024", "limits.requests", "REQUESTS", number;
+    /// How many connections are open at once; more wait.
+    limits_connections: u64 = "10000", "limits.connections", "CONNECTIONS", number;
+    /// How many event streams and long polls are open at once; more are refused.
+    limits_streams: u64 = "1000", "limits.streams", "STREAMS", number;
+    /// How long the store may take to answer before a client is told that it does not; at most 2s.
+    limits_request_timeout: Duration = "500ms", "limits.request_timeout", "DURATION", duration;
+    /// How long a body may take to arrive.
+    limits_body_timeout: Duration = "10s", "limits.body_timeout", "DURATION", duration;
+    /// How long a connection may be idle, or take to send the head of a request.
+    limits_idle_timeout: Duration = "30s", "limits.idle_timeout", "DURATION", duration;
+    /// How long a connection may take to shake hands, with TLS.
+    limits_handshake_timeout: Duration = "5s", "limits.handshake_timeout", "DURATION", duration;
+    /// A client that does not read for this long is dropped.
+    limits_stall_timeout: Duration = "20s", "limits.stall_timeout", "DURATION", duration;
     /// How long a shutdown waits for requests that are being answered.
     drain: Duration = "5s", "drain", "DURATION", duration;
     /// What is logged: a level (error, warn, info, debug, trace) or targets with levels, like info,tenure=debug.
@@ -170,10 +202,13 @@ impl Settings {
             ));
         }
         if !self.listen.ip().is_loopback() && !self.insecure_listen {
-            return refuse(format!(
-                "listen is {}, which other machines reach, and whoever reaches it may do everything: listen on 127.0.0.1 behind a proxy that asks who is calling, or say insecure_listen (--insecure-listen)",
-                self.listen
-            ));
+            let server = self.server()?;
+            server.check_address(self.listen).map_err(|error| {
+                let listen = self.listen;
+                Usage::new(format!(
+                    "listen is {listen}, which other machines reach: {error} (--insecure-listen)"
+                ))
+            })?;
         }
         Ok(self)
     }

@@ -109,6 +109,10 @@ pub(super) fn advice(cause: &str) -> Option<&'static str> {
             "NotValidForName",
             "its certificate is for another host name; use a name that is in it",
         ),
+        (
+            "CaUsedAsEndEntity",
+            "its certificate is that of an authority itself; it needs one with basicConstraints=CA:FALSE",
+        ),
         ("Expired", "its certificate has expired; it needs a new one"),
         ("NotValidYet", "its certificate is not valid yet; look at both clocks"),
         (

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use reqwest::header::HeaderValue;
 use reqwest::{Client, Url};
+use serde::de::DeserializeOwned;
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::store::{Health, PageRequest, bad_cursor};
@@ -151,9 +152,17 @@ impl HttpStore {
     /// # Errors
     /// `Unavailable`, and `Denied` for a token that may not read.
     pub async fn status(&self) -> Result<ServerStatus> {
-        // It waits for a store that is away, as any other request does.
-        let request = self.read(&["v1", "status"]).patience(STATUS_PATIENCE);
-        self.send(request).await?.json()
+        self.ask("/v1/status").await
+    }
+
+    /// Reads something that no other method is for, by its path (`/v1/status`).
+    ///
+    /// # Errors
+    /// What the daemon answers, and `Unavailable`.
+    pub async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let path: Vec<_> = path.trim_start_matches('/').split('/').collect();
+        // The daemon waits for a store that is away, as for any other request.
+        self.send(self.read(&path).patience(STATUS_PATIENCE)).await?.json()
     }
 }
 

@@ -1,0 +1,217 @@
+//! `tenure token`: tokens for those who call a daemon.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::time::{StoreTime, parse_duration};
+use tenure_server::auth::{Entry, Scope, Secret, read};
+
+use crate::cli::FormatArgs;
+use crate::exit::{DONE, Usage};
+use crate::output::{json as print_json, line, or_dash, table};
+
+/// Makes tokens for those who call a daemon, and looks at its file of them.
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    New(New),
+    Check(Check),
+}
+
+impl Token {
+    pub(crate) fn run(&self) -> anyhow::Result<u8> {
+        match &self.what {
+            What::New(new) => new.run(),
+            What::Check(check) => check.run(),
+        }
+    }
+}
+
+/// Draws a token, shows it once, and prints the entry for the daemon's file (`tenure serve --tokens FILE`).
+///
+/// The daemon needs its hash alone: whoever reads its file gets no token out of it. It looks at the file every two seconds,
+/// and at once after HUP. A token that is taken out of the file is void then.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    tenure token new --name ingest --scope beat,read --group 'ingest*' --add tokens.toml --out ingest.token\n  \
+    tenure token new --name alice --scope read,operate --expires-in 90d\n\n\
+    Scopes, of which none implies another:\n  \
+    read     lists, states, events, status\n  \
+    beat     join, beat and leave; claims, leases and sessions; being online in a roster\n  \
+    write    targets, providers, engagements\n  \
+    operate  expel, sweep, deactivate, remove providers, settings of rosters")]
+struct New {
+    /// How it is called in the log and in refusals.
+    #[arg(long, value_name = "NAME")]
+    name: String,
+    /// What it may do: read, beat, write, operate; several with commas between.
+    #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',')]
+    scopes: Vec<Scope>,
+    /// A group it is for, or the beginning of some with a `*`; may be repeated. Without groups and rosters: everything.
+    #[arg(long = "group", value_name = "GROUP", value_delimiter = ',')]
+    groups: Vec<String>,
+    /// A roster it is for, likewise.
+    #[arg(long = "roster", value_name = "ROSTER", value_delimiter = ',')]
+    rosters: Vec<String>,
+    /// How long it counts, like 90d or 12h; without it until it is taken out of the file.
+    #[arg(long, value_name = "DURATION", value_parser = days_or_duration)]
+    expires_in: Option<Duration>,
+    /// Add the entry to this file instead of printing it.
+    #[arg(long, value_name = "FILE")]
+    add: Option<PathBuf>,
+    /// Write the token to this new file, which only its owner can read, instead of printing it.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// A duration, also in days.
+fn days_or_duration(text: &str) -> Result<Duration, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
+    match days {
+        Some(days) => Ok(Duration::from_secs(u64::from(days) * 24 * 3600)),
+        None => parse_duration(text).map_err(|error| error.to_string()),
+    }
+}
+
+impl New {
+    fn run(&self) -> anyhow::Result<u8> {
+        let secret = Secret::draw()?;
+        let entry = self.entry(&secret)?;
+        if let Some(file) = &self.add {
+            add(file, &entry)?;
+        }
+        if let Some(file) = &self.out {
+            write_secret(file, &secret)?;
+        }
+        self.print(&secret, &entry)?;
+        Ok(DONE)
+    }
+
+    fn entry(&self, secret: &Secret) -> anyhow::Result<Entry> {
+        let now = StoreTime::from_micros(SystemClock::new().wall_micros());
+        let entry = Entry {
+            name: self.name.clone(),
+            sha256: secret.sha256(),
+            scopes: self.scopes.iter().copied().collect(),
+            groups: self.groups.clone(),
+            rosters: self.rosters.clone(),
+            expires: self.expires_in.map(|time| now + time),
+        };
+        entry.check().map_err(|error| Usage::new(error.to_string()))?;
+        Ok(entry)
+    }
+
+    fn print(&self, secret: &Secret, entry: &Entry) -> anyhow::Result<()> {
+        let shown = self.out.is_none().then(|| secret.text());
+        if self.format.json {
+            return print_json(&json!({"name": entry.name, "token": shown, "entry": entry.to_string()}));
+        }
+        if let Some(shown) = shown {
+            line("# The token. It is shown this once; keep it where only its user reads it.")?;
+            line(shown)?;
+        }
+        if self.add.is_none() {
+            line("\n# For the file that the daemon's --tokens names.")?;
+            line(entry.to_string().trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds an entry to a file, unless that has one of this name; makes the file when there is none.
+fn add(file: &Path, entry: &Entry) -> anyhow::Result<()> {
+    let place = file.display();
+    if file.exists() {
+        let known = read(file).map_err(|error| Usage::new(error.chain()))?;
+        if known.iter().any(|known| known.name == entry.name) {
+            return Err(Usage::new(format!("{place} has a token with the name {} already", entry.name)).into());
+        }
+    }
+    let mut text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(|| format!("{place} cannot be read")),
+    };
+    if !text.is_empty() {
+        text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
+    }
+    text.push_str(&entry.to_string());
+    // In one step: a daemon never finds half an entry.
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut new = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))
+        .with_context(|| format!("{place} cannot be written"))?;
+    new.write_all(text.as_bytes())?;
+    new.as_file().sync_all()?;
+    if let Ok(before) = std::fs::metadata(file) {
+        new.as_file().set_permissions(before.permissions())?;
+    }
+    new.persist(file)
+        .with_context(|| format!("{place} cannot be written"))?;
+    Ok(())
+}
+
+fn write_secret(file: &Path, secret: &Secret) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create_new(true).mode(0o600).open(file);
+    let mut opened = opened.with_context(|| format!("the token cannot be written to {}", file.display()))?;
+    writeln!(opened, "{}", secret.text())?;
+    opened.sync_all()?;
+    Ok(())
+}
+
+/// Reads a file of tokens as the daemon would, and lists what is in it.
+#[derive(Debug, Args)]
+struct Check {
+    /// The file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+impl Check {
+    fn run(&self) -> anyhow::Result<u8> {
+        let entries = read(&self.file)?;
+        if self.format.json {
+            let shown = entries.iter().map(|entry| {
+                let scopes: Vec<_> = entry.scopes.iter().map(Scope::as_str).collect();
+                json!({
+                    "name": entry.name, "scopes": scopes, "groups": entry.groups, "rosters": entry.rosters,
+                    "expires": entry.expires,
+                })
+            });
+            print_json(&json!({ "tokens": shown.collect::<Vec<_>>() }))?;
+            return Ok(DONE);
+        }
+        let names = |names: &[String], others: &[String]| match (names.is_empty(), others.is_empty()) {
+            (true, true) => "all".to_owned(),
+            (true, false) => "-".to_owned(),
+            (false, _) => names.join(", "),
+        };
+        let rows = entries.iter().map(|entry| {
+            [
+                entry.name.clone(),
+                entry.scopes.to_string(),
+                names(&entry.groups, &entry.rosters),
+                names(&entry.rosters, &entry.groups),
+                or_dash(entry.expires),
+            ]
+        });
+        table(["name", "scopes", "groups", "rosters", "expires"], rows.collect())?;
+        Ok(DONE)
+    }
+}

@@ -1,0 +1,204 @@
+//! Tokens: made by a command, known by the daemon, shown by every other command.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use tenure_testkit::wait;
+
+use crate::support::{Daemon, Ran, SOON, run, tenure};
+
+/// A directory with tokens, made by the command itself.
+pub(crate) struct Tokens(TempDir);
+
+impl Tokens {
+    pub(crate) fn none() -> Self {
+        let tokens = Self(TempDir::new().unwrap());
+        std::fs::write(tokens.file(), "").unwrap();
+        tokens
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.0.path().join("tokens.toml")
+    }
+
+    /// Makes one; the file that it is in.
+    #[track_caller]
+    pub(crate) fn new_token(&self, name: &str, args: &[&str]) -> PathBuf {
+        let out = self.0.path().join(format!("{name}.token"));
+        let mut command = tenure();
+        command.args(["token", "new", "--name", name]).args(args);
+        command.arg("--add").arg(self.file()).arg("--out").arg(&out);
+        let made = run(command);
+        assert_eq!(made.code, Some(0), "{}", made.err);
+        out
+    }
+}
+
+/// Runs a command with a token.
+#[track_caller]
+pub(crate) fn with_token(daemon: &Daemon, token: &Path, args: &[&str]) -> Ran {
+    let mut command = daemon.command(args);
+    command.env("TENURE_TOKEN_FILE", token);
+    run(command)
+}
+
+pub(crate) fn guarded(tokens: &Tokens) -> Daemon {
+    Daemon::with(|command| {
+        command.arg("--tokens").arg(tokens.file());
+    })
+}
+
+#[test]
+fn a_token_is_printed_once_with_its_entry_and_its_file_is_its_owners() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut command = tenure();
+    command.args([
+        "token",
+        "new",
+        "--name",
+        "a",
+        "--scope",
+        "read,beat",
+        "--group",
+        "x*",
+        "--expires-in",
+        "90d",
+    ]);
+    let made = run(command);
+    let secret = made.out.lines().find(|line| line.starts_with("tnr_")).unwrap();
+    assert_eq!(secret.len(), 68);
+    let entry = made.out.split_once("[[token]]").unwrap().1;
+    assert!(
+        entry.contains("scopes = [\"read\", \"beat\"]") && entry.contains("groups = [\"x*\"]"),
+        "{entry}"
+    );
+    assert!(!entry.contains(secret));
+
+    let tokens = Tokens::none();
+    let out = tokens.new_token("b", &["--scope", "read"]);
+    assert_eq!(std::fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
+    let secret = std::fs::read_to_string(&out).unwrap();
+    assert!(!std::fs::read_to_string(tokens.file()).unwrap().contains(secret.trim()));
+    let mut check = tenure();
+    check.args(["token", "check"]).arg(tokens.file());
+    let checked = run(check);
+    assert!(checked.out.contains("b     read"), "{}", checked.out);
+    for (args, must_say) in [
+        (&["--name", "b", "--scope", "read"][..], "already"),
+        (&["--name", "c", "--scope", "admin"], "read, beat, write and operate"),
+        (&["--name", "c d", "--scope", "read"], "the name is not"),
+        (
+            &["--name", "c", "--scope", "read", "--group", "*x"],
+            "in groups, number 1",
+        ),
+    ] {
+        let mut command = tenure();
+        command
+            .args(["token", "new"])
+            .args(args)
+            .arg("--add")
+            .arg(tokens.file());
+        let refused = run(command);
+        assert_eq!(refused.code, Some(2), "{args:?}");
+        assert!(
+            refused.err.contains(must_say) && !refused.out.contains("tnr_"),
+            "{}",
+            refused.err
+        );
+    }
+}
+
+#[test]
+fn every_command_can_show_a_token_and_says_what_to_do_without_one() {
+    let tokens = Tokens::none();
+    let reader = tokens.new_token("reader", &["--scope", "read"]);
+    let daemon = guarded(&tokens);
+    for args in [
+        &["status"][..],
+        &["members"],
+        &["leases"],
+        &["targets"],
+        &["sessions"],
+        &["events"],
+        &["why", "a"],
+        &["roster", "names"],
+        &["doctor"],
+    ] {
+        let refused = daemon.run(args);
+        assert_ne!(refused.code, Some(0), "{args:?}");
+        let said = format!("{}{}", refused.out, refused.err);
+        assert!(said.contains("--token-file"), "{args:?}: {said}");
+        let shown = with_token(&daemon, &reader, args);
+        assert!(!shown.err.contains("--token-file"), "{args:?}: {}", shown.err);
+    }
+    let status = with_token(&daemon, &reader, &["status", "--json"]).json();
+    assert_eq!(status["access"]["tokens"], 1);
+    let forbidden = with_token(&daemon, &reader, &["sweep"]);
+    assert_eq!(forbidden.code, Some(1));
+    let said = &forbidden.err;
+    assert!(
+        said.contains("the token reader") && said.contains("`operate`"),
+        "{said}"
+    );
+
+    // The other two ways to show it.
+    let mut by_flag = daemon.command(&["status", "--json", "--token-file"]);
+    by_flag.arg(&reader);
+    run(by_flag).json();
+    let mut by_value = daemon.command(&["status", "--json"]);
+    by_value.env("TENURE_TOKEN", std::fs::read_to_string(&reader).unwrap().trim());
+    run(by_value).json();
+    let mut by_number = daemon.command(&["status", "--json"]);
+    // What a child of `tenure run` finds there.
+    by_number.env("TENURE_TOKEN", "1763676800000000");
+    assert!(run(by_number).err.contains("--token-file"));
+    let gone = with_token(&daemon, Path::new("/nowhere/token"), &["status"]);
+    assert_eq!(gone.code, Some(2), "{}", gone.err);
+    assert!(gone.err.contains("/nowhere/token"), "{}", gone.err);
+}
+
+#[test]
+fn a_member_needs_no_more_than_beat_and_no_other_group() {
+    let tokens = Tokens::none();
+    let member = tokens.new_token("member", &["--scope", "beat", "--group", "g"]);
+    let daemon = guarded(&tokens);
+    let join = |group: &str| {
+        let mut command = daemon.command(&["join", "--group", group, "--member", "m", "--ttl", "3s", "--"]);
+        command.args(["sh", "-c", "sleep 2.5; test -n \"$TENURE_ID\""]);
+        command.env("TENURE_TOKEN_FILE", &member);
+        run(command)
+    };
+    let joined = join("g");
+    assert_eq!(joined.code, Some(0), "{}", joined.err);
+    assert!(joined.err.is_empty(), "its beats were not let in: {}", joined.err);
+    let elsewhere = join("h");
+    assert_eq!(elsewhere.code, Some(1));
+    assert!(elsewhere.err.contains("not for the group \"h\""), "{}", elsewhere.err);
+}
+
+#[test]
+fn a_daemon_looks_at_its_tokens_when_told_to_and_refuses_what_it_cannot_read() {
+    let tokens = Tokens::none();
+    let daemon = guarded(&tokens);
+    let late = tokens.new_token("late", &["--scope", "read"]);
+    daemon.process.signal(tenure_testkit::server::Signal::HUP).unwrap();
+    let known = || with_token(&daemon, &late, &["status"]).code == Some(0);
+    wait::until("the new token is known", SOON, known);
+    assert!(daemon.process.is_running() && daemon.process.log().contains("the tokens have changed"));
+
+    std::fs::write(tokens.file(), "[[token]]\nname = 1\n").unwrap();
+    let mut command = tenure();
+    command
+        .args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0", "--tokens"])
+        .arg(tokens.file());
+    let refused = run(command);
+    assert_eq!(refused.code, Some(2), "{}", refused.err);
+    assert!(
+        refused.err.contains("tokens.toml") && refused.err.contains("name is no text"),
+        "{}",
+        refused.err
+    );
+    let mut command = tenure();
+    command.args(["serve", "--token-file", "x"]);
+    assert!(run(command).err.contains("--tokens"));
+}
