@@ -1,5 +1,7 @@
 //! The command line: the subcommands, and the options that they share.
 
+mod examples;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -22,8 +24,7 @@ pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
     name = "tenure",
     version = version(),
     propagate_version = true,
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage. `join` and `run` exit with what their command exits with.\n\
-                  TENURE_LOG says what is logged to stderr (warn, debug, tenure=trace), TENURE_LOG_FORMAT=json how."
+    after_help = examples::TENURE
 )]
 pub(crate) struct Cli {
     /// A file with the token for a daemon that asks who is calling; for providers, their own [env: TENURE_TOKEN_FILE, or
@@ -36,19 +37,33 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(after_help = examples::SERVE)]
     Serve(serve::Serve),
+    #[command(after_help = examples::JOIN)]
     Join(join::Join),
+    #[command(after_help = examples::RUN)]
     Run(Box<run::Run>),
+    #[command(after_help = examples::MEMBERS)]
     Members(members::Members),
+    #[command(after_help = examples::CLAIMS)]
     Claims(claims::Claims),
+    #[command(after_help = examples::LEASES)]
     Leases(leases::Leases),
+    #[command(after_help = examples::TARGETS)]
     Targets(targets::Targets),
+    #[command(after_help = examples::SESSIONS)]
     Sessions(sessions::Sessions),
+    #[command(after_help = examples::ROSTER)]
     Roster(roster::Roster),
+    #[command(after_help = examples::EVENTS)]
     Events(events::Events),
+    #[command(after_help = examples::WHY)]
     Why(why::Why),
+    #[command(after_help = examples::STATUS)]
     Status(status::Status),
+    #[command(after_help = examples::SWEEP)]
     Sweep(sweep::Sweep),
+    #[command(after_help = examples::ADOPT)]
     Adopt(adopt::Adopt),
     Doctor(doctor::Doctor),
     Token(token::Token),
@@ -117,7 +132,7 @@ fn version() -> String {
 /// Which store to talk to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgs {
-    /// A daemon (http://HOST:PORT), or a store itself: sqlite:PATH, valkey://…, redis://….
+    /// A daemon (http://HOST:PORT, https://HOST), or a store itself: sqlite:PATH, valkey://…, redis://….
     #[arg(long = "store", value_name = "URL", env = "TENURE_STORE", hide_env_values = true, default_value = DEFAULT_STORE)]
     pub(crate) url: String,
 }

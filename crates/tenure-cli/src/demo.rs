@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  tenure demo                 watch the dashboard at the address that it prints\n  \
-                        tenure demo --once --fast   one round without pauses; exit code 1 if anything promised was not seen"
+                        tenure demo --once --fast   one round without pauses; 1 if a promise was not seen"
 )]
 pub(crate) struct Demo {
     /// Where its daemon listens; a free port when left out.

@@ -20,7 +20,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How many keys of an eviction a line shows.
 const KEYS_SHOWN: usize = 3;
 
-/// Shows what happened in a group, oldest first; with --follow, also what happens from now on.
+/// Shows what happened in a group, oldest first.
+///
+/// With --follow also what happens from now on, until Ctrl-C.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Events {
     /// Go on printing events as they happen; with --json one document per line.

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use tenure_core::error::{Error, ErrorKind};
 
+use crate::cli::DEFAULT_STORE;
+
 /// Done.
 pub(crate) const DONE: u8 = 0;
 /// Failed.
@@ -39,6 +41,9 @@ pub(crate) fn report(result: anyhow::Result<u8>) -> ExitCode {
         Err(error) if is_broken_pipe(&error) => DONE,
         Err(error) => {
             say(format_args!("error: {error:#}"));
+            if is_without_daemon(&error) {
+                say("`tenure serve` starts a daemon here; --store or TENURE_STORE names another");
+            }
             code_of(&error)
         }
     })
@@ -50,6 +55,12 @@ fn code_of(error: &anyhow::Error) -> u8 {
             .downcast_ref::<Error>()
             .is_some_and(|e| e.kind() == ErrorKind::Invalid);
     if usage { USAGE } else { FAILED }
+}
+
+/// Nobody listens where a daemon is looked for unless one is named: most likely nobody has started one.
+fn is_without_daemon(error: &anyhow::Error) -> bool {
+    let of_store = error.downcast_ref::<Error>().is_some_and(Error::is_unavailable);
+    of_store && format!("{error:#}").contains(&format!("{DEFAULT_STORE}/ cannot be reached"))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -66,6 +77,8 @@ pub(crate) fn say(line: impl fmt::Display) {
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::error::Outcome;
+
     use super::*;
 
     #[test]
@@ -76,6 +89,13 @@ mod tests {
         assert_eq!(code(anyhow::Error::from(Error::invalid("x")).context("while")), USAGE);
         assert_eq!(code(Error::too_late().into()), FAILED);
         assert_eq!(code(anyhow::anyhow!("x")), FAILED);
+    }
+
+    #[test]
+    fn without_a_daemon_one_is_told_how_to_start_it() {
+        let away = |place: &str| Error::unavailable(format!("{place}/ cannot be reached"), Outcome::Unchanged);
+        assert!(is_without_daemon(&away(DEFAULT_STORE).into()));
+        assert!(!is_without_daemon(&away("http://elsewhere:1").into()));
     }
 
     #[test]

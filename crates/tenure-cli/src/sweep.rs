@@ -14,7 +14,10 @@ use crate::output::{json, line, pairs, table, yes_no};
 /// At most this often a pass is repeated for what was ended by it and may be released a moment later.
 const ROUNDS: u32 = 4;
 
-/// Ends what lapsed, releases what the ended held and deletes orphaned sessions, now. Nobody has to call it: daemons do it by themselves.
+/// Runs a pass of the janitor and the reaper now.
+///
+/// It ends what lapsed, releases what the ended held and deletes orphaned sessions. Nobody has to call it: daemons do it by
+/// themselves.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Sweep {
     /// Only tell what would go.

@@ -16,7 +16,9 @@ use crate::output::{json, line};
 /// The most registries of one key that are told about.
 const MAX_REGISTRIES: usize = 20;
 
-/// Tells what happened to a member (NAME), a tenure (NAME@TERM), a lease (lease:NAME), a session (session:ID) or a key
+/// Tells what happened to a member, a key, a lease or a session, when, and why.
+///
+/// The id is that of a member (NAME), a tenure (NAME@TERM), a lease (lease:NAME), a session (session:ID) or a key
 /// (REGISTRY/KEY). A name alone is a member's if one has it, or else that of a lease, a session, or a key that was evicted.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Why {

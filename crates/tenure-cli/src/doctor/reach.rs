@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn what_stands_between_is_named() {
         let check = |error: Error| named(&error, error.chain()).finding.check;
-        let unreachable = |why: &str| Error::new(ErrorKind::Unavailable, why);
+        let unreachable = |why: &str| Error::new(ErrorKind::Unavailable, why.to_owned());
         assert_eq!(check(unreachable("connection refused")), "reach");
         assert_eq!(check(unreachable("invalid peer certificate: UnknownIssuer")), "tls");
         assert_eq!(
