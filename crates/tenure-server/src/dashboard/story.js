@@ -2,11 +2,16 @@
 
 import { many, number } from './dom.js';
 
-/** What ended, what was cleaned up after it, and what kept it from being cleaned up. */
-export const ENDINGS = new Set([
+const ENDINGS = new Set([
   'left', 'lapsed', 'superseded', 'expelled', 'evicted', 'lease_taken_over', 'session_reaped', 'session_deleted',
   'sessions_repaired', 'sweep_braked', 'sweep_unbraked', 'group_unsettled', 'group_settled', 'gap',
 ]);
+
+/** Whether an event is what ended, what was cleaned up after it, or what kept it from being cleaned up. */
+export function isEnding({ type, reason }) {
+  if (type === 'lease_released') return reason !== 'released' && reason !== 'handed_off';
+  return ENDINGS.has(type);
+}
 
 const memberOf = (tenure) => tenure?.slice(0, tenure.lastIndexOf('@')) ?? '';
 const listed = (counts) => Object.entries(counts ?? {}).map(([name, count]) => name + ' ' + number(count)).join(', ');

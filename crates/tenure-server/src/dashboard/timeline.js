@@ -3,7 +3,7 @@
 import { get, path } from './api.js';
 import { at, attr, Choice, h, many, nothing, say, time } from './dom.js';
 import { List } from './list.js';
-import { ENDINGS, tell } from './story.js';
+import { isEnding, tell } from './story.js';
 import { changed } from './world.js';
 
 /** The most events that are kept, the newest. */
@@ -104,11 +104,11 @@ export class Timeline {
   rows() {
     if (this.told) return this.told;
     const rows = [];
-    const events = this.only ? this.events.filter((event) => ENDINGS.has(event.type)) : this.events;
+    const events = this.only ? this.events.filter(isEnding) : this.events;
     for (let at = 0; at < events.length;) {
       let end = at + 1;
       const begin = Date.parse(events[at].at);
-      while (end < events.length && events[end].type === events[at].type && Date.parse(events[end].at) - begin <= WITHIN) end += 1;
+      while (end < events.length && events[end].type === events[at].type && events[end].reason === events[at].reason && Date.parse(events[end].at) - begin <= WITHIN) end += 1;
       const isBurst = end - at >= BURST && !this.opened.has(events[at].id);
       if (isBurst) rows.push({ burst: events.slice(at, end) });
       else for (let one = at; one < end; one += 1) rows.push({ event: events[one] });

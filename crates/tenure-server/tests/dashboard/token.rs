@@ -7,9 +7,12 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use tenure_server::Settings;
+use tenure_server::auth::{Entry, Scope, Secret, TokenSettings};
 use tokio::net::TcpListener;
 
-use crate::house::{join, open};
+use crate::common::Daemon;
+use crate::house::{group, join, join_at, open, parts, store};
 use crate::page::{DESK, Page};
 
 const SECRET: &str = "tnr_a-secret";
@@ -117,5 +120,44 @@ async fn the_page_asks_for_a_token_keeps_it_in_the_tab_and_in_no_address() {
             .iter()
             .all(|address| !address.contains("tnr_"))
     );
+    page.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_for_one_group_shows_that_group_and_says_no_for_others() {
+    let secret = Secret::draw().unwrap();
+    let entry = Entry {
+        name: "reader".to_owned(),
+        sha256: secret.sha256(),
+        scopes: [Scope::Read].into_iter().collect(),
+        groups: vec!["mine".to_owned()],
+        rosters: Vec::new(),
+        expires: None,
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    std::fs::write(&file, entry.to_string()).unwrap();
+    let settings = Settings {
+        tokens: Some(TokenSettings::new(&file)),
+        ..Settings::default()
+    };
+    let store = store();
+    join_at(&store, &group("mine"), "worker", &[]).await;
+    join_at(&store, &group("other"), "hidden", &[]).await;
+    let daemon = Daemon::of(parts(&store), settings).await;
+    let Some(mut page) = Page::open(&daemon.base, "", DESK).await else {
+        return;
+    };
+    page.until("it asks", "document.getElementById('token').open").await;
+    page.write(secret.text()).await;
+    page.press("Enter").await;
+    page.until_says(".entry", "mine 1 member settled").await;
+    assert!(!page.text(".entry").await.contains("other"));
+    page.turn("#/g/mine").await;
+    page.until_says(".member", "worker").await;
+    page.turn("#/g/other").await;
+    let refusal = "document.querySelector('.list > .quiet:not([hidden])')?.innerText.length > 10";
+    page.until("it says why nothing is shown", refusal).await;
+    assert!(!page.text("main").await.contains("hidden"));
     page.assert_clean();
 }
