@@ -291,13 +291,9 @@ mod tests {
             Verdict::Misconfigured,
             Verdict::Internal,
         ] {
-            assert_eq!(
-                verdict.into_error("why".into()).outcome(),
-                Outcome::Unchanged,
-                "{verdict:?}"
-            );
+            assert_eq!(verdict.into_error("why").outcome(), Outcome::Unchanged, "{verdict:?}");
         }
-        let unclear = Verdict::Unclear.into_error("why".into());
+        let unclear = Verdict::Unclear.into_error("why");
         assert_eq!(
             (unclear.kind(), unclear.outcome()),
             (ErrorKind::Unavailable, Outcome::Unknown)

@@ -9,6 +9,7 @@
 mod cluster;
 mod life;
 mod link;
+mod nodes;
 mod options;
 mod sentinel;
 mod slots;

@@ -151,10 +151,10 @@ impl Sentinels {
     /// Waits until the sentinels name another primary than this.
     ///
     /// # Panics
-    /// When they don't for a minute.
+    /// When they don't for two minutes: one whose machine was busy for long waits for a while before it decides again.
     #[track_caller]
     pub fn until_not(&self, before: &Server) {
-        wait::until("the sentinels name another primary", Duration::from_secs(60), || {
+        wait::until("the sentinels name another primary", Duration::from_secs(120), || {
             self.sentinels
                 .iter()
                 .filter_map(Sentinel::names)

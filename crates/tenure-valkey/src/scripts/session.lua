@@ -30,6 +30,15 @@ local function unpack_record(packed)
   return s.epoch > 0 and s or nil
 end
 
+-- What a key of a foreign type answers is nothing of ours. Any other refusal ends the step: a key that is on its way to
+-- another node must not read as one that is not there.
+local function ours_or_foreign(answer)
+  if type(answer) == 'table' and answer.err and not string.find(answer.err, 'WRONGTYPE', 1, true) then
+    error(answer)
+  end
+  return answer
+end
+
 -- Sessions by name, as they are with all that is planned; false for none. A key of a foreign type is no session: whoever
 -- writes to it is refused by `commit`.
 local known, changed = {}, {}
@@ -37,7 +46,7 @@ local function load_session(name)
   local s = known[name]
   if s == nil then
     local key = session_key(name)
-    local row = redis.pcall('HMGET', key, 'm', 'a')
+    local row = ours_or_foreign(redis.pcall('HMGET', key, 'm', 'a'))
     if row.err then
       s = false
     else
@@ -56,7 +65,7 @@ end
 local function connections(s)
   if not s.count then
     local key = conns_key(s.name)
-    local count = redis.pcall('HLEN', key)
+    local count = ours_or_foreign(redis.pcall('HLEN', key))
     if type(count) == 'number' then
       touched[key] = true
       s.count = count
@@ -71,7 +80,7 @@ end
 local function holder_of(s, connection)
   local value = s.conns[connection]
   if value == nil then
-    local found = redis.pcall('HGET', conns_key(s.name), connection)
+    local found = ours_or_foreign(redis.pcall('HGET', conns_key(s.name), connection))
     value = type(found) == 'string' and found or false
     s.conns[connection] = value
   end

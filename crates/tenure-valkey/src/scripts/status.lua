@@ -18,6 +18,9 @@ local function status(not_before)
   -- by a step of its own.
   local function count(list)
     local number = redis.pcall('ZCARD', PREFIX .. list)
+    if type(number) == 'table' and not string.find(number.err, 'WRONGTYPE', 1, true) then
+      error(number)
+    end
     return type(number) == 'number' and number or 0
   end
   local function first_of_some(list)

@@ -49,6 +49,14 @@ async fn a_missing_permission_shows_before_anything_is_written(flavour: Flavour)
         "{error:?}"
     );
     assert!(error.chain().contains("ZADD on {tenure:"), "{error:?}");
+    assert!(error.chain().contains("the rules +zadd"), "{error:?}");
+    let found = store.examine().await;
+    let of_rights = found.iter().find(|finding| finding.check == "permissions");
+    assert_eq!(
+        of_rights.map(|finding| finding.severity),
+        Some(Severity::Error),
+        "{found:?}"
+    );
     assert_eq!(dump(&server), "");
     user(&server, LEAST);
     until_up(&store).await;
@@ -58,6 +66,7 @@ async fn a_missing_permission_shows_before_anything_is_written(flavour: Flavour)
     let before = dump(&server);
     let denied = wait_for_denied(&store).await;
     assert!(!denied.contains("s3cret"), "{denied}");
+    assert!(denied.contains("+zadd"), "{denied}");
     assert_eq!(dump(&server), before, "a denied step left something behind");
 }
 

@@ -18,6 +18,7 @@ on_both! {
     the_death_of_a_primary_ends_nobody,
     a_slot_that_moves_under_load_ends_nobody,
     all_nodes_are_looked_at_and_all_groups_are_listed,
+    a_user_of_a_cluster_needs_one_rule_more,
 }
 
 /// One group on each primary: the second, the first, the third.
@@ -46,6 +47,10 @@ async fn the_death_of_a_primary_ends_nobody(flavour: Flavour) {
         loads.push(Load::start(&store, group).await);
     }
     let slot = slot_of(&cluster, GROUPS[0]);
+    // Replicas that were just made may not have heard of anything yet.
+    for (primary, replica) in cluster.nodes().iter().zip(cluster.nodes().iter().skip(3)) {
+        replica.catch_up_with(primary);
+    }
     let (killed, at) = (cluster.owner(slot).unwrap(), Instant::now());
     killed.kill();
     tenure_testkit::wait::until("a replica takes over", 4 * PATIENCE, || {
@@ -94,7 +99,7 @@ async fn a_slot_that_moves_under_load_ends_nobody(flavour: Flavour) {
             }
             moved += keys;
             // One key at a time, so that many calls meet a group that is here and there.
-            tokio::time::sleep(Duration::from_millis(pace)).await; // tidy: the pace of the move
+            tokio::time::sleep(Duration::from_millis(pace)).await; // tidy: waits on the pace of the move
         }
         cluster.end_move(slot, from, to);
         let ended = at.elapsed();
@@ -142,6 +147,41 @@ async fn all_nodes_are_looked_at_and_all_groups_are_listed(flavour: Flavour) {
     let clock = tenure_core::clock::SystemClock::shared();
     let refused = Connection::open(&cluster.url(), ConnectionOptions::default(), Vec::new(), clock);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+async fn a_user_of_a_cluster_needs_one_rule_more(flavour: Flavour) {
+    let cluster = cluster(flavour);
+    let least = [
+        "~{tenure:*",
+        "~tenure:*",
+        "+@hash",
+        "+@set",
+        "+@sortedset",
+        "+@stream",
+        "+unlink",
+    ];
+    let user = [
+        "ACL", "SETUSER", "app", "reset", "on", ">s3cret", "+eval", "+evalsha", "+time",
+    ];
+    let run = |args: &[&str]| {
+        for node in cluster.nodes() {
+            assert_eq!(node.cli(args).unwrap().text(), "OK", "{args:?}");
+        }
+    };
+    run(&[&user[..], &least].concat());
+    let store = open(&cluster.url().replace("://", "://app:s3cret@")).await;
+    let error = try_join(&store, "a").await.expect_err("CLUSTER SLOTS is denied");
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Denied, Outcome::Unchanged),
+        "{error:?}"
+    );
+    assert!(error.chain().contains("+cluster|slots"), "{error:?}");
+    run(&["ACL", "SETUSER", "app", "+cluster|slots"]);
+    until_up(&store).await;
+    let tenure = join(&store, "a").await;
+    claim(&store, &tenure, "k").await.unwrap();
+    assert_eq!(store.groups().await.unwrap(), [group()]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use tenure_core::id::{Group, TenureId};
 use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::{Beat, BeatReply, Join, Joined, Labels, MembershipStore, Revision};
 use tenure_core::registry::{ClaimMode, RegistryStore};
-use tenure_core::store::Call;
+use tenure_core::store::{Call, PageRequest};
 use tenure_core::sweep::{ReleaseRequest, SweepSteps};
 use tenure_testkit::wait;
 use tenure_valkey::ValkeyStore;
@@ -77,6 +77,7 @@ impl Load {
         let mut tasks = vec![
             tokio::spawn(beat(Arc::clone(&shared), tenures.clone())),
             tokio::spawn(sweep(Arc::clone(&shared))),
+            tokio::spawn(read(Arc::clone(&shared), tenures[0].clone())),
         ];
         for tenure in &tenures[..2] {
             tasks.push(tokio::spawn(contend(Arc::clone(&shared), tenure.clone())));
@@ -105,7 +106,7 @@ impl Load {
                     seen.last_error
                 );
             }
-            tokio::time::sleep(Duration::from_millis(10)).await; // tidy: polls for an event
+            tokio::time::sleep(Duration::from_millis(10)).await; // tidy: waits on the next look
         }
         (beaten.unwrap_or_default(), granted.unwrap_or_default())
     }
@@ -210,7 +211,7 @@ async fn beat(shared: Arc<Shared>, tenures: Vec<TenureId>) {
             }
             Err(error) => shared.failed(&error),
         }
-        tokio::time::sleep(PACE * 2).await; // tidy: the pace of the load
+        tokio::time::sleep(PACE * 2).await; // tidy: waits on the pace of the load
     }
 }
 
@@ -239,7 +240,7 @@ async fn contend(shared: Arc<Shared>, tenure: TenureId) {
                 None
             }
         };
-        tokio::time::sleep(PACE).await; // tidy: the pace of the load
+        tokio::time::sleep(PACE).await; // tidy: waits on the pace of the load
         if let Some(token) = token {
             let held = [(leases[0].clone(), token)];
             if let Err(error) = shared
@@ -250,6 +251,24 @@ async fn contend(shared: Arc<Shared>, tenure: TenureId) {
                 shared.failed(&error);
             }
         }
+    }
+}
+
+/// A group that cannot be read whole is not read at all: what is there and alive never reads as gone or dead.
+async fn read(shared: Arc<Shared>, tenure: TenureId) {
+    let (registry, name, page) = (devices(), key("k0"), PageRequest::default());
+    while shared.goes_on() {
+        match shared.store.claim_of(&shared.group, &registry, &name).await {
+            Ok(Some(claim)) if claim.alive && claim.tenure == tenure => {}
+            Ok(other) => shared.note(|seen| seen.wrong.push(format!("the claim reads as {other:?}"))),
+            Err(error) => shared.failed(&error),
+        }
+        match shared.store.members(&shared.group, &page).await {
+            Ok(page) if page.items.iter().filter(|member| member.alive).count() == MEMBERS => {}
+            Ok(page) => shared.note(|seen| seen.wrong.push(format!("the members read as {:?}", page.items))),
+            Err(error) => shared.failed(&error),
+        }
+        tokio::time::sleep(PACE).await; // tidy: waits on the pace of the load
     }
 }
 
@@ -268,6 +287,6 @@ async fn sweep(shared: Arc<Shared>) {
         if let Err(error) = steps.await {
             shared.failed(&error);
         }
-        tokio::time::sleep(PACE * 2).await; // tidy: the pace of the load
+        tokio::time::sleep(PACE * 2).await; // tidy: waits on the pace of the load
     }
 }

@@ -28,6 +28,10 @@ async fn a_killed_primary_and_an_ordered_failover_end_nobody(flavour: Flavour) {
     let store = open(&sentinels.url()).await;
     let load = Load::start(&store, "ingest").await;
 
+    // Replicas that were just made may not have heard of anything yet.
+    for replica in &sentinels.servers()[1..] {
+        replica.catch_up_with(&sentinels.servers()[0]);
+    }
     let (killed, at) = (sentinels.primary(), Instant::now());
     killed.kill();
     sentinels.until_not(killed);
