@@ -75,14 +75,14 @@ impl Roster {
         let before = self.inner.settings_of(&self.one).await;
         let ledger = self.inner.ledger();
         let settings = ledger.set_settings(self.name(), patch, Call::default()).await?;
-        self.one.obey(settings);
+        self.one.adopt(settings);
         self.one.line().set_known(true);
         let mirrored = self.inner.mirror_settings(&self.one, settings).await;
         self.inner.wake();
         self.answered(mirrored);
         Ok(Written {
             value: settings,
-            changed: settings.version > before.version,
+            changed: settings.version != before.version,
             mirrored,
         })
     }

@@ -1,8 +1,9 @@
 //! A hot store that lost all of its data, or the end of it.
 
-use tenure_core::ledger::{Ledger, Provider};
+use tenure_core::id::RosterName;
+use tenure_core::ledger::{Ledger, Provider, RosterSettings, Version};
 use tenure_core::memory::MemoryStore;
-use tenure_core::roster::{Entry, Put, RosterMirror, Standing};
+use tenure_core::roster::{Entry, Over, Put, RosterMirror, Standing};
 use tenure_core::store::StoreOptions;
 
 use super::super::trust::Wish;
@@ -94,12 +95,12 @@ async fn a_store_that_lost_the_end_of_its_data_is_not_believed_until_this_proces
 #[tokio::test]
 async fn a_store_that_was_away_wants_to_be_compared_once() {
     let world = World::new().await;
-    let process = world.running().await;
+    let process = world.start();
+    pass_until(&world.clock, "at the start, too", secs(2), || {
+        matches!(process.desk.one.wish(), Some(Wish::Since(_)))
+    })
+    .await;
     let stamp = world.memory.stamp(&world.group).await.unwrap();
-    assert!(
-        matches!(process.desk.one.wish(), Some(Wish::Since(_))),
-        "at the start, too"
-    );
     process.desk.one.reconciled(&stamp, 0, world.now());
     assert_eq!(process.desk.one.wish(), None);
     process.store.be(Mode::Fails);
@@ -202,4 +203,102 @@ async fn a_reconcile_that_breaks_off_removes_nobody_and_fills_nothing() {
     })
     .await;
     assert_eq!(there().await, 0, "now they are");
+}
+
+/// A row and settings of the mirror that are newer than what the ledger will ever say again, as after a restored backup.
+async fn ahead(world: &World) -> Version {
+    let ahead = Version(world.row("ada").await.version.0 + 1_000);
+    let there = world.seen("ada").await.unwrap().row;
+    let row = Provider {
+        version: ahead,
+        ..there
+    };
+    let put = [Put::newer(Entry::Row(row))];
+    world
+        .memory
+        .put_providers(&world.group, &put, Call::default())
+        .await
+        .unwrap();
+    ahead
+}
+
+#[tokio::test]
+async fn whom_a_ledger_that_lost_its_end_shuts_out_is_shut_out() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.arrive("ada").await;
+    ahead(&world).await;
+    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    assert!(process.desk.deactivate(&name("ada")).await.unwrap().mirrored);
+    assert_eq!(process.hear("ada").await, Heard::Deactivated);
+    assert_eq!(
+        world.seen("ada").await.unwrap().row.version,
+        world.row("ada").await.version
+    );
+    settle().await;
+    assert_eq!(world.dirty().await, 0);
+}
+
+#[tokio::test]
+async fn whom_a_ledger_that_lost_its_end_removes_is_gone() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.put("ada").await;
+    ahead(&world).await;
+    process.desk.remove_provider(&name("ada")).await.unwrap();
+    assert_eq!(world.seen("ada").await, None);
+}
+
+#[tokio::test]
+async fn the_settings_of_a_ledger_that_lost_its_end_win() {
+    let world = World::new().await;
+    let (one, two) = (world.running().await, world.running().await);
+    let newest = RosterSettings {
+        stale_after: secs(77),
+        version: Version(world.settings().await.version.0 + 1_000),
+        ..RosterSettings::default()
+    };
+    let put = world
+        .memory
+        .put_roster_settings(&world.group, &newest, Over::Older, Call::default());
+    assert!(put.await.unwrap());
+    world.pass(secs(2)).await;
+    let obeyed = async |process: &Instance| process.desk.settings().await.unwrap().value.stale_after;
+    assert_eq!((obeyed(&one).await, obeyed(&two).await), (secs(77), secs(77)));
+    let patch = SettingsPatch {
+        stale_after: Some(secs(33)),
+        ..SettingsPatch::default()
+    };
+    assert!(one.desk.set_settings(&patch).await.unwrap().mirrored);
+    assert_eq!(obeyed(&one).await, secs(33));
+    world.pass(secs(2)).await;
+    assert_eq!(obeyed(&two).await, secs(33));
+    let there = world.memory.roster_settings(&world.group).await.unwrap().unwrap();
+    assert_eq!(there.stale_after, secs(33));
+}
+
+/// Whoever makes names up cannot keep those out that the ledger has.
+#[tokio::test]
+async fn a_roster_that_the_ledger_knows_finds_a_place_among_names_that_it_does_not() {
+    let world = World::new().await;
+    let process = world.running().await;
+    let most = RostersSettings::default().max_rosters;
+    for n in 0..most {
+        let made_up = RosterName::new(format!("made-up-{n}")).unwrap();
+        if process.rosters.roster(&made_up).is_err() {
+            break;
+        }
+    }
+    let real = RosterName::new("real").unwrap();
+    assert!(process.rosters.roster(&real).is_err(), "it is full");
+    let (ada, spec) = (name("ada"), ProviderSpec::default());
+    let put = process
+        .ledger
+        .inside()
+        .put_provider(&real, &ada, &spec, Call::default());
+    put.await.unwrap();
+    pass_until(&world.clock, "it is served", secs(60), || {
+        process.rosters.roster(&real).is_ok()
+    })
+    .await;
 }

@@ -351,6 +351,11 @@ impl World {
         row.expect("the ledger has it")
     }
 
+    /// The settings of the ledger.
+    pub(super) async fn settings(&self) -> RosterSettings {
+        self.ledger.settings(&desk()).await.unwrap()
+    }
+
     /// What the mirror has.
     pub(super) async fn seen(&self, provider: &str) -> Option<tenure_core::roster::Seen> {
         let looked = self.memory.look(&self.group, &[name(provider)]).await.unwrap();
