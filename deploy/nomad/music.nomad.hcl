@@ -68,8 +68,11 @@ job "music" {
       env {
         # The agent of this host: where the service is registered.
         CONSUL_HTTP_ADDR = "127.0.0.1:8500"
-        # With a store, a killed host's service is gone ttl + 5 s later instead of after a minute or more:
-        # TENURE_STORE = "http://tenure.internal:7717"
+        # With a store, the service of a supervisor that was killed is gone ttl + 5 s later instead of after a minute or more.
+        # The others have to reach the agent then, so it is named by an address of the host, which is on their list:
+        # CONSUL_HTTP_ADDR            = "${attr.unique.network.ip-address}:8500"
+        # TENURE_REGISTRATIONS_AGENTS = "10.0.0.0/8"
+        # TENURE_STORE                = "http://tenure.internal:7717"
       }
 
       # A token that may register the service, and is renewed by Nomad. It is read again whenever it has changed.

@@ -14,6 +14,7 @@ mod beats;
 mod ends;
 mod found;
 mod guard;
+mod killed;
 mod lease;
 mod litefs;
 #[path = "../../../tenure-supervise/tests/litefs/mount.rs"]
@@ -22,6 +23,7 @@ mod node;
 mod outage;
 mod primary;
 mod process_1;
+mod recipes;
 #[path = "../../../tenure-supervise/tests/litefs/events.rs"]
 #[allow(dead_code, reason = "shared with the tests of the library, which say more")]
 mod stream;

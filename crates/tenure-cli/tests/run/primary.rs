@@ -138,7 +138,8 @@ fn however_often_it_is_killed_and_started_again_there_is_one_service() {
         let supervisor = node("a", &[&args[..], &["--id", &id, "--journal", journal]].concat(), &beats);
         is(&supervisor, "catalog", "passing");
         assert_eq!(registered(&agent), [id]);
+        let child = beats.begins("a", life);
         supervisor.kill();
-        dies(&beats.begins("a", life));
+        dies(&child);
     }
 }
