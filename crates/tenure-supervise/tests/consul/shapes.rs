@@ -21,6 +21,9 @@ struct State {
     passed: usize,
     /// It has lost the check, and says so like this.
     lost: Option<(u16, &'static str)>,
+    removed: usize,
+    /// So many removals have something under way that registers it again.
+    undead: usize,
 }
 
 /// An agent of our own. It says that connections may be kept, and closes each after one answer.
@@ -77,7 +80,11 @@ impl Fake {
             state.definition = serde_json::from_slice(body).ok();
             state.registered += 1;
         } else if request.starts_with("PUT /v1/agent/service/deregister") {
-            state.definition = None;
+            state.removed += 1;
+            if state.undead == 0 {
+                state.definition = None;
+            }
+            state.undead = state.undead.saturating_sub(1);
         } else if request.starts_with("PUT /v1/agent/check/pass") {
             if let Some((status, words)) = state.lost.take() {
                 state.definition = None;
@@ -117,6 +124,20 @@ async fn a_check_that_is_missing_is_registered_again_however_that_is_said() {
         phase(&catalog, Phase::Passing).await;
         assert_eq!(catalog.flush(PATIENCE).await, Flushed::Gone);
         assert_eq!(fake.state().definition, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_is_believed_when_it_was_read_back() {
+    for undead in [1, 3] {
+        let fake = Fake::start();
+        let catalog = Way::to(fake.addr).catalog(service("web-1"));
+        catalog.want(true);
+        phase(&catalog, Phase::Passing).await;
+        fake.state().undead = undead;
+        assert_eq!(catalog.flush(PATIENCE).await, Flushed::Gone);
+        let state = fake.state();
+        assert_eq!((state.removed, &state.definition), (undead + 1, &None));
     }
 }
 

@@ -107,6 +107,27 @@ fn a_demoted_child_is_gone_with_all_it_started_and_starts_again_when_promoted() 
     dies("the second daemon", supervisor.pid_in("daemon"));
 }
 
+/// The child does as it is told; what it has left in a session of its own does not.
+#[test]
+fn what_a_child_leaves_behind_is_gone_before_anything_else_happens() {
+    let script = "(setsid sh -c \"trap '' TERM; echo \\$\\$ > daemon; while :; do sleep 1; done\" &); exec sleep 1000";
+    let mut supervisor = supervise(&["--grace", "300ms"], script);
+    supervisor.say("primary");
+    supervisor.running();
+    let daemon = supervisor.pid_in("daemon");
+    supervisor.say("replica");
+    supervisor.hear("\"state\":\"waiting\"");
+    assert!(!is_alive(daemon));
+    // A child that ends by itself, too.
+    std::fs::remove_file(supervisor.dir.path().join("daemon")).unwrap();
+    supervisor.say("primary");
+    let child = supervisor.running();
+    let daemon = supervisor.pid_in("daemon");
+    rustix::process::kill_process(child, Signal::KILL).unwrap();
+    assert_eq!(supervisor.ended(), Some(137));
+    assert!(!is_alive(daemon));
+}
+
 #[test]
 fn a_child_that_fails_is_started_again_while_primary() {
     let script = "n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) > n; [ $n -ge 2 ] && exec sleep 1000; exit 5";

@@ -1,6 +1,8 @@
 //! Others may find the child when it is ready, and not before.
 
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tenure_testkit::port::Port;
 
@@ -47,12 +49,15 @@ fn an_answer_over_http_tells() {
     let port = Port::reserve();
     let address = port.addr().to_string();
     let url = format!("http://{address}/health");
+    let asked = Arc::new(AtomicUsize::new(0));
     before_it_is_found(&["--http", &url], "echo tried > tried; sleep 1000", |_| {
         let listener = TcpListener::bind(&address).unwrap();
+        let asked = Arc::clone(&asked);
         std::thread::spawn(move || {
-            let answers = ["500 Internal Server Error", "200 OK"];
+            let answers = ["500 Internal Server Error", "404 Not Found", "200 OK"];
             for (stream, answer) in listener.incoming().zip(answers) {
                 let mut stream = stream.unwrap();
+                asked.fetch_add(1, Ordering::SeqCst);
                 let mut request = [0; 1_024];
                 let _ = std::io::Read::read(&mut stream, &mut request);
                 let answer = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
@@ -60,6 +65,7 @@ fn an_answer_over_http_tells() {
             }
         });
     });
+    assert_eq!(asked.load(Ordering::SeqCst), 3, "the other answers say that it is not");
 }
 
 #[test]
