@@ -108,7 +108,7 @@ fn every_command_with_a_file_names_an_unknown_key_and_the_nearest_known_one() {
 #[test]
 fn wrong_arguments_are_refused_with_what_would_be_right() {
     let table: &[(&[&str], &str)] = &[
-        (&[], "Usage: tenure <COMMAND>"),
+        (&[], "Usage: tenure [OPTIONS] <COMMAND>"),
         (&["bogus"], "unrecognized subcommand 'bogus'"),
         (&["members", "--bogus"], "unexpected argument '--bogus'"),
         (

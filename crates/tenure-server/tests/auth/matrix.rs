@@ -137,12 +137,24 @@ async fn every_route_declares_the_scope_it_was_meant_to_have() {
         let scheme = &document["components"]["securitySchemes"][scheme];
         assert_eq!((&scheme["type"], &scheme["scheme"]), (&"http".into(), &"bearer".into()));
     }
+    let own: Vec<_> = wanted()
+        .into_keys()
+        .filter(|route| takes_providers(&document, route))
+        .collect();
+    let ends = ["heartbeat", "offline", "online"].map(|what| format!("/v1/rosters/{{r}}/providers/{{p}}/{what}"));
+    // These look at the token of a provider themselves; what did not would be open to everybody.
+    assert_eq!(own, ends.map(|path| ("post".to_owned(), path)));
     for ((method, path), wanted) in wanted() {
         let responses = document["paths"][&path][&method]["responses"].as_object().unwrap();
         for status in ["401", "403", "429"] {
             assert_eq!(responses.contains_key(status), !wanted.open, "{method} {path} {status}");
         }
     }
+}
+
+fn takes_providers(document: &Value, (method, path): &(String, String)) -> bool {
+    let security = document["paths"][path][method]["security"].as_array().unwrap();
+    security.iter().any(|alternative| alternative.get("provider").is_some())
 }
 
 /// A token for each scope, and what it is for.
