@@ -111,7 +111,7 @@ impl Sentinels {
             sentinels,
         };
         wait::until("the sentinels know each other and the replicas", 3 * START, || {
-            all.sentinels.iter().all(|sentinel| sees_all(sentinel))
+            all.sentinels.iter().all(sees_all)
         });
         Some(all)
     }
