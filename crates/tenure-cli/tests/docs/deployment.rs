@@ -2,6 +2,7 @@
 //! which tells whether it knows them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -102,6 +103,28 @@ fn compose_starts_daemons_that_know_their_settings() {
     );
 }
 
+/// The arguments of the pod's container, with the file of tokens where a test can have it. It is in the secret that is mounted
+/// where the arguments say, and the daemon takes it.
+#[track_caller]
+fn with_tokens(dir: &Path, secrets: &BTreeMap<&str, &Value>, spec: &Value) -> Vec<String> {
+    let (volume, container) = (&spec["volumes"][0], &spec["containers"][0]);
+    let tokens = &secrets[volume["secret"]["secretName"].as_str().expect("a volume of a secret")]["tokens.toml"];
+    let file = dir.join("tokens.toml");
+    std::fs::write(&file, tokens.as_str().expect("a file")).unwrap();
+    let mut check = tenure();
+    check.args(["token", "check"]).arg(&file);
+    let ran = run(check);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+
+    let mount = &container["volumeMounts"][0];
+    assert_eq!(mount["name"], volume["name"]);
+    let there = format!("{}/tokens.toml", mount["mountPath"].as_str().expect("a path"));
+    let args = strings(&container["args"]);
+    assert!(args.iter().any(|arg| arg.ends_with(&there)), "{args:?}");
+    let replaced = args.iter().map(|arg| arg.replace(&there, file.to_str().unwrap()));
+    replaced.collect()
+}
+
 #[test]
 fn kubernetes_runs_pods_that_fit_each_other() {
     let documents = yaml("deploy/kubernetes/tenure.yml");
@@ -128,7 +151,16 @@ fn kubernetes_runs_pods_that_fit_each_other() {
         assert_eq!(selector, labels, "{kind} selects other pods");
     }
     let container = &pod["spec"]["containers"][0];
-    let secret = of("Secret")["stringData"].as_object().expect("a secret");
+    let secrets = documents.iter().filter(|document| document["kind"] == "Secret");
+    let secrets: BTreeMap<_, _> = secrets
+        .map(|secret| {
+            (
+                secret["metadata"]["name"].as_str().expect("a name"),
+                &secret["stringData"],
+            )
+        })
+        .collect();
+    let secret = secrets["tenure"].as_object().expect("a secret");
     let mut variables: BTreeMap<_, _> = secret
         .iter()
         .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
@@ -137,7 +169,10 @@ fn kubernetes_runs_pods_that_fit_each_other() {
         let of = |field: &str| variable[field].as_str().unwrap_or_default().to_owned();
         variables.insert(of("name"), of("value"));
     }
-    explain("the pod", &strings(&container["args"]), &variables);
+    let dir = tempfile::tempdir().unwrap();
+    let args = with_tokens(dir.path(), &secrets, &pod["spec"]);
+    let sources = explain("the pod", &args, &variables);
+    assert_eq!(sources["tokens"], "flag");
 
     let document: Value = serde_json::from_str(&served()).unwrap();
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
@@ -149,11 +184,7 @@ fn kubernetes_runs_pods_that_fit_each_other() {
         );
     }
     let port = container["ports"][0]["containerPort"].as_u64().expect("a port");
-    assert!(
-        strings(&container["args"])
-            .iter()
-            .any(|arg| arg.ends_with(&format!(":{port}")))
-    );
+    assert!(args.iter().any(|arg| arg.ends_with(&format!(":{port}"))));
     assert_eq!(of("NetworkPolicy")["spec"]["ingress"][0]["ports"][0]["port"], port);
     let grace = pod["spec"]["terminationGracePeriodSeconds"].as_u64().expect("a grace");
     assert!(grace >= 12, "preStop, drain and the end take longer than {grace} s");
