@@ -23,15 +23,6 @@ async fn what_names_no_store_is_refused_with_what_there_is() {
     assert!(error.contains("amqp") && !error.contains("secret"), "{error}");
 }
 
-#[tokio::test]
-async fn what_this_version_does_not_speak_is_said_to_be_so() {
-    for url in ["rediss://h", "redis-cluster://h", "redis-sentinel://h"] {
-        let error = refused(url).await;
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{url}");
-        assert!(error.to_string().contains("not in this version"), "{error}");
-    }
-}
-
 #[cfg(feature = "valkey")]
 #[tokio::test]
 async fn every_kind_of_valkey_is_opened_also_while_it_is_away() {
