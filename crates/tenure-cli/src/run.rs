@@ -50,8 +50,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 ///
 /// The command starts on positive evidence alone, is registered in the catalog when it is ready, and is stopped with all
 /// that it has started when this node is not the primary any more. It is told its TENURE_ROLE, TENURE_TERM and
-/// TENURE_TOKEN, and in the JSON file TENURE_DEADLINE_FILE until when it may work. TERM, INT and QUIT take it out of the
-/// catalog, then stop it; HUP, USR1, USR2 and WINCH are passed on. Its exit code is passed on (128 + n for a signal).
+/// TENURE_FENCING_TOKEN, and in the JSON file TENURE_DEADLINE_FILE until when it may work. TERM, INT and QUIT take it out
+/// of the catalog, then stop it; HUP, USR1, USR2 and WINCH are passed on. Its exit code is passed on (128 + n for a
+/// signal).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Run {
     /// What makes this node the primary: litefs:DIR, lease:NAME or always.

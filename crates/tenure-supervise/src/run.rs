@@ -36,7 +36,7 @@ pub struct Supervision<R> {
     /// What to run.
     pub program: Program,
     /// Variables for it, besides the supervisor's own environment and what each run gets: `TENURE_ROLE` (`primary`), and
-    /// `TENURE_TERM` and `TENURE_TOKEN` where the leadership has them.
+    /// `TENURE_TERM` and `TENURE_FENCING_TOKEN` where the leadership has them.
     pub variables: Vec<(OsString, OsString)>,
     /// How to tell that it is ready.
     pub readiness: Readiness,
@@ -262,7 +262,7 @@ impl<R: Registration> Work<R> {
             let term = primacy.term.map(|term| ("TENURE_TERM".into(), term.to_string().into()));
             let token = primacy
                 .token
-                .map(|token| ("TENURE_TOKEN".into(), token.to_string().into()));
+                .map(|token| ("TENURE_FENCING_TOKEN".into(), token.to_string().into()));
             variables.extend(term.into_iter().chain(token));
         }
         match Followed::start(run, parts, variables).await {

@@ -192,7 +192,7 @@ fn a_command_is_told_under_which_token_it_works() {
     let status = status(&node);
     assert_eq!(value("TENURE_ROLE"), "primary");
     assert_eq!(value("TENURE_TERM"), status["term"].to_string());
-    assert_eq!(value("TENURE_TOKEN"), status["token"].to_string());
+    assert_eq!(value("TENURE_FENCING_TOKEN"), status["token"].to_string());
     assert_eq!(value("TENURE_GROUP"), "players");
     assert_eq!(value("TENURE_STORE"), daemon.url());
     assert_eq!(
@@ -200,7 +200,7 @@ fn a_command_is_told_under_which_token_it_works() {
         node.dir().join("status.json").to_str().unwrap()
     );
     let (_, leases) = daemon.http("GET", "/v1/groups/players/leases", "");
-    assert!(leases.to_string().contains(&value("TENURE_TOKEN")), "{leases}");
+    assert!(leases.to_string().contains(&value("TENURE_FENCING_TOKEN")), "{leases}");
     // The deadline moves on with every beat.
     let deadline = status["deadline"].as_str().unwrap().to_owned();
     until(&node, "the deadline moves on", |status| {

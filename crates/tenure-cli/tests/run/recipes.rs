@@ -193,7 +193,7 @@ fn exec_start(home: &Path, options: &str, command: &str) -> String {
 fn the_unit_runs_its_command_by_a_lease() {
     let (daemon, home) = (Daemon::start(&["--store", "memory:"]), TempDir::new().unwrap());
     fs::create_dir(home.path().join("tenure-run-report")).unwrap();
-    let line = exec_start(home.path(), "", "sh -c 'echo $TENURE_TOKEN; exit 5'");
+    let line = exec_start(home.path(), "", "sh -c 'echo $TENURE_FENCING_TOKEN; exit 5'");
     let node = shell(&format!("exec {line}"), |shell| {
         shell.env("TENURE_STORE", daemon.url());
     });

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use tenure_core::id::SessionId;
 
 use super::address::Address;
+use super::allow::Allowed;
 
 /// What is registered where, by which life.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +44,11 @@ impl Holding {
             return Err(bad("its agent has no host and port that fit into a name".to_owned()));
         };
         SessionId::new(name).map_err(|error| bad(error.to_string()))
+    }
+
+    /// Whether every machine takes another agent for this one: its own.
+    pub(super) fn is_at_loopback(&self) -> bool {
+        Address::read(&self.agent).is_ok_and(|address| Allowed::default().allows(&address))
     }
 }
 
@@ -103,6 +109,21 @@ mod tests {
                 }
                 .session()
                 .is_err()
+            );
+        }
+        for (agent, loopback) in [
+            ("http://127.0.0.1:8500", true),
+            ("http://localhost:8500", true),
+            ("http://10.0.0.7:8500", false),
+        ] {
+            let agent = agent.to_owned();
+            assert_eq!(
+                Holding {
+                    agent,
+                    ..holding.clone()
+                }
+                .is_at_loopback(),
+                loopback
             );
         }
         let id = "a b".to_owned();

@@ -152,6 +152,14 @@ impl Janitor {
                 // The agent notices the missing beats on its own, at most a ttl after the last one.
                 return Done::Later("its supervisor beats at the agent".to_owned(), RETRY.0);
             }
+            // Every machine calls its own agent that: what is not at ours may be at another's.
+            Some(Ok(Cleared::WasNotThere | Cleared::Another)) if holding.is_at_loopback() => {
+                let why = format!(
+                    "it is not at {}, as far as that is the agent of this machine",
+                    holding.agent
+                );
+                return Done::Later(why, NOT_OURS);
+            }
             Some(Ok(cleared)) => cleared,
             Some(Err(error @ CannotDeregister::Failed { .. })) => return Done::Later(error.to_string(), wait),
             Some(Err(error)) => return Done::Later(error.to_string(), NOT_OURS),
