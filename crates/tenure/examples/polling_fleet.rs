@@ -114,7 +114,7 @@ async fn run(options: Options) -> Result<()> {
         node: membership.member().to_string(),
         url: options.url,
         every: options.every,
-        client: reqwest::Client::new(),
+        client: plain_http()?,
         clock: SystemClock::new(),
     });
     let fleet = Fleet::builder(&membership)
@@ -140,6 +140,16 @@ async fn run(options: Options) -> Result<()> {
         () = told() => std::mem::forget(membership),
     }
     Ok(())
+}
+
+/// The endpoints here speak plain HTTP. For others it would be a configuration that believes somebody.
+fn plain_http() -> Result<reqwest::Client> {
+    let unusable = |error| Error::invalid("no HTTP client can be made").because(error);
+    let tls = tenure_tls::believing_nobody().map_err(|error| Error::invalid(error.to_string()))?;
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .build()
+        .map_err(unusable)
 }
 
 async fn join(tenure: &Tenure, options: &Options) -> Result<Membership> {
