@@ -43,9 +43,21 @@ async fn a_killed_primary_and_an_ordered_failover_end_nobody(flavour: Flavour) {
 
     killed.restart_with_data();
     sentinels.until_whole();
-    let (before, at) = (sentinels.primary(), Instant::now());
-    let told = sentinels.sentinels()[1].cli(&["SENTINEL", "FAILOVER", "main"]).unwrap();
-    assert_eq!(told.text(), "OK");
+    let before = sentinels.primary();
+    for replica in sentinels
+        .servers()
+        .iter()
+        .filter(|server| server.port() != before.port())
+    {
+        replica.catch_up_with(before);
+    }
+    // It refuses until it has heard that the replicas are fit.
+    wait::until_async("the failover is accepted", PATIENCE, || async {
+        let told = sentinels.sentinels()[1].cli(&["SENTINEL", "FAILOVER", "main"]);
+        told.is_ok_and(|told| told.text() == "OK")
+    })
+    .await;
+    let at = Instant::now();
     sentinels.until_not(before);
     let named = at.elapsed();
     let (beaten, granted) = load.until_served(at + named).await;

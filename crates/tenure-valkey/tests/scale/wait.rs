@@ -15,7 +15,8 @@ async fn a_grant_that_too_few_replicas_have_is_unknown(flavour: Flavour) {
     let (primary, replica) = (server(flavour, &[]), server(flavour, &[]));
     mature(&primary);
     replica.replica_of(&primary);
-    let store = open(&format!("{}?wait=1&wait_timeout=400ms", primary.url())).await;
+    replica.catch_up_with(&primary);
+    let store = open(&format!("{}?wait=1&wait_timeout=2s", primary.url())).await;
     let (a, b) = (join(&store, "a").await, join(&store, "b").await);
     let before = Instant::now();
     assert!(matches!(
