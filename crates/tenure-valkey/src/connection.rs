@@ -1,8 +1,8 @@
 //! The connection to a store: one server, the primary that sentinels name, or the nodes of a cluster.
 //!
-//! To one server (also the one that sentinels name) it is a [`Link`]: a multiplexed connection under a supervisor that
+//! To one server (also the one that sentinels name) it is a `Link`: a multiplexed connection under a supervisor that
 //! fails fast, queues nothing and replays nothing. To a cluster it is a link to each primary and a map of slots; see
-//! [`cluster`].
+//! `cluster`.
 //!
 //! What it refuses to know: groups, members and everything else that is Tenure's. It carries scripts and commands.
 
