@@ -384,7 +384,9 @@ impl Supervisor {
         if !stop.drains {
             return stop.since;
         }
-        let drained = stop.absent_at.unwrap_or(stop.since + self.settings.deregister) + self.settings.drain;
+        // A confirmation that comes after its time does not begin the drain anew.
+        let at_most = stop.since + self.settings.deregister;
+        let drained = stop.absent_at.map_or(at_most, |at| at.min(at_most)) + self.settings.drain;
         let fast = self.way_out.and_then(|way_out| way_out.fast_from);
         [Some(drained), fast, self.must_stop_at()]
             .into_iter()

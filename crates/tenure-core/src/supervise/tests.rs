@@ -241,6 +241,19 @@ fn a_catalog_that_is_slow_holds_up_the_exit_until_the_budget_is_over() {
     assert_eq!(story.pass(10 * S), [(3 * S, Action::Exit(143))]);
 }
 
+/// The second for the catalog is over, and the drain delay began without its word.
+#[test]
+fn a_late_confirmation_does_not_begin_the_drain_anew() {
+    let mut story = Story::running(Settings {
+        drain: 1_500 * MS,
+        ..Settings::default()
+    });
+    story.on(Event::Stop(143));
+    assert_eq!(story.pass(1_200 * MS), []);
+    assert_eq!(story.on(Event::Absent), []);
+    assert_eq!(story.pass(2 * S).first(), Some(&(1_300 * MS, Action::Term(Run(1)))));
+}
+
 #[test]
 fn nobody_drains_what_was_in_no_catalog() {
     let mut story = Story::new(Settings::default());
