@@ -221,10 +221,14 @@ impl Nodes {
                     Error::unavailable("a node's map of slots made no sense", Outcome::Unchanged).because(malformed)
                 })
             });
-            match told {
+            let error = match told {
                 Ok(map) if !map.nodes().is_empty() => return Ok(map),
-                Ok(_) => last = Error::unavailable(format!("{node} knows of no slots"), Outcome::Unchanged),
-                Err(error) => last = error,
+                Ok(_) => Error::unavailable(format!("{node} knows of no slots"), Outcome::Unchanged),
+                Err(error) => error,
+            };
+            // What somebody has to mend is told, and not that another node is not connected yet.
+            if last.is_unavailable() {
+                last = error;
             }
         }
         Err(last)

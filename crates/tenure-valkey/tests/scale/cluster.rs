@@ -9,6 +9,7 @@ use tenure_core::membership::{Join, Labels, MembershipStore};
 use tenure_core::store::{Call, Health, Severity, Store, StoreOptions};
 use tenure_testkit::valkey::Flavour;
 use tenure_testkit::valkey::cluster::Cluster;
+use tenure_testkit::wait;
 use tenure_valkey::{Connection, ConnectionOptions};
 
 use crate::load::Load;
@@ -170,6 +171,11 @@ async fn a_user_of_a_cluster_needs_one_rule_more(flavour: Flavour) {
     };
     run(&[&user[..], &least].concat());
     let store = open(&cluster.url().replace("://", "://app:s3cret@")).await;
+    // A node that was slow to connect is told of only until one refuses.
+    wait::until_async("a node refuses", PATIENCE, || async {
+        matches!(try_join(&store, "a").await, Err(error) if error.kind() == ErrorKind::Denied)
+    })
+    .await;
     let error = try_join(&store, "a").await.expect_err("CLUSTER SLOTS is denied");
     assert_eq!(
         (error.kind(), error.outcome()),
