@@ -2,7 +2,7 @@
 
 use tenure_core::ledger::{Change, Reason};
 use tenure_core::store::{Call, PageRequest};
-use tenure_core::{Ledger, ProviderId, RosterName};
+use tenure_core::{EngagementId, Ledger, ProviderId, RosterName};
 
 use crate::servers::{connect, ledger, patient, server};
 
@@ -98,4 +98,61 @@ async fn edits_by_plain_sql_are_mirrored_and_logged_like_the_steps() {
     let dirty = ledger.dirty(&roster, 10).await.expect("the outbox");
     assert_eq!((dirty.len(), &dirty[0].row), (1, &None));
     assert!(dirty[0].version > out.version, "a tombstone");
+}
+
+/// What nobody could read is refused, and a time that never comes is none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_edit_by_plain_sql_holds_a_roster_up() {
+    let Some(server) = server() else { return };
+    let database = server.database();
+    let ledger = ledger(patient(&database));
+    ledger.prepare().await.expect("a schema");
+    let admin = connect(&database).await;
+    let run = async |statement: &str| admin.batch_execute(statement).await;
+    run("INSERT INTO tenure.providers (roster, provider, online) VALUES ('care', 'ann', true)")
+        .await
+        .expect("ann");
+    for bad in [
+        "UPDATE tenure.providers SET online_tenure = 'x'",
+        "UPDATE tenure.providers SET online_tenure = 'bob@5'",
+        "UPDATE tenure.providers SET online_tenure = 'ann@0'",
+        "UPDATE tenure.providers SET online_tenure = 'ann@99999999999999999'",
+        "INSERT INTO tenure.providers (roster, provider) VALUES ('care', '..')",
+        "INSERT INTO tenure.rosters (roster) VALUES ('.')",
+    ] {
+        let refused = run(bad).await.expect_err(bad);
+        assert_eq!(
+            refused.code().map(|code| code.code()),
+            Some("23514"),
+            "{bad}: {refused}"
+        );
+    }
+    run(
+        "INSERT INTO tenure.engagements (roster, engagement, provider, status, expires_at) \
+         VALUES ('care', 'e1', 'ann', 'active', 'infinity')",
+    )
+    .await
+    .expect("an engagement");
+    let roster = RosterName::new("care").expect("a name");
+    let engagement = EngagementId::new("e1").expect("a name");
+    let found = ledger
+        .engagement(&roster, &engagement)
+        .await
+        .expect("a look-up")
+        .expect("it");
+    assert_eq!(found.expires_at, None);
+    ledger
+        .expire_due(&roster, 10, Call::default())
+        .await
+        .expect("nothing is due");
+    let page = PageRequest { after: None, limit: 10 };
+    assert_eq!(
+        ledger
+            .providers(&roster, None, &page)
+            .await
+            .expect("a page")
+            .items
+            .len(),
+        1
+    );
 }

@@ -18,7 +18,7 @@ AS $$ SELECT timestamptz 'epoch' + micros * interval '1 microsecond' $$;
 CREATE SEQUENCE tenure.versions AS bigint MAXVALUE 9007199254740991 NO CYCLE;
 
 CREATE TABLE tenure.rosters (
-    roster text COLLATE "C" PRIMARY KEY CHECK (roster ~ '^[A-Za-z0-9._:-]{1,200}$'),
+    roster text COLLATE "C" PRIMARY KEY CHECK (roster ~ '^[A-Za-z0-9._:-]{1,200}$' AND roster NOT IN ('.', '..')),
     default_capacity integer NOT NULL DEFAULT 1 CHECK (default_capacity BETWEEN 0 AND 100000),
     stale_after_ms bigint NOT NULL DEFAULT 60000 CHECK (stale_after_ms BETWEEN 1000 AND 86400000),
     require_heartbeat boolean NOT NULL DEFAULT true,
@@ -30,7 +30,7 @@ CREATE TABLE tenure.rosters (
 -- row changes; writing it does nothing.
 CREATE TABLE tenure.providers (
     roster text COLLATE "C" NOT NULL CHECK (roster ~ '^[A-Za-z0-9._:-]{1,200}$'),
-    provider text COLLATE "C" NOT NULL CHECK (provider ~ '^[A-Za-z0-9._:-]{1,200}$'),
+    provider text COLLATE "C" NOT NULL CHECK (provider ~ '^[A-Za-z0-9._:-]{1,200}$' AND provider NOT IN ('.', '..')),
     display_name text,
     active boolean NOT NULL DEFAULT true,
     online boolean NOT NULL DEFAULT false,
@@ -43,7 +43,10 @@ CREATE TABLE tenure.providers (
     version bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (roster, provider),
     CHECK (online = (online_tenure IS NOT NULL)),
-    CHECK (active OR NOT online)
+    CHECK (active OR NOT online),
+    -- Of this provider and no other: one row that nobody can read would hold up its whole roster.
+    CHECK (left(online_tenure, length(provider) + 1) = provider || '@'
+        AND substr(online_tenure, length(provider) + 2) ~ '^[1-9][0-9]{0,15}$')
 ) WITH (fillfactor = 80);
 
 -- "Who is available, least occupied first" reads as many entries of this as it answers.
