@@ -17,6 +17,7 @@ on_both! {
     a_key_of_a_foreign_type_is_mended_and_nobody_lives_on_because_of_it,
     what_a_roster_is_as_a_whole_comes_back,
     what_the_ledger_has_followed_is_no_drift,
+    an_end_that_nobody_can_read_holds_up_no_other,
 }
 
 /// Kinds of drift, and how often.
@@ -258,4 +259,27 @@ async fn what_the_ledger_has_followed_is_no_drift(flavour: Flavour) {
     world.put(Entry::Row(row("ann", 6, None))).await;
     assert!(world.verify(10).await.1.is_empty());
     assert_eq!(world.run(&["EXISTS", &key_of("offlined")]).int(), Some(0));
+}
+
+/// The ledger follows the others all the same.
+async fn an_end_that_nobody_can_read_holds_up_no_other(flavour: Flavour) {
+    use tenure_core::roster::RosterMirror;
+    let world = Rosters::new(flavour).await;
+    let tenures = [world.online("ann", 5).await, world.online("bob", 6).await];
+    for tenure in &tenures {
+        world.leave(tenure).await;
+    }
+    world.pass(BURST).await;
+    for spoilt in ["odd 5 - 6", "left 5 y 6"] {
+        world.run(&["HSET", &key_of("offlined"), &tenures[0].to_string(), spoilt]);
+        let pending = async || {
+            let pending = world.store.pending_offline(&group(), 10, false, Call::default()).await;
+            let items = pending.unwrap().items.into_iter();
+            items.map(|item| item.tenure).collect::<Vec<_>>()
+        };
+        assert_eq!(pending().await, [tenures[1].clone()], "{spoilt}");
+        world.verify(10).await;
+        world.pass(BURST).await;
+        assert_eq!(pending().await.len(), 2, "{spoilt} is mended");
+    }
 }
