@@ -10,7 +10,7 @@ use crate::PATIENCE;
 use crate::beats::shell;
 use crate::found::registered;
 use crate::mount::Mount;
-use crate::node::{is, running};
+use crate::node::{is, looking_at, running};
 use crate::support::{run, said, tenure};
 
 #[test]
@@ -105,15 +105,7 @@ fn one_that_was_demoted_is_in_no_catalog_and_ends_at_once() {
         return;
     };
     let leader = format!("litefs:{}", mount.dir().display());
-    let args = [
-        "--leader",
-        &leader,
-        "--litefs-events",
-        "off",
-        "--stable-window",
-        "300ms",
-    ];
-    leaves(&agent, &args, WORKS, 143, |it| {
+    leaves(&agent, &looking_at(&leader, &[]), WORKS, 143, |it| {
         mount.follow();
         is(it, "state", "waiting");
         is(it, "catalog", "absent");

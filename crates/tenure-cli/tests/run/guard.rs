@@ -4,23 +4,15 @@ use tenure_testkit::{Mode, Process, Proxy};
 
 use crate::beats::{self, Beats, dies};
 use crate::mount::Mount;
-use crate::node::{is, running};
+use crate::node::{is, looking_at, running};
 use crate::support::{Daemon, exists};
 
 fn guarded(who: &str, mount: &Mount, store: &str, beats: &Beats) -> Process {
     let leader = format!("litefs:{}", mount.dir().display());
-    let args = [
-        "--leader",
-        &leader,
-        "--litefs-events",
-        "off",
-        "--stable-window",
-        "300ms",
-    ];
     let guard = [
         "--guard", "music", "--ttl", "4s", "--grace", "200ms", "--member", who, "--store", store,
     ];
-    running(who, &[&args[..], &guard].concat(), &beats::stubborn(), |command| {
+    running(who, &looking_at(&leader, &guard), &beats::stubborn(), |command| {
         beats.arm(command, who)
     })
 }

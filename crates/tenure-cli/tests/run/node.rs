@@ -31,6 +31,18 @@ pub(crate) fn running(who: &str, args: &[&str], child: &[OsString], set: impl Fn
     })
 }
 
+/// The arguments of a node that is always the primary of `music`, and of more.
+pub(crate) fn always<'a>(catalog: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let service = ["--service", "music", "--port", "4533", "--catalog", catalog];
+    [&["--leader", "always"], &service[..], more].concat()
+}
+
+/// The arguments of a node that looks at a mount and at nothing else, and of more.
+pub(crate) fn looking_at<'a>(leader: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let leader = ["--leader", leader, "--litefs-events", "off"];
+    [&leader[..], &["--stable-window", "300ms"], more].concat()
+}
+
 /// What it says about itself; nothing yet, right after its start.
 pub(crate) fn status(node: &Process) -> Value {
     let text = fs::read_to_string(node.dir().join("status.json")).unwrap_or_default();

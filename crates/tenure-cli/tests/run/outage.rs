@@ -11,23 +11,8 @@ use tenure_testkit::{Mode, Process, Proxy, wait};
 use crate::PATIENCE;
 use crate::beats::{self, Beats, dies};
 use crate::found::{Watch, found_at, passing, registered};
-use crate::node::{in_order, is, node, running, status, until};
+use crate::node::{always, in_order, is, node, running, status, until};
 use crate::support::{exists, said};
-
-/// The arguments of a node that is always the primary.
-fn at<'a>(catalog: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let args = [
-        "--leader",
-        "always",
-        "--service",
-        "music",
-        "--port",
-        "4533",
-        "--catalog",
-        catalog,
-    ];
-    [&args[..], more].concat()
-}
 
 fn of(proxy: &Proxy) -> String {
     proxy.url("consul")
@@ -49,7 +34,7 @@ fn the_command_never_notices_what_befalls_consul() {
     let proxy = Proxy::start(agent.addr());
     proxy.set(Mode::Refuse);
     let (beats, catalog) = (Beats::new(), of(&proxy));
-    let supervisor = node("a", &at(&catalog, &["--ttl", "3s"]), &beats);
+    let supervisor = node("a", &always(&catalog, &["--ttl", "3s"]), &beats);
     // Consul is not needed for a start.
     let child = beats.begins("a", 1);
     is(&supervisor, "state", "running");
@@ -100,7 +85,7 @@ fn nobody_who_looks_sees_an_agent_being_slow() {
     let Some(agent) = Agent::start() else { return };
     let proxy = Proxy::start(agent.addr());
     let (beats, catalog) = (Beats::new(), of(&proxy));
-    let supervisor = node("a", &at(&catalog, &["--ttl", "6s"]), &beats);
+    let supervisor = node("a", &always(&catalog, &["--ttl", "6s"]), &beats);
     let child = beats.begins("a", 1);
     found_at(&agent, 4533);
     is(&supervisor, "catalog", "passing");
@@ -169,7 +154,7 @@ fn a_token_that_is_refused_is_said_and_one_that_is_rotated_is_used() {
     let (file, catalog) = (home.path().join("token"), format!("consul://{}", agent.addr()));
     fs::write(&file, "not-a-token").unwrap();
     let token_file = ["--consul-token-file", file.to_str().unwrap(), "--ttl", "3s"];
-    let supervisor = node("a", &at(&catalog, &token_file), &beats);
+    let supervisor = node("a", &always(&catalog, &token_file), &beats);
     let child = beats.begins("a", 1);
     let forbidden = || {
         until(&supervisor, "it is forbidden", |status| {
@@ -204,7 +189,11 @@ fn a_removal_that_failed_is_made_good_at_the_next_start() {
     let proxy = Proxy::start(agent.addr());
     let (beats, home, catalog) = (Beats::new(), tempfile::tempdir().unwrap(), of(&proxy));
     let journal = home.path().to_str().unwrap();
-    let first = node("a", &at(&catalog, &["--id", "music-1", "--journal", journal]), &beats);
+    let first = node(
+        "a",
+        &always(&catalog, &["--id", "music-1", "--journal", journal]),
+        &beats,
+    );
     is(&first, "catalog", "passing");
     proxy.set(Mode::Refuse);
     assert_eq!(first.terminate(PATIENCE).unwrap().code(), Some(143));
@@ -240,7 +229,7 @@ fn a_command_is_told_to_end_in_time_when_consul_hangs() {
     let proxy = Proxy::start(agent.addr());
     let catalog = of(&proxy);
     let script = "trap 'echo told > told; exit 7' TERM; echo up > up; while :; do sleep 0.02; done";
-    let supervisor = running("a", &at(&catalog, &[]), &beats::shell(script), |_| ());
+    let supervisor = running("a", &always(&catalog, &[]), &beats::shell(script), |_| ());
     is(&supervisor, "catalog", "passing");
     wait::until("it is up", PATIENCE, || supervisor.dir().join("up").exists());
     proxy.set(Mode::BlackHole);
@@ -256,7 +245,11 @@ fn a_command_is_told_to_end_in_time_when_consul_hangs() {
 fn the_service_is_gone_before_the_command_is_told_to_end() {
     let Some(agent) = Agent::start() else { return };
     let (beats, catalog) = (Beats::new(), format!("consul://{}", agent.addr()));
-    let supervisor = node("a", &at(&catalog, &["--drain", "2s", "--stop-budget", "8s"]), &beats);
+    let supervisor = node(
+        "a",
+        &always(&catalog, &["--drain", "2s", "--stop-budget", "8s"]),
+        &beats,
+    );
     is(&supervisor, "catalog", "passing");
     let child = beats.begins("a", 1);
     supervisor.signal(Signal::TERM).unwrap();

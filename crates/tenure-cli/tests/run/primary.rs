@@ -11,7 +11,7 @@ use crate::PATIENCE;
 use crate::beats::{self, Beats, dies};
 use crate::found::{Watch, found_at, passing, registered};
 use crate::mount::Mount;
-use crate::node::{is, node, running};
+use crate::node::{always, is, looking_at, node, running};
 use crate::support::exists;
 
 fn of_litefs(who: &str, mount: &Mount, port: &str, agent: &Agent, beats: &Beats) -> Process {
@@ -19,14 +19,6 @@ fn of_litefs(who: &str, mount: &Mount, port: &str, agent: &Agent, beats: &Beats)
         format!("litefs:{}", mount.dir().display()),
         format!("consul://{}", agent.addr()),
     );
-    let args = [
-        "--leader",
-        &leader,
-        "--litefs-events",
-        "off",
-        "--stable-window",
-        "300ms",
-    ];
     let service = [
         "--service",
         "music",
@@ -37,7 +29,7 @@ fn of_litefs(who: &str, mount: &Mount, port: &str, agent: &Agent, beats: &Beats)
         "--ttl",
         "3s",
     ];
-    node(who, &[&args[..], &service].concat(), beats)
+    node(who, &looking_at(&leader, &service), beats)
 }
 
 #[test]
@@ -124,18 +116,8 @@ fn however_often_it_is_killed_and_started_again_there_is_one_service() {
     for life in 1..=6 {
         // Nomad gives every allocation an id of its own.
         let id = format!("music-{life}");
-        let args = [
-            "--leader",
-            "always",
-            "--service",
-            "music",
-            "--port",
-            "4533",
-            "--catalog",
-            &catalog,
-        ];
         let journal = journal.path().to_str().unwrap();
-        let supervisor = node("a", &[&args[..], &["--id", &id, "--journal", journal]].concat(), &beats);
+        let supervisor = node("a", &always(&catalog, &["--id", &id, "--journal", journal]), &beats);
         is(&supervisor, "catalog", "passing");
         assert_eq!(registered(&agent), [id]);
         let child = beats.begins("a", life);

@@ -10,7 +10,7 @@ use tenure_testkit::{http, wait};
 use crate::PATIENCE;
 use crate::beats::shell;
 use crate::found::service;
-use crate::node::{is, running};
+use crate::node::{self, is, running};
 use crate::support::{Ran, run, tenure};
 
 /// Runs to its end with `--leader always`.
@@ -123,18 +123,8 @@ fn nomad_says_what_the_arguments_leave_out() {
 fn nobody_is_sent_to_a_command_that_is_not_ready() {
     let Some(agent) = Agent::start() else { return };
     let catalog = format!("consul://{}", agent.addr());
-    let args = [
-        "--leader",
-        "always",
-        "--service",
-        "music",
-        "--port",
-        "4533",
-        "--catalog",
-        &catalog,
-    ];
     let ready = ["--ready", "exec:echo > tried; test -e ready"];
-    let supervisor = running("a", &[&args[..], &ready].concat(), &shell("exec sleep 1000"), |_| ());
+    let supervisor = running("a", &node::always(&catalog, &ready), &shell("exec sleep 1000"), |_| ());
     wait::until("it was asked", PATIENCE, || supervisor.dir().join("tried").exists());
     assert_eq!(crate::found::registered(&agent), [""; 0]);
     is(&supervisor, "state", "starting");
