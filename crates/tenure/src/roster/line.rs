@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_core::clock::{Clock, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{Group, ProviderId, RosterName, TenureId};
-use tenure_core::membership::{EndBy, EndReason};
+use tenure_core::membership::{EndBy, EndReason, Member};
 use tenure_core::roster::{Put, PutOutcome, RosterMirror, Seated, Stamp, group_of};
 use tenure_core::store::{Call, Store};
 
@@ -217,6 +217,16 @@ impl Line {
             ));
         }
         Ok(seated)
+    }
+
+    /// Looks up who a provider is in the hot store.
+    ///
+    /// # Errors
+    /// As [`Line::ask`].
+    pub(crate) async fn member(&self, provider: &ProviderId) -> Result<Option<Member>> {
+        let member = provider.member();
+        let member = self.hot.store.member(&self.group, &member);
+        self.ask(self.hot.patience, member).await
     }
 
     /// Ends a tenure, as well as it can: one that is not ended now lapses.

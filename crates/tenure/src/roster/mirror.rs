@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure_core::error::{ErrorKind, Result};
@@ -24,6 +25,8 @@ use crate::batch::Gathered;
 const PAGES: usize = 20;
 /// How many rows such a page has.
 const PAGE: u32 = 1_000;
+/// Whoever goes online is heard of first, and its row follows well within this.
+const JUST_NOW: Duration = Duration::from_secs(5);
 
 impl Inner {
     /// Gives the mirror what a write has left in the ledger, as well as it can, and answers whether the mirror has it. What
@@ -174,6 +177,8 @@ impl Inner {
             drained += dirty.len() as u64;
             let rows: Vec<_> = dirty.iter().map(|row| (row.provider.clone(), row.version)).collect();
             let puts: Vec<Put> = dirty.into_iter().map(Entry::from).map(Put::newer).collect();
+            // Before they leave the outbox: whoever fails here comes to it again.
+            self.dismiss(one, &puts).await?;
             self.put_rows(one, &puts).await?;
             if last {
                 one.line().trust().drained(reach, self.clock().mono());
@@ -184,6 +189,29 @@ impl Inner {
                 .await?;
         }
         Ok((drained, false))
+    }
+
+    /// Ends the tenures of those who went offline while nobody could tell the hot store, in a roster whose tenures never
+    /// lapse by themselves. One that was heard of a moment ago may be on its way online again, and stays.
+    async fn dismiss(&self, one: &One, puts: &[Put]) -> Result<()> {
+        let line = one.line();
+        if self.settings_of(one).await.require_heartbeat {
+            return Ok(());
+        }
+        let offline = puts.iter().filter_map(|put| match &put.entry {
+            Entry::Row(row) if row.online.is_none() => Some(row),
+            _ => None,
+        });
+        for row in offline {
+            let Some(member) = line.member(&row.provider).await?.filter(|member| member.alive) else {
+                continue;
+            };
+            if line.stamp().await?.as_of.since(member.last_beat_at) > JUST_NOW {
+                let by = if row.active { EndBy::Leave } else { EndBy::Expel };
+                line.end(&member.tenure, by).await;
+            }
+        }
+        Ok(())
     }
 
     /// Marks rows as clean, in the background and together with others.

@@ -76,6 +76,32 @@ async fn whom_an_operator_shuts_out_while_the_mirror_is_away_stays_out_also_righ
     }
 }
 
+/// A tenure that never lapses would stay for years.
+#[tokio::test]
+async fn whoever_goes_offline_while_the_mirror_is_away_is_a_member_no_more_also_where_nobody_has_to_beat() {
+    let world = World::new().await;
+    let process = world.running().await;
+    let patch = SettingsPatch {
+        require_heartbeat: Some(false),
+        ..SettingsPatch::default()
+    };
+    assert!(process.desk.set_settings(&patch).await.unwrap().mirrored);
+    for provider in ["ada", "bob", "eve"] {
+        process.arrive(provider).await;
+    }
+    world.pass(secs(60)).await;
+    process.store.be(Mode::Fails);
+    assert!(!process.desk.offline(&name("ada")).await.unwrap().mirrored);
+    assert!(!process.desk.deactivate(&name("bob")).await.unwrap().mirrored);
+    process.store.be(Mode::Up);
+    world.until_believed(&process).await;
+    let members = world.memory_members().await;
+    let alive = members.iter().filter(|member| member.alive);
+    let alive: Vec<&str> = alive.map(|member| member.member.as_str()).collect();
+    assert_eq!(alive, ["eve"]);
+    assert_eq!(process.who().await, (vec!["eve".to_owned()], Source::Mirror));
+}
+
 #[tokio::test]
 async fn what_a_process_that_is_cut_off_writes_arrives_within_a_second() {
     let world = World::new().await;
