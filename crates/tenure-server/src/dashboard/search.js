@@ -90,7 +90,7 @@ export class Search {
   }
 
   go(match) {
-    location.hash = at('why', match.group, match.id);
+    location.hash = match.kind === 'group' ? at('g', match.id) : at('why', match.group, match.id);
     this.field.value = '';
     this.field.blur();
     this.close();
@@ -121,7 +121,7 @@ export class Search {
       element.match = match;
       element.id = 'found-' + match.index;
       say(element.firstChild, match.id);
-      say(element.lastChild, match.kind + ' in ' + match.group);
+      say(element.lastChild, match.kind === 'group' ? 'group' : match.kind + ' in ' + match.group);
     });
     this.mark();
   }

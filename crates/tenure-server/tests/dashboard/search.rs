@@ -90,3 +90,24 @@ async fn the_search_offers_what_is_on_the_page_and_what_the_daemon_knows() {
     page.until_says(".kicker", "member in group far").await;
     page.assert_clean();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_is_chosen_on_the_overview_is_shown() {
+    let daemon = open().await;
+    join(&daemon, "ingest", "a").await;
+    join(&daemon, "pollers", "b").await;
+    let Some(mut page) = Page::open(&daemon.base, "", DESK).await else {
+        return;
+    };
+    page.until_says(".entry", "pollers").await;
+    page.press("/").await;
+    page.write("poll").await;
+    page.until_says("#found", "pollers group").await;
+    page.until_silent("#found", "null").await;
+    page.press("ArrowDown").await;
+    page.press("Enter").await;
+    page.until("the group is shown", "tenure.view.key === 'g/pollers'")
+        .await;
+    page.until_says(".member", "b").await;
+    page.assert_clean();
+}
