@@ -118,6 +118,8 @@ export class GroupPage {
   }
 
   place() {
+    // No part shows, in a command to copy, what somebody wrote into an address.
+    if (!NAME.test(this.group)) return;
     const wide = WIDE.matches;
     const first = Object.keys(this.kinds)[0];
     const tab = wide && this.tab === 'timeline' ? first : this.tab;

@@ -13,6 +13,8 @@ const PAGE = 1000;
 /** So many pages are read by themselves; who wants more asks. */
 const PAGES = 20;
 const ENDS = new Set(['left', 'lapsed', 'superseded', 'expelled']);
+/** What an id is made of, and none of what means something to a shell: an address may be somebody else's. */
+const ID = /^[A-Za-z0-9._:@/-]+$/;
 
 export class Why {
   constructor(group, id) {
@@ -35,7 +37,8 @@ export class Why {
       h('div', { class: 'head' }, h('a', { class: 'back', href: this.home() }, '← ' + (this.roster ?? group)), this.kind, h('h2', { class: 'id' }, id), this.also),
       h('div', { class: 'columns' },
         h('section', { class: 'now', 'aria-label': 'Now' }, h('h3', {}, 'Now'), this.facts,
-          h('p', { class: 'fine' }, 'The same in a terminal:'), command('tenure why --store ' + location.origin + ' --group ' + group + ' ' + id)),
+          NAME.test(group) && ID.test(id)
+            ? [h('p', { class: 'fine' }, 'The same in a terminal:'), command('tenure why --store ' + location.origin + ' --group ' + group + ' ' + id)] : null),
         h('section', { class: 'then', 'aria-label': 'What happened' }, h('h3', {}, 'What happened'), this.progress, this.list.root, this.older)),
     );
   }

@@ -6,6 +6,7 @@
     reason = "tests wait on a server and a browser that know nothing of a test clock"
 )]
 
+mod address;
 mod browser;
 #[path = "../http/common/mod.rs"]
 mod common;
