@@ -10,6 +10,9 @@ import { changed } from './world.js';
 const MOST = 10_000;
 const MOST_NODES = 60;
 const MOST_CELLS = 500;
+/** A group of more than this is read anew for what happens in it, and else only so often. */
+const LARGE = 1000;
+const EVERY = 30_000;
 const CELL = 9;
 const PITCH = 12;
 const KINDS = ['here', 'away', 'ghost', 'wanted', 'paused'];
@@ -24,6 +27,7 @@ export class Leases {
     this.entries = new Map();
     this.read = false;
     this.more = false;
+    this.last = 0;
     this.filter = 'all';
     this.stop = new AbortController();
     this.choice = new Choice('Which leases', [], 'all', (chosen) => { this.filter = chosen; this.rows = null; changed(); });
@@ -36,7 +40,7 @@ export class Leases {
       open: (index) => this.go(this.shown()[index]),
       empty: nothing(
         'No leases and no targets yet.', 'A target is what a fleet works on; its lease says who does. Make one, or acquire a lease by its name:',
-        'tenure targets --store ' + location.origin + ' --group ' + group + ' put endpoint-1',
+        'tenure targets add endpoint-1 --store ' + location.origin + ' --group ' + group,
       ),
     });
     this.root = h(
@@ -47,7 +51,7 @@ export class Leases {
 
   attach() {
     this.list.attach();
-    this.freshen();
+    this.look();
   }
 
   detach() {
@@ -55,10 +59,17 @@ export class Leases {
     this.stop.abort();
   }
 
-  /** Reads all of it, a thousand at a time. */
-  async freshen() {
+  /** Every few seconds. */
+  freshen() {
+    if (this.entries.size <= LARGE || Date.now() - this.last >= EVERY) this.look();
+  }
+
+  /** Reads all of it, a thousand at a time. What is heard meanwhile is newer than what is read. */
+  async look() {
     if (this.busy) return;
     this.busy = true;
+    this.last = Date.now();
+    this.meanwhile = new Map();
     try {
       const entries = new Map();
       this.more = await this.pages('targets', (target) => {
@@ -71,11 +82,20 @@ export class Leases {
       this.entries = entries;
       this.read = true;
       this.made = null;
+      for (const [name, news] of this.meanwhile) this.change(name, news);
     } catch {
       // The banner tells; what was read before stays.
+      this.last = 0;
     }
     this.busy = false;
+    if (this.once) this.soonest();
     changed();
+  }
+
+  /** Looks again after a moment, once for all that happens in it; when it is looking already, after that. */
+  soonest() {
+    this.once = this.busy;
+    if (!this.busy) this.soon ??= setTimeout(() => { this.soon = null; this.look(); }, this.entries.size > LARGE ? 4000 : 700);
   }
 
   async pages(what, take) {
@@ -95,12 +115,17 @@ export class Leases {
     let placed = false;
     for (const event of events) {
       if (event.type === 'lease_granted' || event.type === 'lease_taken_over') {
-        this.change(event.lease, { holder: memberOf(event.tenure), tenure: event.tenure, token: event.token, alive: true });
+        this.learn(event.lease, { holder: memberOf(event.tenure), tenure: event.tenure, token: event.token, alive: true });
       } else if (event.type === 'lease_released') {
-        this.change(event.lease, { holder: undefined, tenure: undefined, token: undefined, alive: undefined });
+        this.learn(event.lease, { holder: undefined, tenure: undefined, token: undefined, alive: undefined });
       } else if (['target_changed', 'joined', 'left', 'lapsed', 'superseded', 'expelled', 'gap'].includes(event.type)) placed = true;
     }
-    if (placed) this.soon ??= setTimeout(() => { this.soon = null; this.freshen(); }, this.entries.size > 1000 ? 4000 : 700);
+    if (placed) this.soonest();
+  }
+
+  learn(name, news) {
+    if (this.busy) this.meanwhile.set(name, news);
+    this.change(name, news);
   }
 
   change(name, news) {

@@ -67,11 +67,12 @@ export class Timeline {
 
   /** Reads the events before the oldest that is here. Numbers are dense, so that one can count backwards. */
   async back(count) {
-    if (this.busy || this.atBegin || this.lowest === null) return;
+    const room = Math.min(count, MOST - this.events.length);
+    if (this.busy || this.atBegin || this.lowest === null || room <= 0) return;
     this.busy = true;
-    const from = Math.max(0, this.lowest - 1 - count);
+    const from = Math.max(0, this.lowest - 1 - room);
     try {
-      const page = await get(path`v1/groups/${this.group}/events?after=${from}&limit=${count}`, { signal: this.stop?.signal });
+      const page = await get(path`v1/groups/${this.group}/events?after=${from}&limit=${room}`, { signal: this.stop?.signal });
       const found = page.events.filter((event) => event.id < this.lowest);
       this.events = found.concat(this.events);
       this.atBegin = page.missed || from === 0;
@@ -120,7 +121,7 @@ export class Timeline {
 
   paint() {
     this.list.draw(this.rows().length, this.lowest !== null && !this.busy);
-    this.older.hidden = this.atBegin || this.lowest === null;
+    this.older.hidden = this.atBegin || this.lowest === null || this.events.length >= MOST;
     this.older.disabled = this.busy;
   }
 

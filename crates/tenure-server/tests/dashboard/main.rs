@@ -13,6 +13,7 @@ mod common;
 mod files;
 mod house;
 mod keys;
+mod large;
 mod life;
 mod looks;
 mod page;
