@@ -93,8 +93,10 @@ function lock(refused, wasUsed) {
   locked = {
     async opened(signal) {
       signal?.throwIfAborted();
-      const left = new Promise((_, reject) => signal?.addEventListener('abort', () => reject(signal.reason), { once: true }));
-      await Promise.race([opening, left]);
+      let leave;
+      const left = new Promise((_, reject) => { leave = () => reject(signal.reason); });
+      signal?.addEventListener('abort', leave);
+      await Promise.race([opening, left]).finally(() => signal?.removeEventListener('abort', leave));
     },
     open(shown) {
       token = shown;

@@ -59,6 +59,7 @@ export class Stream {
   stop() {
     removeEventListener('online', this.hurried);
     this.stopping.abort();
+    this.hurry?.();
   }
 
   async run() {
@@ -83,7 +84,6 @@ export class Stream {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, ms);
       this.hurry = () => { clearTimeout(timer); resolve(); };
-      this.stopping.signal.addEventListener('abort', this.hurry, { once: true });
     });
   }
 
