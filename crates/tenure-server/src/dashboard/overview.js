@@ -59,7 +59,7 @@ export class Overview {
     show(this.empty, own.length === 0);
     keyed(this.groups, own.slice(0, MOST), ({ group }) => group, makeGroup, updateGroup);
     show(this.more, status.groups_total > MOST || own.length > MOST);
-    say(this.more, 'Of ' + many(status.groups_total, 'group') + ' the first ' + number(Math.min(MOST, own.length)) + ' are shown; the search knows all.');
+    say(this.more, 'Of ' + many(status.groups_total, 'group') + ' the first ' + number(Math.min(MOST, own.length)) + ' are shown; the search finds ' + (listed.length < status.groups_total ? 'the first ' + number(listed.length) : 'all') + ' by their names.');
     show(this.rosterPart, rosters().length > 0);
     keyed(this.rosters, rosters().slice(0, MOST), ({ roster }) => roster, makeRoster, updateRoster);
     keyed(this.stores, stores(status), ({ name }) => name, makeLine, updateLine);
