@@ -118,7 +118,8 @@ impl Client {
     }
 }
 
-fn read_reply(stream: &mut impl BufRead) -> Result<Reply> {
+/// Reads one reply, or a command as clients send it: an array of strings.
+pub(crate) fn read_reply(stream: &mut impl BufRead) -> Result<Reply> {
     let mut line = String::new();
     ensure!(
         stream.read_line(&mut line).context("read a reply")? > 0,

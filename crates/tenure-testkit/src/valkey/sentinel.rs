@@ -1,6 +1,9 @@
 //! A primary with two replicas, and three sentinels that watch over them.
 
+pub mod fake;
+
 use std::fs;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -119,8 +122,17 @@ impl Sentinels {
     /// `valkey-sentinel://127.0.0.1:PORT,…/main`, or `redis-sentinel://…`.
     #[must_use]
     pub fn url(&self) -> String {
-        let at: Vec<String> = self.sentinels.iter().map(|one| one.port.addr().to_string()).collect();
-        format!("{}-sentinel://{}/{NAME}", self.flavour.scheme(), at.join(","))
+        self.url_of(&[0, 1, 2])
+    }
+
+    /// The same with some of the sentinels, in the order given.
+    ///
+    /// # Panics
+    /// When there is none of that number.
+    #[must_use]
+    pub fn url_of(&self, which: &[usize]) -> String {
+        let at: Vec<_> = which.iter().map(|n| self.sentinels[*n].port.addr()).collect();
+        url_of(self.flavour, &at)
     }
 
     /// The servers; the first was the primary to begin with.
@@ -148,7 +160,7 @@ impl Sentinels {
         found.expect("it is one of ours")
     }
 
-    /// Waits until the sentinels name another primary than this.
+    /// Waits until all three sentinels name another primary than this.
     ///
     /// # Panics
     /// When they don't for two minutes: one whose machine was busy for long waits for a while before it decides again.
@@ -157,8 +169,7 @@ impl Sentinels {
         wait::until("the sentinels name another primary", Duration::from_secs(120), || {
             self.sentinels
                 .iter()
-                .filter_map(Sentinel::names)
-                .all(|named| named != before.port())
+                .all(|one| one.names().is_some_and(|named| named != before.port()))
         });
     }
 
@@ -174,6 +185,11 @@ impl Sentinels {
             online.is_ok_and(|online| online == 2) && self.sentinels.iter().all(sees_all)
         });
     }
+}
+
+fn url_of(flavour: Flavour, at: &[SocketAddr]) -> String {
+    let at: Vec<String> = at.iter().map(SocketAddr::to_string).collect();
+    format!("{}-sentinel://{}/{NAME}", flavour.scheme(), at.join(","))
 }
 
 fn sees_all(sentinel: &Sentinel) -> bool {

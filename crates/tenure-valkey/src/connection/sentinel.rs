@@ -1,10 +1,18 @@
 //! Asking sentinels who the primary is.
 //!
 //! All are asked at once and the answer of the highest epoch is believed: a sentinel that was cut off still names the
-//! primary of before. While a connection is up they go on being asked, one after the other, since a primary that was
-//! replaced behind a partition neither says so nor goes away. (They would also publish a switch; but a subscription can
-//! die in silence, so that one has to ask anyway.)
+//! primary of before. While a connection is up they all go on being asked, since a primary that was replaced behind a
+//! partition neither says so nor goes away. (They would also publish a switch; but a subscription can die in silence, so
+//! that one has to ask anyway.)
+//!
+//! Two questions make one answer. Where the primary is, only `SENTINEL GET-MASTER-ADDR-BY-NAME` tells: the sentinel that
+//! leads a failover names the promoted replica there as soon as its epoch counts, while `SENTINEL MASTER` goes on printing
+//! the address of before until the other replicas were told, or for the whole of `failover-timeout`. The epoch, only
+//! `SENTINEL MASTER` tells. It is asked first: a switch in between then shows as a new address with the epoch of before,
+//! which the next answer corrects, and never as an old address with an epoch that nothing would beat. (Behaviour of
+//! `sentinel.c`, Redis 7.0 and Valkey 8.0.)
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +28,7 @@ use super::life::{self, Life};
 use super::link::Shared;
 use super::wire::{self, Driver, unsent};
 use crate::address::{Endpoint, Sentinels};
-use crate::reply::{Malformed, Read, Reader};
+use crate::reply::{Malformed, Read, Reader, parse};
 
 /// What a sentinel believes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +52,7 @@ struct Asking {
 }
 
 impl Asking {
-    fn all(shared: &Shared, sentinels: &Sentinels) -> Vec<Self> {
+    fn all(shared: &Shared, sentinels: &Sentinels) -> Vec<Sentinel> {
         let of = |at: &Endpoint| Self {
             at: at.clone(),
             name: sentinels.name.clone(),
@@ -55,7 +63,8 @@ impl Asking {
             // One that does not answer must leave time to connect to the primary that the others name.
             bound: shared.options.connect_timeout / 3,
         };
-        sentinels.at.iter().map(of).collect()
+        let unasked = |asking| Sentinel { asking, wire: None };
+        sentinels.at.iter().map(of).map(unasked).collect()
     }
 
     async fn connect(&self) -> Result<(MultiplexedConnection, Driver), Error> {
@@ -63,27 +72,34 @@ impl Asking {
     }
 
     async fn ask(&self, wire: &mut MultiplexedConnection) -> Result<Found, Error> {
+        let nonsense = |malformed: Malformed| {
+            Error::unavailable("a sentinel's answer made no sense", Outcome::Unchanged).because(malformed)
+        };
+        // In this order; see above.
+        let epoch = read_epoch(self.question(wire, "MASTER").await?).map_err(nonsense)?;
+        let at = read_address(self.question(wire, "GET-MASTER-ADDR-BY-NAME").await?).map_err(nonsense)?;
+        Ok(Found { at, epoch })
+    }
+
+    async fn question(&self, wire: &mut MultiplexedConnection, about: &str) -> Result<Value, Error> {
         let mut cmd = redis::cmd("SENTINEL");
-        cmd.arg("MASTER").arg(&self.name);
-        let value = match life::send(wire, cmd).await {
-            Ok(value) => value,
+        cmd.arg(about).arg(&self.name);
+        match life::send(wire, cmd).await {
+            Ok(value) => Ok(value),
             Err(life::Failure::Refused(_, words)) if words.to_ascii_lowercase().contains("no such master") => {
                 let message = format!("the sentinel at {} knows no primary called {:?}", self.at, self.name);
-                return Err(Error::new(ErrorKind::Misconfigured, message));
+                Err(Error::new(ErrorKind::Misconfigured, message))
             }
             Err(life::Failure::Refused(_, words)) if words.contains("NOAUTH") || words.contains("NOPERM") => {
                 let message = format!(
                     "the sentinel at {} refuses to name the primary; give sentinel_user and sentinel_password, and the \
-                     user `+sentinel|master`",
+                     user `+sentinel|master +sentinel|get-master-addr-by-name`",
                     self.at
                 );
-                return Err(Error::new(ErrorKind::Denied, message).because(words));
+                Err(Error::new(ErrorKind::Denied, message).because(words))
             }
-            Err(failure) => return Err(unsent(failure)),
-        };
-        read(value).map_err(|malformed| {
-            Error::unavailable("a sentinel's answer made no sense", Outcome::Unchanged).because(malformed)
-        })
+            Err(failure) => Err(unsent(failure)),
+        }
     }
 
     /// Bounds a step.
@@ -93,13 +109,52 @@ impl Asking {
             Err(Error::unavailable(message, Outcome::Unchanged))
         })
     }
+}
 
-    async fn once(self) -> Result<Found, Error> {
-        let asked = async {
-            let (mut wire, _guard) = self.connect().await?;
-            self.ask(&mut wire).await
-        };
-        self.bounded(asked).await
+/// A sentinel, and the connection to it, kept from one question to the next.
+struct Sentinel {
+    asking: Asking,
+    wire: Option<(MultiplexedConnection, Driver)>,
+}
+
+impl Sentinel {
+    /// Asks; a connection over which no answer came is let go of.
+    async fn ask(mut self) -> (Self, Result<Found, Error>) {
+        let (asking, kept) = (&self.asking, self.wire.take());
+        let asked = asking.bounded(async move {
+            let (mut wire, driver) = match kept {
+                Some(kept) => kept,
+                None => asking.connect().await?,
+            };
+            let found = asking.ask(&mut wire).await?;
+            Ok((found, (wire, driver)))
+        });
+        match asked.await {
+            Ok((found, wire)) => {
+                self.wire = Some(wire);
+                (self, Ok(found))
+            }
+            Err(error) => (self, Err(error)),
+        }
+    }
+}
+
+/// Asks all sentinels, and waits for each of them within its bound. The sentinels come back in any order.
+async fn ask_all(sentinels: Vec<Sentinel>) -> (Vec<Sentinel>, Vec<Result<Found, Error>>) {
+    let asked: JoinSet<_> = sentinels.into_iter().map(Sentinel::ask).collect();
+    asked.join_all().await.into_iter().unzip()
+}
+
+/// Whom to believe: the highest epoch, which may be the one that was believed before; with the same epoch whom most name,
+/// and then the first address, so that all who hear the same believe the same. Pure; O(answers²).
+fn believe(before: Option<&Found>, answers: &[Found]) -> Option<Found> {
+    let votes = |found: &Found| answers.iter().filter(|answer| *answer == found).count();
+    let told = answers
+        .iter()
+        .max_by_key(|found| (found.epoch, votes(found), Reverse(&found.at)));
+    match (before, told) {
+        (Some(before), Some(told)) if told.epoch < before.epoch => Some(before.clone()),
+        (before, told) => told.or(before).cloned(),
     }
 }
 
@@ -108,79 +163,89 @@ impl Asking {
 /// # Errors
 /// When none of them tells: what is most useful of what they said.
 pub(super) async fn find(shared: &Shared, sentinels: &Sentinels) -> Result<Found, Error> {
-    let mut asked: JoinSet<_> = Asking::all(shared, sentinels).into_iter().map(Asking::once).collect();
-    let (mut found, mut failed): (Option<Found>, Option<Error>) = (None, None);
-    while let Some(answer) = asked.join_next().await {
+    let (_, answers) = ask_all(Asking::all(shared, sentinels)).await;
+    let (mut told, mut failed): (Vec<Found>, Option<Error>) = (Vec::new(), None);
+    for answer in answers {
         match answer {
-            Ok(Ok(answer)) if found.as_ref().is_none_or(|found| answer.epoch > found.epoch) => found = Some(answer),
-            Ok(Ok(_)) => {}
+            Ok(found) => told.push(found),
             // An error that somebody has to mend tells more than a sentinel that is away.
-            Ok(Err(error)) if failed.as_ref().is_none_or(Error::is_unavailable) => failed = Some(error),
-            Ok(Err(_)) | Err(_) => {}
+            Err(error) if failed.as_ref().is_none_or(Error::is_unavailable) => failed = Some(error),
+            Err(_) => {}
         }
     }
-    found.ok_or_else(|| {
+    believe(None, &told).ok_or_else(|| {
         let failed = failed.unwrap_or_else(|| Error::unavailable("nobody was asked", Outcome::Unchanged));
         let message = format!("none of the {} sentinels names the primary", sentinels.at.len());
         Error::new(failed.kind(), message).because(failed)
     })
 }
 
-/// Goes on asking while a connection is up, and ends it when the primary is another by now. Never returns; the end shows
-/// in [`Life::until_ended`].
+/// Goes on asking all of them while a connection is up, and ends it when the primary is another by now. Never returns; the
+/// end shows in [`Life::until_ended`].
 pub(super) async fn follow(shared: &Shared, sentinels: &Sentinels, life: &Life, ours: &Found) -> String {
-    let all = Asking::all(shared, sentinels);
-    for asking in all.iter().cycle() {
-        if let Err(error) = watch(shared, asking, life, ours).await {
-            tracing::debug!(at = %asking.at, error = error.chain(), "a sentinel does not tell; asking the next");
-        }
-        shared.clock.sleep(shared.options.ping_interval).await;
-    }
-    // There is at least one sentinel, so nobody comes here.
-    std::future::pending().await
-}
-
-/// Asks one sentinel again and again, until it does not answer.
-async fn watch(shared: &Shared, asking: &Asking, life: &Life, ours: &Found) -> Result<(), Error> {
-    let (mut wire, _guard) = asking.bounded(asking.connect()).await?;
+    let (mut all, mut ours) = (Asking::all(shared, sentinels), ours.clone());
     loop {
-        let found = asking.bounded(asking.ask(&mut wire)).await?;
-        if found.epoch > ours.epoch && found.at != ours.at {
-            life.end(&format!("the sentinels name another primary, {}", found.at));
-        }
         shared.clock.sleep(shared.options.ping_interval).await;
+        let (asked, answers) = ask_all(all).await;
+        all = asked;
+        let silent = |error: &Error| tracing::debug!(error = error.chain(), "a sentinel does not tell");
+        let told: Vec<Found> = answers
+            .into_iter()
+            .filter_map(|answer| answer.inspect_err(silent).ok())
+            .collect();
+        match believe(Some(&ours), &told) {
+            Some(found) if found.at != ours.at => {
+                life.end(&format!("the sentinels name another primary, {}", found.at));
+                return std::future::pending().await;
+            }
+            // Its epoch may have risen all the same.
+            Some(found) => ours = found,
+            None => {}
+        }
     }
 }
 
-/// Reads the answer to `SENTINEL MASTER`: names and values in turn.
-fn read(value: Value) -> Read<Found> {
+/// Reads the epoch from the answer to `SENTINEL MASTER`: names and values in turn.
+fn read_epoch(value: Value) -> Read<u64> {
     let mut reader = Reader::new(value)?;
-    let (mut host, mut port, mut epoch) = (None, None, None);
     while reader.left() > 1 {
         let (field, value) = (reader.text()?, reader.text()?);
-        match field.as_str() {
-            "ip" => host = Some(value),
-            "port" => port = value.parse().ok(),
-            "config-epoch" => epoch = value.parse().ok(),
-            _ => {}
+        if field == "config-epoch" {
+            return parse("an epoch", &value);
         }
     }
-    match (host, port, epoch) {
-        (Some(host), Some(port), Some(epoch)) => Ok(Found {
-            at: Endpoint { host, port },
-            epoch,
-        }),
-        _ => Err(Malformed("no address or epoch of a primary".to_owned())),
-    }
+    Err(Malformed("no epoch of a primary".to_owned()))
+}
+
+/// Reads the answer to `SENTINEL GET-MASTER-ADDR-BY-NAME`: the host and the port.
+fn read_address(value: Value) -> Read<Endpoint> {
+    let mut reader = Reader::new(value)?;
+    let (host, port) = (reader.text()?, parse("a port", &reader.text()?)?);
+    Ok(Endpoint { host, port })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn array(texts: &[&str]) -> Value {
+        Value::Array(texts.iter().copied().map(text).collect())
+    }
+
+    fn at(host: &str, epoch: u64) -> Found {
+        let (host, port) = (host.to_owned(), 1);
+        Found {
+            at: Endpoint { host, port },
+            epoch,
+        }
+    }
+
     #[test]
-    fn the_address_and_the_epoch_are_found_among_the_rest() {
-        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+    fn the_address_and_the_epoch_are_read() {
         let fields = [
             "name",
             "main",
@@ -188,14 +253,57 @@ mod tests {
             "::1",
             "port",
             "7",
-            "flags",
-            "master",
             "config-epoch",
             "3",
+            "quorum",
+            "2",
         ];
-        let found = read(Value::Array(fields.map(text).to_vec())).unwrap();
-        assert_eq!((found.at.to_string(), found.epoch), ("[::1]:7".to_owned(), 3));
-        read(Value::Array(["ip", "a", "port", "7"].map(text).to_vec())).unwrap_err();
-        read(Value::Nil).unwrap_err();
+        assert_eq!(read_epoch(array(&fields)), Ok(3));
+        assert_eq!(read_address(array(&["::1", "7"])).unwrap().to_string(), "[::1]:7");
+        for bad in [array(&["ip", "a"]), array(&["config-epoch", "-1"]), Value::Nil] {
+            read_epoch(bad).unwrap_err();
+        }
+        for bad in [array(&["a"]), array(&["a", "65536"]), Value::Nil] {
+            read_address(bad).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn the_highest_epoch_is_believed_whoever_tells_it_and_however_often_another_is_told() {
+        assert_eq!(believe(None, &[]), None);
+        let answers = [at("old", 1), at("new", 2), at("old", 1)];
+        for turn in 0..answers.len() {
+            let mut answers = answers.clone();
+            answers.rotate_left(turn);
+            assert_eq!(believe(None, &answers), Some(at("new", 2)));
+            assert_eq!(believe(Some(&at("old", 1)), &answers), Some(at("new", 2)));
+            assert_eq!(believe(Some(&at("new", 2)), &answers), Some(at("new", 2)));
+        }
+    }
+
+    #[test]
+    fn what_was_believed_gives_way_to_nothing_older_and_to_another_of_the_same_epoch() {
+        let ours = at("new", 2);
+        for told in [&[][..], &[at("old", 1)], &[at("old", 1), at("old", 1)]] {
+            assert_eq!(believe(Some(&ours), told), Some(ours.clone()));
+        }
+        assert_eq!(believe(Some(&at("old", 2)), &[at("new", 2)]), Some(at("new", 2)));
+        // An epoch that rises while the primary stays is kept.
+        assert_eq!(believe(Some(&ours), &[at("new", 4), at("old", 3)]), Some(at("new", 4)));
+    }
+
+    #[test]
+    fn sentinels_that_disagree_within_an_epoch_are_believed_alike_by_all() {
+        let answers = [at("b", 2), at("a", 2), at("b", 2)];
+        let split = [at("b", 2), at("a", 2), at("c", 1)];
+        for turn in 0..answers.len() {
+            let (mut answers, mut split) = (answers.clone(), split.clone());
+            answers.rotate_left(turn);
+            split.rotate_left(turn);
+            for ours in [None, Some(&at("a", 2)), Some(&at("b", 2)), Some(&at("c", 1))] {
+                assert_eq!(believe(ours, &answers), Some(at("b", 2)));
+                assert_eq!(believe(ours, &split), Some(at("a", 2)));
+            }
+        }
     }
 }

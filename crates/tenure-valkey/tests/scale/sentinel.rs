@@ -1,20 +1,24 @@
-//! Sentinels: whom they name, failovers under load, and what is lost in one.
+//! Sentinels: whom they name, failovers under load, several clients in one, and what is lost in it.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use tenure_core::error::ErrorKind;
 use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::{Beat, BeatReply, MembershipStore};
 use tenure_core::store::{Call, Health, Severity, Store};
-use tenure_testkit::valkey::Flavour;
 use tenure_testkit::valkey::sentinel::Sentinels;
+use tenure_testkit::valkey::sentinel::fake::{FakeSentinel, Told};
+use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
+use tenure_valkey::ValkeyStore;
 
 use crate::load::Load;
 use crate::world::*;
 
 on_both! {
     a_killed_primary_and_an_ordered_failover_end_nobody,
+    two_clients_act_on_one_primary_through_failovers,
     a_grant_that_the_promoted_replica_never_had_is_noticed,
 }
 
@@ -51,12 +55,7 @@ async fn a_killed_primary_and_an_ordered_failover_end_nobody(flavour: Flavour) {
     {
         replica.catch_up_with(before);
     }
-    // It refuses until it has heard that the replicas are fit.
-    wait::until_async("the failover is accepted", PATIENCE, || async {
-        let told = sentinels.sentinels()[1].cli(&["SENTINEL", "FAILOVER", "main"]);
-        told.is_ok_and(|told| told.text() == "OK")
-    })
-    .await;
+    order_failover(&sentinels, 1).await;
     let at = Instant::now();
     sentinels.until_not(before);
     let named = at.elapsed();
@@ -72,6 +71,145 @@ async fn a_killed_primary_and_an_ordered_failover_end_nobody(flavour: Flavour) {
     let findings = store.examine().await;
     let role = findings.iter().find(|finding| finding.check == "role").unwrap();
     assert_eq!(role.severity, Severity::Ok, "{role:?}");
+}
+
+/// Orders one sentinel to make another server the primary.
+async fn order_failover(sentinels: &Sentinels, leader: usize) {
+    // It refuses until it has heard that the replicas are fit.
+    wait::until_async("the failover is accepted", PATIENCE, || async {
+        let told = sentinels.sentinels()[leader].cli(&["SENTINEL", "FAILOVER", "main"]);
+        told.is_ok_and(|told| told.text() == "OK")
+    })
+    .await;
+}
+
+/// Whether a member has joined on this server.
+fn has(server: &Server, name: &str) -> bool {
+    let told = server.cli(&["HEXISTS", "{tenure:ingest}:members", name]);
+    told.expect("the server answers").int() == Some(1)
+}
+
+/// Waits until a store writes to a server.
+async fn until_on(store: &ValkeyStore, server: &Server, who: &str) {
+    let tries = Cell::new(0);
+    wait::until_async("the store acts on the server", PATIENCE, || async {
+        tries.set(tries.get() + 1);
+        let name = format!("{who}-{}-{}", server.port(), tries.get());
+        try_join(store, &name).await.is_ok() && has(server, &name)
+    })
+    .await;
+}
+
+/// Asserts that all that the stores write from now on is written to one server, and nothing to another that would take it.
+async fn stay_on(stores: &[(&str, &ValkeyStore)], server: &Server, other: &Server) {
+    assert_eq!(other.cli(&["ROLE"]).unwrap().items()[0].text(), "master");
+    for n in 0..50 {
+        for (who, store) in stores {
+            let name = format!("{who}-stays-{}-{n}", server.port());
+            join(store, &name).await;
+            assert!(has(server, &name) && !has(other, &name), "{name}");
+        }
+    }
+}
+
+async fn two_clients_act_on_one_primary_through_failovers(flavour: Flavour) {
+    let sentinels = sentinels(flavour, "");
+    let others = |than: &Server| {
+        let than = than.port();
+        sentinels.servers().iter().filter(move |server| server.port() != than)
+    };
+    let first = sentinels.primary();
+    mature(first);
+    others(first).for_each(|replica| replica.catch_up_with(first));
+    let a = open(&sentinels.url_of(&[0, 1, 2])).await;
+    let b = open(&sentinels.url_of(&[1, 2, 0])).await;
+    until_on(&a, first, "a").await;
+    until_on(&b, first, "b").await;
+
+    first.kill();
+    sentinels.until_not(first);
+    let second = sentinels.primary();
+    until_on(&a, second, "a").await;
+    until_on(&b, second, "b").await;
+    // It says that it is a primary until somebody tells it otherwise.
+    first.restart_with_data();
+    stay_on(&[("a", &a), ("b", &b)], second, first).await;
+    sentinels.until_whole();
+
+    // The replica that is not promoted cannot follow the one that is, so that the failover lasts: its leader names the new
+    // primary, and prints the old one, which goes on being one.
+    for replica in others(second) {
+        replica.catch_up_with(second);
+        let denied = replica.cli(&["ACL", "SETUSER", "default", "-psync", "-sync"]);
+        assert_eq!(denied.unwrap().text(), "OK");
+    }
+    let ask = |one: usize, args: &[&str]| sentinels.sentinels()[one].cli(args).unwrap();
+    for one in 0..3 {
+        let set = ask(one, &["SENTINEL", "SET", "main", "failover-timeout", "90000"]);
+        assert_eq!(set.text(), "OK");
+    }
+    order_failover(&sentinels, 0).await;
+    sentinels.until_not(second);
+    let third = sentinels.primary();
+    let late = open(&sentinels.url_of(&[0])).await;
+    until_up(&late).await;
+    until_on(&a, third, "a").await;
+    until_on(&b, third, "b").await;
+    stay_on(&[("a", &a), ("b", &b), ("late", &late)], third, second).await;
+    let printed = ask(0, &["SENTINEL", "MASTER", "main"]).texts().join(" ");
+    assert!(printed.contains("failover_in_progress"), "{printed}");
+    assert!(printed.contains(&second.port().to_string()), "{printed}");
+}
+
+/// Two servers that both take writes, and three sentinels that name the first.
+fn partition() -> (Server, Server, [FakeSentinel; 3]) {
+    let (old, new) = (server(Flavour::Valkey, &[]), server(Flavour::Valkey, &[]));
+    mature(&old);
+    mature(&new);
+    let told = Told::at_rest(old.addr(), 1);
+    (old, new, [(); 3].map(|()| FakeSentinel::start(told)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_was_cut_off_keeps_nobody_at_the_primary_of_before() {
+    let (old, new, [cut, one, two]) = partition();
+    let orders = [[&cut, &one, &two], [&one, &cut, &two], [&two, &one, &cut]];
+    let mut stores = Vec::new();
+    for order in orders {
+        let store = open(&FakeSentinel::url(&order)).await;
+        until_on(&store, &old, "before").await;
+        stores.push(store);
+    }
+    one.tell(Told::at_rest(new.addr(), 2));
+    for store in &stores {
+        until_on(store, &new, "one").await;
+    }
+    two.tell(Told::at_rest(new.addr(), 2));
+    stay_on(&[("both", &stores[0])], &new, &old).await;
+    // Whoever comes now, and whoever has to come back, goes by the same.
+    assert!(new.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap().int() > Some(0));
+    for (store, order) in stores.iter().zip(orders) {
+        let late = open(&FakeSentinel::url(&order)).await;
+        until_up(&late).await;
+        until_on(store, &new, "back").await;
+        stay_on(&[("late", &late), ("back", store)], &new, &old).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_promoted_server_is_the_primary_as_soon_as_the_leader_names_it() {
+    let (old, new, [leader, one, two]) = partition();
+    let store = open(&FakeSentinel::url(&[&leader, &one, &two])).await;
+    until_on(&store, &old, "before").await;
+    leader.tell(Told {
+        named: new.addr(),
+        printed: old.addr(),
+        epoch: 2,
+    });
+    until_on(&store, &new, "after").await;
+    let late = open(&FakeSentinel::url(&[&one, &leader, &two])).await;
+    until_up(&late).await;
+    stay_on(&[("after", &store), ("late", &late)], &new, &old).await;
 }
 
 async fn a_grant_that_the_promoted_replica_never_had_is_noticed(flavour: Flavour) {
@@ -139,6 +277,18 @@ async fn what_sentinels_refuse_is_said_with_what_to_do() {
     let error = try_join(&*open(&other).await, "a").await.expect_err("no such primary");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     assert!(error.chain().contains("\"other\""), "{error:?}");
+    let told = |args: &[&str]| {
+        for sentinel in sentinels.sentinels() {
+            assert_eq!(sentinel.cli(args).unwrap().text(), "OK", "{args:?}");
+        }
+    };
+    told(&["ACL", "SETUSER", "app", "reset", "on", ">s3cret", "+sentinel|master"]);
+    let app = format!("{url}?sentinel_user=app&sentinel_password=s3cret");
+    let error = try_join(&*open(&app).await, "a").await.expect_err("a rule is missing");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+    assert!(error.chain().contains("+sentinel|get-master-addr-by-name"), "{error:?}");
+    told(&["ACL", "SETUSER", "app", "+sentinel|get-master-addr-by-name"]);
+    join(&*open(&app).await, "app").await;
     // One sentinel is enough to find the primary, and one that is frozen does not keep anybody.
     sentinels.sentinels()[0].process().kill();
     sentinels.sentinels()[1].process().pause().unwrap();
