@@ -9,6 +9,8 @@
 mod api;
 mod clients;
 mod deployment;
+mod offered;
+mod panels;
 mod restore;
 mod walk;
 

@@ -22,7 +22,7 @@ export class Providers {
       if (this.state !== 'all') query.set('state', this.state);
       return path`v1/rosters/${roster}/providers?` + query;
     }, 'providers', (item) => item.provider);
-    const cli = 'tenure roster --store ' + location.origin + ' put ' + roster + ' ada --capacity 2';
+    const cli = 'tenure roster put ada --roster ' + roster + ' --capacity 2 --store ' + location.origin;
     this.list = new List({
       label: 'Providers of ' + roster, make: row,
       fill: (element, index) => this.fill(element, index),
