@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use tenure_testkit::{Availability, have};
 
-use crate::support::{run, tenure};
+use crate::support::{Daemon, run, tenure};
 use crate::text;
 
 /// The documents of a YAML file.
@@ -226,16 +226,38 @@ fn the_image_is_built_and_started_by_words_that_there_are() {
         .filter_map(|pair| pair.split_once('='))
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
     explain("the image", &words(&line("CMD")), &variables.collect());
+}
 
-    // Whether the daemon is well is asked by a command that fails when it is not there.
-    let check = words(&line("HEALTHCHECK"));
-    assert_eq!(check[0], binary[0]);
-    let nobody = check[1..]
-        .iter()
-        .map(|arg| if arg.contains("://") { "http://127.0.0.1:1" } else { arg });
-    let mut ask = tenure();
-    ask.args(nobody);
-    assert_eq!(run(ask).code, Some(1), "{check:?}");
+#[test]
+fn the_image_is_healthy_while_its_daemon_answers_whoever_may_ask_it() {
+    let recipe = text("deploy/container/Containerfile.daemon").replace("\\\n", " ");
+    let line = recipe
+        .lines()
+        .find(|line| line.starts_with("HEALTHCHECK"))
+        .expect("a check");
+    let check: Vec<String> = serde_json::from_str(&line[line.find('[').expect("a list")..]).unwrap();
+    if have("bash").or_skip().is_none() {
+        return;
+    }
+    let ask = |port: u16| {
+        let mut ask = Command::new(&check[0]);
+        ask.args(check[1..].iter().map(|arg| arg.replace("7717", &port.to_string())));
+        run(ask)
+    };
+    let nobody = ask(1);
+    assert_eq!(nobody.code, Some(1), "{}{}", nobody.out, nobody.err);
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = dir.path().join("tokens.toml");
+    let mut new = tenure();
+    new.args(["token", "new", "--name", "somebody", "--scope", "read", "--add"])
+        .arg(&tokens);
+    let made = run(new);
+    assert_eq!(made.code, Some(0), "{}{}", made.out, made.err);
+    for args in [&[][..], &["--tokens", tokens.to_str().unwrap()]] {
+        let daemon = Daemon::start(&[&["--store", "memory:"], args].concat());
+        let asked = ask(daemon.addr.port());
+        assert_eq!(asked.code, Some(0), "{args:?}: {}{}", asked.out, asked.err);
+    }
 }
 
 #[test]
