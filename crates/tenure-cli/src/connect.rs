@@ -22,6 +22,9 @@ use crate::settings::LONGEST_TTL;
 /// How long a runtime waits for threads that hang in a call, at the end.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
+/// The variable with a token itself.
+pub(crate) const TOKEN: &str = "TENURE_TOKEN";
+
 /// The file that `--token-file` names: of one process, which shows one token whomever it asks.
 static TOKEN_FILE: OnceLock<PathBuf> = OnceLock::new();
 
@@ -43,9 +46,9 @@ pub(crate) fn token() -> Result<Option<AccessToken>, Usage> {
     if let Some(file) = file.or_else(|| variable("TENURE_TOKEN_FILE").map(PathBuf::from)) {
         return AccessToken::from_file(file).map(Some).map_err(usage);
     }
-    let given = variable("TENURE_TOKEN");
+    let given = variable(TOKEN);
     let token = given.map(|text| AccessToken::new(&text)).transpose();
-    token.map_err(|error| Usage::new(format!("TENURE_TOKEN: {}", error.chain())))
+    token.map_err(|error| Usage::new(format!("{TOKEN}: {}", error.chain())))
 }
 
 /// Whether a URL is that of a daemon.

@@ -29,9 +29,10 @@ use crate::settings::LONGEST_TTL;
 /// Runs a command as a living member of a group.
 ///
 /// The command is told its tenure in TENURE_ID (with TENURE_MEMBER, TENURE_GROUP, TENURE_STORE), and in the JSON file
-/// TENURE_FILE, which is kept up to date when the tenure lapses and a new one begins. It runs in a process group of
-/// its own, gets the signals TERM, INT, HUP, QUIT, USR1, USR2 and WINCH, and its exit code is passed on (128 + n for a
-/// signal). When the member is superseded or expelled, the command is stopped and the exit code is 1.
+/// TENURE_FILE, which is kept up to date when the tenure lapses and a new one begins. It is not told the token in
+/// TENURE_TOKEN; one that calls the daemon itself takes its own from the file that TENURE_TOKEN_FILE names. It runs in a
+/// process group of its own, gets the signals TERM, INT, HUP, QUIT, USR1, USR2 and WINCH, and its exit code is passed on
+/// (128 + n for a signal). When the member is superseded or expelled, the command is stopped and the exit code is 1.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Join {
     #[command(flatten)]

@@ -86,8 +86,25 @@ impl Child {
         program: &Program,
         variables: Vec<(OsString, OsString)>,
     ) -> io::Result<Self> {
+        Self::start_without(processes, program, variables, &[]).await
+    }
+
+    /// As [`Child::start`], but the program does not get the variables of our own that are named in `kept_back`: secrets
+    /// that it was not asked to know.
+    ///
+    /// # Errors
+    /// As [`Child::start`].
+    pub async fn start_without(
+        processes: &Processes,
+        program: &Program,
+        variables: Vec<(OsString, OsString)>,
+        kept_back: &[&str],
+    ) -> io::Result<Self> {
         let mark = keeper::mark();
         let mut command = program.helpers.launch(&program.command);
+        for variable in kept_back {
+            command.env_remove(variable);
+        }
         command.envs(variables).env(keeper::MARK, &mark);
         let started = processes.spawn(command).await?;
         // A group that nobody keeps is still a child that is supervised.

@@ -12,7 +12,9 @@ use tenure_supervise::child::{Child, Helpers, Program};
 use tenure_supervise::process::Processes;
 use tenure_supervise::signals::Signals;
 
-/// Starts the command with these variables.
+use crate::connect::TOKEN;
+
+/// Starts the command with these variables, and without the token that is ours.
 ///
 /// # Errors
 /// Those of the system; nothing runs then.
@@ -25,7 +27,7 @@ pub(super) async fn start(
         command: command.to_vec(),
         helpers: Helpers::of_this_program("launch", "keep"),
     };
-    Child::start(&Processes::own(clock)?, &program, variables).await
+    Child::start_without(&Processes::own(clock)?, &program, variables, &[TOKEN]).await
 }
 
 /// Ends what is left of its group: TERM, and KILL for what is still there after `grace`. Signals that arrive meanwhile are
