@@ -1,12 +1,10 @@
 //! `tenure token`: tokens for those who call a daemon.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+mod file;
+
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tenure_core::clock::{Clock, SystemClock};
@@ -45,7 +43,7 @@ impl Token {
 /// and at once after HUP. A token that is taken out of the file is void then.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    tenure token new --name ingest --scope beat,read --group 'ingest*' --add tokens.toml --out ingest.token\n  \
+    tenure token new --name gw --scope beat --group 'gw*' --add tokens.toml --out gw.token\n  \
     tenure token new --name alice --scope read,operate --expires-in 90d\n\n\
     Scopes, of which none implies another:\n  \
     read     lists, states, events, status\n  \
@@ -68,7 +66,7 @@ struct New {
     /// How long it counts, like 90d or 12h; without it until it is taken out of the file.
     #[arg(long, value_name = "DURATION", value_parser = days_or_duration)]
     expires_in: Option<Duration>,
-    /// Add the entry to this file instead of printing it.
+    /// Add the entry to this file instead of printing it. The file stays its owner's.
     #[arg(long, value_name = "FILE")]
     add: Option<PathBuf>,
     /// Write the token to this new file, which only its owner can read, instead of printing it.
@@ -91,11 +89,15 @@ impl New {
     fn run(&self) -> anyhow::Result<u8> {
         let secret = Secret::draw()?;
         let entry = self.entry(&secret)?;
-        if let Some(file) = &self.add {
-            add(file, &entry)?;
+        // The secret first: an entry whose secret nobody has would only be in the way.
+        if let Some(out) = &self.out {
+            file::keep(out, &secret)?;
         }
-        if let Some(file) = &self.out {
-            write_secret(file, &secret)?;
+        if let Some(tokens) = &self.add
+            && let Err(error) = file::add(tokens, &entry)
+        {
+            self.out.iter().for_each(|out| file::forget(out));
+            return Err(error);
         }
         self.print(&secret, &entry)?;
         Ok(DONE)
@@ -130,47 +132,6 @@ impl New {
         }
         Ok(())
     }
-}
-
-/// Adds an entry to a file, unless that has one of this name; makes the file when there is none.
-fn add(file: &Path, entry: &Entry) -> anyhow::Result<()> {
-    let place = file.display();
-    if file.exists() {
-        let known = read(file).map_err(|error| Usage::new(error.chain()))?;
-        if known.iter().any(|known| known.name == entry.name) {
-            return Err(Usage::new(format!("{place} has a token with the name {} already", entry.name)).into());
-        }
-    }
-    let mut text = match std::fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(error).with_context(|| format!("{place} cannot be read")),
-    };
-    if !text.is_empty() {
-        text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
-    }
-    text.push_str(&entry.to_string());
-    // In one step: a daemon never finds half an entry.
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let mut new = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))
-        .with_context(|| format!("{place} cannot be written"))?;
-    new.write_all(text.as_bytes())?;
-    new.as_file().sync_all()?;
-    if let Ok(before) = std::fs::metadata(file) {
-        new.as_file().set_permissions(before.permissions())?;
-    }
-    new.persist(file)
-        .with_context(|| format!("{place} cannot be written"))?;
-    Ok(())
-}
-
-fn write_secret(file: &Path, secret: &Secret) -> anyhow::Result<()> {
-    let mut options = OpenOptions::new();
-    let opened = options.write(true).create_new(true).mode(0o600).open(file);
-    let mut opened = opened.with_context(|| format!("the token cannot be written to {}", file.display()))?;
-    writeln!(opened, "{}", secret.text())?;
-    opened.sync_all()?;
-    Ok(())
 }
 
 /// Reads a file of tokens as the daemon would, and lists what is in it.

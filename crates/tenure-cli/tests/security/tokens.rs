@@ -1,6 +1,8 @@
 //! Tokens: made by a command, known by the daemon, shown by every other command.
 
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tempfile::TempDir;
 use tenure_testkit::wait;
@@ -106,6 +108,115 @@ fn a_token_is_printed_once_with_its_entry_and_its_file_is_its_owners() {
             refused.err
         );
     }
+}
+
+/// `token new --name NAME --scope read --add FILE`.
+fn add(name: &str, file: &Path) -> Command {
+    let mut command = tenure();
+    command
+        .args(["token", "new", "--name", name, "--scope", "read", "--add"])
+        .arg(file);
+    command
+}
+
+/// Who owns a file, and who may do what with it.
+fn owner(file: &Path) -> (u32, u32, u32) {
+    let found = std::fs::metadata(file).unwrap();
+    (found.uid(), found.gid(), found.mode() & 0o777)
+}
+
+#[test]
+fn a_file_of_tokens_keeps_its_owner_or_is_not_changed() {
+    // Nobody else can give a file away.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let tokens = Tokens::none();
+    tokens.new_token("a", &["--scope", "read"]);
+    chown(tokens.file(), Some(65_534), Some(65_534)).unwrap();
+    tokens.new_token("b", &["--scope", "read"]);
+    assert_eq!(owner(&tokens.file()), (65_534, 65_534, 0o644));
+
+    let Some(setpriv) = tenure_testkit::have("setpriv").or_skip() else {
+        return;
+    };
+    let before = std::fs::read_to_string(tokens.file()).unwrap();
+    let add = add("c", &tokens.file());
+    let mut without_the_right = Command::new(setpriv);
+    without_the_right.args(["--bounding-set=-chown", "--inh-caps=-chown"]);
+    without_the_right.arg(add.get_program()).args(add.get_args());
+    let refused = run(without_the_right);
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    assert!(refused.err.contains("of the user 65534"), "{}", refused.err);
+    assert!(!refused.out.contains("tnr_"), "{}", refused.out);
+    assert_eq!(std::fs::read_to_string(tokens.file()).unwrap(), before);
+    assert_eq!(owner(&tokens.file()), (65_534, 65_534, 0o644));
+    let left = std::fs::read_dir(tokens.file().parent().unwrap()).unwrap();
+    assert_eq!(left.count(), 3, "the file and two tokens");
+}
+
+#[test]
+fn of_many_who_add_at_once_none_is_lost() {
+    const MANY: usize = 12;
+    let tokens = Tokens::none();
+    let added = (0..MANY).map(|nth| {
+        let mut command = add(&format!("t{nth}"), &tokens.file());
+        command.stdout(std::process::Stdio::null()).spawn().unwrap()
+    });
+    let added: Vec<_> = added.collect();
+    for mut one in added {
+        assert!(one.wait().unwrap().success());
+    }
+    let mut check = tenure();
+    check.args(["token", "check", "--json"]).arg(tokens.file());
+    assert_eq!(run(check).json()["tokens"].as_array().unwrap().len(), MANY);
+}
+
+#[test]
+fn a_secret_that_cannot_be_kept_has_no_entry_and_an_entry_that_cannot_be_has_no_secret() {
+    let tokens = Tokens::none();
+    let taken = tokens.new_token("a", &["--scope", "read"]);
+    let before = std::fs::read_to_string(tokens.file()).unwrap();
+    let secret = std::fs::read_to_string(&taken).unwrap();
+    let mut command = add("b", &tokens.file());
+    command.arg("--out").arg(&taken);
+    let refused = run(command);
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    assert_eq!(std::fs::read_to_string(tokens.file()).unwrap(), before);
+    assert_eq!(std::fs::read_to_string(&taken).unwrap(), secret);
+
+    let new = taken.with_file_name("new.token");
+    for (mut command, code) in [
+        (add("a", &tokens.file()), 2),
+        (add("c", Path::new("/nowhere/tokens.toml")), 1),
+    ] {
+        command.arg("--out").arg(&new);
+        let refused = run(command);
+        assert_eq!(refused.code, Some(code), "{}", refused.err);
+        assert!(!new.exists(), "a token that nobody knows is left");
+    }
+    tokens.new_token("b", &["--scope", "read"]);
+}
+
+#[test]
+fn a_command_that_is_wrapped_does_not_get_the_token_itself() {
+    let tokens = Tokens::none();
+    let member = tokens.new_token("member", &["--scope", "beat"]);
+    let daemon = guarded(&tokens);
+    let told = |variable: &str, value: &std::ffi::OsStr| {
+        let mut command = daemon.command(&["join", "--group", "g", "--", "env"]);
+        command.env(variable, value);
+        let joined = run(command);
+        assert_eq!(joined.code, Some(0), "{}", joined.err);
+        assert!(joined.out.contains("TENURE_ID="), "{}", joined.out);
+        joined.out
+    };
+    let secret = std::fs::read_to_string(&member).unwrap();
+    let out = told("TENURE_TOKEN", secret.trim().as_ref());
+    assert!(!out.contains("TENURE_TOKEN") && !out.contains(secret.trim()), "{out}");
+    let out = told("TENURE_TOKEN_FILE", member.as_os_str());
+    let way = format!("TENURE_TOKEN_FILE={}", member.display());
+    assert!(out.contains(&way), "{out}");
 }
 
 #[test]
