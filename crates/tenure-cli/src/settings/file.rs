@@ -19,16 +19,20 @@ pub(super) fn read(path: &str) -> Result<BTreeMap<String, String>, Usage> {
 }
 
 pub(super) fn parse(path: &str, content: &str) -> Result<BTreeMap<String, String>, Usage> {
-    let table: Table = content
-        .parse()
-        .map_err(|error| Usage::new(format!("{path} is not TOML: {}", first_lines(&error))))?;
+    let table: Table = content.parse().map_err(|error| not_toml(path, content, &error))?;
     let mut found = BTreeMap::new();
     flatten(path, "", table, &mut found)?;
     Ok(found)
 }
 
-fn first_lines(error: &toml::de::Error) -> String {
-    error.to_string().trim_end().to_owned()
+/// Names the place and what is wrong there. What stands there may be a password, which the error itself would quote.
+fn not_toml(path: &str, content: &str, error: &toml::de::Error) -> Usage {
+    let at = error.span().map_or(0, |span| span.start);
+    let before = content.get(..at).unwrap_or(content);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or(before).chars().count() + 1;
+    let what = error.message();
+    Usage::new(format!("{path} is not TOML: line {line}, column {column}: {what}"))
 }
 
 fn flatten(path: &str, prefix: &str, table: Table, found: &mut BTreeMap<String, String>) -> Result<(), Usage> {

@@ -203,6 +203,21 @@ fn an_unknown_key_is_named_with_the_nearest_known_one() {
 }
 
 #[test]
+fn what_is_no_toml_is_told_by_its_place_and_never_quoted() {
+    for (line, column) in [
+        ("store = \"valkey://:s3cret@h:6379\" x", 35),
+        ("store = valkey://:s3cret@h", 9),
+        ("store = \"valkey://:s3cret@h", 28),
+        ("store = \"valkey://:s3cret@h\\x\"", 30),
+    ] {
+        let message = load(&[], &[], &format!("drain = \"ü1s\"\n{line}\nmax_ttl = \"1m\"")).unwrap_err();
+        let place = format!("FILE is not TOML: line 2, column {column}: ");
+        assert!(message.starts_with(&place), "{message}");
+        assert!(!message.contains("s3cret") && message.lines().count() == 1, "{message}");
+    }
+}
+
+#[test]
 fn an_unknown_key_of_any_length_makes_a_short_message() {
     let file = format!("{} = 1", "x".repeat(1_000_000));
     assert!(load(&[], &[], &file).unwrap_err().len() < 300);
