@@ -1,5 +1,7 @@
 //! A table of settings, told: which value counts, and who said so.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use super::{Environment, FlagsOf, Given, Setting, Sources, Table};
@@ -61,31 +63,43 @@ fn explained(setting: &'static Setting, sources: &Sources<'_>) -> Explained {
 /// What stands for a password.
 const HIDDEN: &str = "***";
 
-/// A URL without its password, be that before the host or in a parameter. What is no URL stays as it is.
+/// A URL without its passwords, be they before the host or in a parameter. What is no URL stays as it is.
+///
+/// A password may have any character as itself, also those that end the host or the path for others. So what lies between
+/// the first colon and the last `@` is hidden, wherever that is: rather too much than a part of a password.
 pub(crate) fn without_password(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else {
         return text.to_owned();
     };
-    let (rest, query) = rest
-        .split_once('?')
-        .map_or((rest, None), |(rest, query)| (rest, Some(query)));
-    // A password may have any character but a slash as itself, so the last @ before the path counts.
-    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    let authority = match authority.rsplit_once('@') {
-        Some((user, host)) => match user.split_once(':') {
-            Some((user, _)) => format!("{user}:{HIDDEN}@{host}"),
-            None => authority.to_owned(),
-        },
-        None => authority.to_owned(),
-    };
-    let query = query.map_or_else(String::new, |query| {
-        let parameters = query.split('&').map(|parameter| match parameter.split_once('=') {
-            Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}={HIDDEN}"),
-            _ => parameter.to_owned(),
-        });
-        format!("?{}", parameters.collect::<Vec<_>>().join("&"))
+    let mut secrets = secret_parameters(rest);
+    if let Some(at) = rest.rfind('@')
+        && let Some(colon) = rest[..at].find(':')
+    {
+        secrets.push(colon + 1..at);
+    }
+    secrets.sort_by_key(|secret| secret.start);
+    let (mut shown, mut told) = (format!("{scheme}://"), 0);
+    for secret in secrets {
+        // One that begins within another one is a part of what is hidden there.
+        if let Some(before) = rest.get(told..secret.start) {
+            shown.push_str(before);
+            shown.push_str(HIDDEN);
+        }
+        told = told.max(secret.end);
+    }
+    shown + rest.get(told..).unwrap_or_default()
+}
+
+/// Where the values are of parameters that are passwords.
+fn secret_parameters(rest: &str) -> Vec<Range<usize>> {
+    let starts = rest.match_indices(['?', '&']).map(|(at, _)| at + 1);
+    let values = starts.filter_map(|start| {
+        let end = rest[start..].find('&').map_or(rest.len(), |length| start + length);
+        let (name, _) = rest[start..end].split_once('=')?;
+        let is_secret = name.to_ascii_lowercase().contains("password");
+        is_secret.then_some(start + name.len() + 1..end)
     });
-    format!("{scheme}://{authority}{path}{query}")
+    values.collect()
 }
 
 #[cfg(test)]
@@ -103,6 +117,23 @@ mod tests {
             (
                 "postgres://h/d?user=u&password=s3cret",
                 "postgres://h/d?user=u&password=***",
+            ),
+            // Whatever a password has in it: rather too much is hidden than a part of it told.
+            ("postgres://u:p/ss@h/d", "postgres://u:***@h/d"),
+            ("valkey://:pa?ss@h/0", "valkey://:***@h/0"),
+            ("valkey://:p#a/s?s@h/0?tls=true", "valkey://:***@h/0?tls=true"),
+            ("postgres://u:a?password=b@h/d", "postgres://u:***"),
+            (
+                "postgres://h:5432/d?password=p@ss&sslmode=require",
+                "postgres://h:***&sslmode=require",
+            ),
+            (
+                "postgres://h/d?password=p@s&PASSWORD=t",
+                "postgres://h/d?password=***&PASSWORD=***",
+            ),
+            (
+                "valkey-sentinel://h,i/m?sentinel_password=p@s#t",
+                "valkey-sentinel://h,i/m?sentinel_password=***",
             ),
             ("sqlite:a@b:c", "sqlite:a@b:c"),
             ("", ""),
