@@ -1,12 +1,16 @@
 //! The child: one program in a process group of its own, from its start until nothing of it is left.
 
 mod keeper;
+mod search;
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -73,6 +77,10 @@ pub struct Child {
     processes: Processes,
     started: Started,
     keeper: Option<Keeper>,
+    /// It has ended, and then its group was seen empty: the number may mean another group by now.
+    group_is_over: AtomicBool,
+    /// It was asked to end, and so were these, which it has left behind.
+    termed: Mutex<Option<HashSet<Pid>>>,
     killed: bool,
 }
 
@@ -116,6 +124,8 @@ impl Child {
             processes: processes.clone(),
             started,
             keeper,
+            group_is_over: AtomicBool::new(false),
+            termed: Mutex::default(),
             killed: false,
         })
     }
@@ -141,44 +151,60 @@ impl Child {
 
     /// Passes a signal on to its process group. There may be nobody left to get it.
     pub fn pass(&self, signal: Signal) {
-        if !self.is_gone() {
+        if self.has_group() {
             let _ = kill_process_group(self.pid(), signal);
         }
     }
 
-    /// Asks it to end, with everything that it has started.
+    /// Asks it to end, with everything that it has left behind. What it leaves behind from now on is asked while
+    /// [`Child::gone`] is waited for.
     pub fn term(&self) {
-        self.blow(Signal::TERM);
+        self.pass(Signal::TERM);
+        *self.termed.lock().unwrap_or_else(PoisonError::into_inner) = Some(HashSet::new());
+        self.term_strays();
     }
 
     /// Kills it, with everything that it has started.
     pub fn kill(&mut self) {
         self.killed = true;
-        self.blow(Signal::KILL);
+        self.pass(Signal::KILL);
+        self.processes.signal_strays(Signal::KILL);
     }
 
-    fn blow(&self, signal: Signal) {
-        if self.is_gone() {
-            return;
+    /// A daemon in a session of its own is nobody's but its parent's to end, for as long as it has one.
+    fn term_strays(&self) {
+        if let Some(termed) = &mut *self.termed.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.processes.signal_new_strays(Signal::TERM, termed);
         }
-        let _ = kill_process_group(self.pid(), signal);
-        self.processes.signal_strays(signal);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.started.ended.borrow().is_some()
+    }
+
+    /// Whether its group may still be signalled.
+    fn has_group(&self) -> bool {
+        if self.has_ended() && test_kill_process_group(self.pid()) == Err(Errno::SRCH) {
+            self.group_is_over.store(true, Ordering::Relaxed);
+        }
+        !self.group_is_over.load(Ordering::Relaxed)
     }
 
     /// Whether it has ended, and nothing that it has started is left.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        let has_ended = self.started.ended.borrow().is_some();
-        let group_is_empty = || test_kill_process_group(self.pid()) == Err(Errno::SRCH);
-        has_ended && group_is_empty() && !self.processes.has_strays()
+        self.has_ended() && !self.has_group() && !self.processes.has_strays()
     }
 
-    /// Waits until it is gone. Once it was killed, so is whatever appears of it meanwhile.
+    /// Waits until it is gone. Once it was asked to end, so is whatever it leaves behind meanwhile; once it was killed, so
+    /// is whatever appears of it.
     pub async fn gone(&mut self, clock: &dyn Clock) {
         self.ended().await;
         while !self.is_gone() {
             if self.killed {
-                self.blow(Signal::KILL);
+                self.kill();
+            } else {
+                self.term_strays();
             }
             clock.sleep(LOOK).await;
         }

@@ -34,6 +34,17 @@ fn believes_nobody() -> Result<ClientConfig, String> {
         .with_no_client_auth())
 }
 
+/// A URL for logs: without its user, its password and its query, which may be secrets.
+pub(crate) fn shown(url: &str) -> String {
+    let Ok(mut url) = reqwest::Url::parse(url) else {
+        return "a URL that cannot be read".to_owned();
+    };
+    // It refuses only where there can be none.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_query(None);
+    url.to_string()
+}
+
 /// An error with all that caused it.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -43,4 +54,21 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_of_a_url_has_no_secrets() {
+        for (url, means) in [
+            ("http://host:1/health", "http://host:1/health"),
+            ("http://user:secret@host:1/health?key=secret", "http://host:1/health"),
+            ("http://secret@host/", "http://host/"),
+            ("http://user:secret@:0x/", "a URL that cannot be read"),
+        ] {
+            assert_eq!(shown(url), means);
+        }
+    }
 }

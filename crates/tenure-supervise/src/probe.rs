@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Pid;
 use tenure_core::clock::{Clock, within};
 use tokio::net::TcpStream;
 
@@ -82,11 +82,13 @@ impl Readiness {
             Probe::Http(url) => {
                 let client = http::client(None)?.build().map_err(|error| http::chain(&error))?;
                 let answer = client.get(url).send().await;
-                let status = answer.map_err(|error| http::chain(&error))?.status();
+                let place = http::shown(url);
+                let failed = |error: reqwest::Error| format!("{place}: {}", http::chain(&error.without_url()));
+                let status = answer.map_err(failed)?.status();
                 if status.is_success() || status.is_redirection() {
                     Ok(())
                 } else {
-                    Err(format!("{url} answers {status}"))
+                    Err(format!("{place} answers {status}"))
                 }
             }
             Probe::Command(command) => run(command, processes, helpers).await,
@@ -97,7 +99,7 @@ impl Readiness {
 async fn run(command: &[OsString], processes: &Processes, helpers: &Helpers) -> Result<(), String> {
     let started = processes.spawn(helpers.launch(command)).await;
     let mut started = started.map_err(|error| error.to_string())?;
-    let group = Group(started.pid);
+    let group = Group(processes, started.pid);
     let code = started.code().await;
     drop(group);
     if code == 0 {
@@ -107,11 +109,49 @@ async fn run(command: &[OsString], processes: &Processes, helpers: &Helpers) -> 
     }
 }
 
-/// A probe that takes too long is killed, with what it has started.
-struct Group(Pid);
+/// A probe that takes too long is killed, with what it has started; and so is what one that has ended has left in its
+/// group.
+struct Group<'a>(&'a Processes, Pid);
 
-impl Drop for Group {
+impl Drop for Group<'_> {
     fn drop(&mut self) {
-        let _ = kill_process_group(self.0, Signal::KILL);
+        self.0.kill_group_of(self.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use super::*;
+    use tenure_core::clock::SystemClock;
+
+    #[tokio::test]
+    async fn what_is_said_about_a_probe_has_no_password_and_the_probe_itself_has() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1_024];
+            let length = stream.read(&mut request).unwrap();
+            stream
+                .write_all(b"HTTP/1.1 500 x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                .unwrap();
+            String::from_utf8_lossy(&request[..length]).to_ascii_lowercase()
+        });
+        let clock: Arc<dyn Clock> = SystemClock::shared();
+        let (processes, helpers) = (Processes::own(&clock).unwrap(), Helpers::of_this_program("", ""));
+        let probe = Readiness::by(Probe::Http(format!("http://user:s3cret@{address}/health")));
+        let answered = probe.attempt(&processes, &helpers).await.unwrap_err();
+        assert!(answered.contains("/health answers 500"), "{answered}");
+        assert!(server.join().unwrap().contains("authorization: basic"));
+        // Nobody listens any more.
+        let refused = probe.attempt(&processes, &helpers).await.unwrap_err();
+        assert!(refused.contains("/health: "), "{refused}");
+        for said in [answered, refused] {
+            assert!(!said.contains("s3cret") && !said.contains("user"), "{said}");
+        }
     }
 }

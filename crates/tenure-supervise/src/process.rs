@@ -15,7 +15,7 @@ pub mod launch;
 mod spawner;
 mod table;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,14 +23,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
-    waitid, waitpid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgid, getpid, kill_process, kill_process_group,
+    set_child_subreaper, test_kill_process_group, wait, waitid, waitpid,
 };
 use tenure_core::clock::Clock;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-pub(crate) use table::{children_of, with_variable};
+pub(crate) use table::{all, children_of, has_variable};
 
 /// A child's end may be noticed this late when the kernel's word for it is lost.
 const LOOK_ANYWAY: Duration = Duration::from_secs(1);
@@ -173,6 +173,33 @@ impl Processes {
         }
     }
 
+    /// Signals those of them that are not among `known`; afterwards that has all that are there.
+    pub(crate) fn signal_new_strays(&self, signal: Signal, known: &mut HashSet<Pid>) {
+        if !self.adopts {
+            return;
+        }
+        let own = lock(&self.own);
+        let strays: HashSet<Pid> = self.strays(&own).collect();
+        for stray in strays.difference(known) {
+            let _ = kill_process(*stray, signal);
+        }
+        *known = strays;
+    }
+
+    /// Kills the group that a process of ours leads. When that process has ended, only as long as something is in the group
+    /// that it has left behind, as far as that is known here: the number may mean another group by now.
+    pub(crate) fn kill_group_of(&self, leader: Pid) {
+        let own = lock(&self.own);
+        let leads = own.contains_key(&leader.as_raw_pid());
+        let has_left = || {
+            let is_there = self.adopts && test_kill_process_group(leader).is_ok();
+            is_there && self.strays(&own).any(|stray| getpgid(Some(stray)) == Ok(leader))
+        };
+        if leads || has_left() {
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+    }
+
     fn strays<'a>(&self, own: &'a Own) -> impl Iterator<Item = Pid> + 'a {
         children_of(getpid())
             .into_iter()
@@ -218,4 +245,28 @@ fn code_of(status: WaitStatus) -> u8 {
 
 fn lock(own: &Mutex<Own>) -> MutexGuard<'_, Own> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use tenure_core::clock::SystemClock;
+
+    #[tokio::test]
+    async fn a_group_is_killed_while_it_is_ours_and_its_number_is_left_alone_afterwards() {
+        let processes = Processes::own(&SystemClock::shared()).unwrap();
+        let mut sleep = Command::new("sleep");
+        sleep.arg("1000").process_group(0);
+        let mut ours = processes.spawn(sleep).await.unwrap();
+        processes.kill_group_of(ours.pid);
+        assert_eq!(ours.code().await, 128 + 9);
+        // Somebody else's group, which could have got the number.
+        let mut stranger = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(stranger.id()).unwrap()).unwrap();
+        processes.kill_group_of(pid);
+        assert!(stranger.try_wait().unwrap().is_none());
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
 }

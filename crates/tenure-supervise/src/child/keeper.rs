@@ -8,8 +8,9 @@
 //! What has left the child's group becomes a child of the supervisor, and of somebody else when that is killed. So the
 //! child carries a mark in its environment, which all that it starts inherits: by that the keeper finds it, wherever it
 //! hides. A program that starts another one with an empty environment in a session of its own, and whose supervisor is
-//! killed, is the one that is not found.
+//! killed, is the one that is not found. The group is struck first: it needs no search, and a search can take long.
 
+use std::collections::HashSet;
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
@@ -17,17 +18,19 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, kill_process_group};
 use rustix::time::{ClockId, clock_gettime};
 use tenure_core::clock::{Clock, Mono};
 
 use super::Helpers;
-use crate::process::{Processes, Started, children_of, with_variable};
+use super::search::Search;
+use crate::process::{Processes, Started, children_of};
 
 /// The longest wait between two looks at the boot clock: what waits counts no suspend.
 const LOOK: Duration = Duration::from_millis(100);
-/// The pause between two blows at a group that does not get empty.
-const AGAIN: Duration = Duration::from_millis(20);
+/// The pause between two blows: it doubles from the first to the second for as long as nobody new is found. What is left
+/// then does not die of KILL, or nobody buries it (the supervisor is frozen).
+const AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// The variable that the child has, and all that it starts.
 pub(super) const MARK: &str = "TENURE_RUN_MARK";
@@ -115,7 +118,7 @@ impl Keep {
     /// Reads from stdin until when the child may live, and kills its group and all that it has started when that has
     /// passed or nobody speaks any more. Returns when nothing of it is left.
     pub fn run(self) {
-        let mark = std::env::var(KEEPS).ok().map(|mark| format!("{MARK}={mark}"));
+        let mark = std::env::var(KEEPS).unwrap_or_default();
         let (tell, heard) = mpsc::channel();
         // It ends with this process.
         std::thread::spawn(move || {
@@ -134,18 +137,39 @@ impl Keep {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        self.strike(Search::of(format!("{MARK}={mark}")));
+    }
+
+    /// Kills the group and whatever else the child has started, until nothing of it is left.
+    fn strike(self, mut search: Search) {
+        let (mut is_empty, mut known, mut pause) = (false, HashSet::new(), AGAIN.0);
         loop {
-            let marked = mark.as_deref().map(with_variable).unwrap_or_default();
-            if marked.is_empty() && test_kill_process_group(self.group) == Err(Errno::SRCH) {
+            // An empty group never fills again: its number may mean another one by now.
+            is_empty = is_empty || kill_process_group(self.group, Signal::KILL) == Err(Errno::SRCH);
+            let (mut any, mut news) = (false, false);
+            let mut kill = |pid| {
+                let _ = kill_process(pid, Signal::KILL);
+                (any, news) = (true, known.insert(pid) || news);
+            };
+            self.strays().into_iter().for_each(&mut kill);
+            let complete = search.look_around(&mut kill);
+            if is_empty && complete && !any {
                 return;
             }
-            let _ = kill_process_group(self.group, Signal::KILL);
-            marked.into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
-            // What has left the group is a child of the supervisor, if that is there to adopt.
-            let strays = children_of(self.supervisor).into_iter().filter(|pid| *pid != getpid());
-            strays.for_each(|pid| _ = kill_process(pid, Signal::KILL));
-            let _ = heard.recv_timeout(AGAIN);
+            search.rest(pause);
+            pause = if news { AGAIN.0 } else { (pause * 2).min(AGAIN.1) };
         }
+    }
+
+    /// What has left the group and is a child of the supervisor, if that is there to adopt: we are one of its children.
+    fn strays(self) -> Vec<Pid> {
+        if getppid() != Some(self.supervisor) {
+            // Its number may be another's by now.
+            return Vec::new();
+        }
+        let mut strays = children_of(self.supervisor);
+        strays.retain(|pid| *pid != getpid());
+        strays
     }
 }
 
@@ -168,6 +192,29 @@ fn boot_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A process in a group of its own, which is its keeper's to kill.
+    fn group() -> (std::process::Child, Pid) {
+        let process = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(process.id()).unwrap()).unwrap();
+        (process, pid)
+    }
+
+    #[test]
+    fn the_group_is_struck_before_anything_that_may_hang_and_nothing_of_a_stranger() {
+        let ((mut kept, group), (mut stranger, _)) = (self::group(), self::group());
+        let (_go, wait) = mpsc::channel::<()>();
+        let wait = std::sync::Mutex::new(wait);
+        let look = move |_| wait.lock().unwrap().recv().is_ok();
+        // Whoever has the number of the supervisor is not our parent.
+        let supervisor = getpid();
+        std::thread::spawn(move || Keep { supervisor, group }.strike(Search::by(std::sync::Arc::new(look))));
+        let long = Duration::from_secs(20);
+        tenure_testkit::wait::until("the group is dead", long, || kept.try_wait().unwrap().is_some());
+        assert!(stranger.try_wait().unwrap().is_none());
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
 
     #[test]
     fn a_line_is_an_instant_or_never_or_nothing() {

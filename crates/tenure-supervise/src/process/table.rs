@@ -17,21 +17,18 @@ pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
     all().filter(is_one).filter_map(Pid::from_raw).collect()
 }
 
-/// The living processes that were started with `NAME=VALUE` in their environment, as far as this process may know.
-///
-/// `O(processes of the machine)`.
-pub(crate) fn with_variable(variable: &str) -> Vec<Pid> {
-    let has_it = |pid: &i32| {
-        // The dead have none.
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|entry| entry == variable.as_bytes())
-    };
-    all().filter(has_it).filter_map(Pid::from_raw).collect()
+/// Whether a living process was started with `NAME=VALUE` in its environment, as far as this process may know. Hangs for
+/// as long as the kernel keeps the memory of that process locked.
+pub(crate) fn has_variable(pid: i32, variable: &str) -> bool {
+    // The dead have none.
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment
+        .split(|byte| *byte == 0)
+        .any(|entry| entry == variable.as_bytes())
 }
 
-fn all() -> impl Iterator<Item = i32> {
+/// Every process there is, in the order of their ids.
+pub(crate) fn all() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }

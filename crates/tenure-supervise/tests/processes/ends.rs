@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use tenure_testkit::port::Port;
 use tenure_testkit::wait;
 
-use crate::support::{LONG, dies, is_alive, supervise};
+use crate::support::{LONG, dies, is_alive, stranger, supervise};
 
 #[test]
 fn the_exit_code_of_the_child_is_passed_on() {
@@ -126,6 +126,57 @@ fn what_a_child_leaves_behind_is_gone_before_anything_else_happens() {
     rustix::process::kill_process(child, Signal::KILL).unwrap();
     assert_eq!(supervisor.ended(), Some(137));
     assert!(!is_alive(daemon));
+}
+
+/// In a session of its own, and a child of the child for as long as that lives.
+const WORKER: &str =
+    "setsid sh -c \"trap 'echo told > told; exit 0' TERM; echo up > up; while :; do sleep 0.02; done\" &";
+
+#[test]
+fn what_becomes_an_orphan_at_the_end_of_the_child_is_asked_to_end_before_it_is_killed() {
+    let mut supervisor = supervise(&[], &format!("{WORKER} exec sleep 1000"));
+    supervisor.say("primary");
+    supervisor.running();
+    supervisor.file("up");
+    supervisor.say("replica");
+    supervisor.hear("\"state\":\"waiting\"");
+    assert_eq!(supervisor.file("told"), "told");
+}
+
+/// The child is buried and its group is empty, but not all that it has started has ended: by then its number is free.
+#[test]
+fn whoever_gets_the_number_of_the_child_is_left_alone() {
+    let daemon = "(setsid sh -c \"trap '' TERM; echo \\$\\$ > daemon; while :; do sleep 1; done\" &);";
+    let mut supervisor = supervise(&[], &format!("{WORKER} {daemon} exec sleep 1000"));
+    supervisor.say("primary");
+    let child = supervisor.running();
+    supervisor.file("up");
+    let daemon = supervisor.pid_in("daemon");
+    supervisor.say("replica");
+    // The worker is told after a look at the group.
+    supervisor.file("told");
+    let Some(mut stranger) = stranger(child) else { return };
+    assert!(is_alive(daemon), "there was no time for it");
+    dies("the daemon", daemon);
+    supervisor.hear("\"state\":\"waiting\"");
+    let spared = stranger.try_wait().unwrap().is_none();
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+    assert!(spared, "its number was that of the child");
+}
+
+#[test]
+fn a_supervisor_that_panics_stops_its_child_with_all_that_it_started() {
+    let script = "trap '' TERM; (setsid sh -c \"trap '' TERM; echo \\$\\$ > daemon; while :; do sleep 1; done\" &); \
+        sleep 1000 & echo $! > grandchild; while :; do sleep 1; done";
+    let mut supervisor = supervise(&["--grace", "100ms"], script);
+    supervisor.say("primary");
+    let child = supervisor.running();
+    let (daemon, grandchild) = (supervisor.pid_in("daemon"), supervisor.pid_in("grandchild"));
+    supervisor.say("panic");
+    assert_eq!(supervisor.ended(), Some(1));
+    assert!(!is_alive(child) && !is_alive(grandchild) && !is_alive(daemon));
+    assert_eq!(supervisor.wants(), ["want true", "want false"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tenure_testkit::port::Port;
 
-use crate::support::supervise;
+use crate::support::{dies, supervise};
 
 /// What the supervisor has said until it wanted the service to be found.
 fn before_it_is_found(settings: &[&str], script: &str, make_ready: impl FnOnce(&std::path::Path)) {
@@ -32,6 +32,14 @@ fn a_command_tells() {
 fn a_probe_that_hangs_is_killed_and_tried_again() {
     let probe = "test -e tried && exit 0; echo tried > tried; sleep 1000";
     before_it_is_found(&["--probe", probe], "sleep 1000", |_| ());
+}
+
+#[test]
+fn what_a_probe_has_left_in_the_background_is_killed() {
+    let mut supervisor = supervise(&["--probe", "sleep 1000 & echo $! > left; exit 0"], "sleep 1000");
+    supervisor.say("primary");
+    supervisor.running();
+    dies("what it has left", supervisor.pid_in("left"));
 }
 
 #[test]

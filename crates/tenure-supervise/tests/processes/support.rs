@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -159,6 +160,26 @@ pub(crate) fn pid(raw: u32) -> Pid {
 /// Whether a process is there and not a zombie.
 pub(crate) fn is_alive(pid: Pid) -> bool {
     test_kill_process(pid).is_ok() && !matches!(stat(pid), None | Some((_, 'Z', _)))
+}
+
+/// A process of a test that has this id, which is free, and a group of its own. `None`, loudly, where ids cannot be chosen.
+#[expect(clippy::print_stderr, reason = "a test that does nothing says so")]
+pub(crate) fn stranger(id: Pid) -> Option<Child> {
+    // Others may be faster; then it goes round once more.
+    for _ in 0..1_000 {
+        let last = (id.as_raw_pid() - 1).to_string();
+        if let Err(error) = fs::write("/proc/sys/kernel/ns_last_pid", last) {
+            eprintln!("SKIPPED: no process can be given an id here (it takes root): {error}");
+            return None;
+        }
+        let mut process = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        if pid(process.id()) == id {
+            return Some(process);
+        }
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    panic!("the id {id} is not free");
 }
 
 #[track_caller]
