@@ -132,7 +132,8 @@ fn version() -> String {
 /// Which store to talk to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgs {
-    /// A daemon (http://HOST:PORT, https://HOST), or a store itself: sqlite:PATH, valkey://…, redis://….
+    /// A daemon (http://HOST:PORT, https://HOST), or a store itself: sqlite:PATH, valkey://HOST or redis://HOST (with TLS
+    /// valkeys://, rediss://), valkey-sentinel://HOST,…/NAME, valkey-cluster://HOST,….
     #[arg(long = "store", value_name = "URL", env = "TENURE_STORE", hide_env_values = true, default_value = DEFAULT_STORE)]
     pub(crate) url: String,
 }

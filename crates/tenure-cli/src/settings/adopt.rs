@@ -19,7 +19,7 @@ settings! {
     hash: String = "", "adopt.registry.hash", "KEY", text;
     /// How the heartbeat key of an owner is called, with {id} where its id goes: instance:heartbeat:{id}
     heartbeat: String = "", "adopt.registry.heartbeat", "TEMPLATE", text;
-    /// Where the other programs write: valkey://… or redis://….
+    /// Where the other programs write, one server: valkey://HOST or redis://HOST, with TLS valkeys:// or rediss://.
     store: String = "", "adopt.registry.store", "URL", text, shared "TENURE_STORE";
     /// How far the two looks are apart; 0s decides by one look.
     settle: Duration = "30s", "adopt.registry.settle", "DURATION", duration;
@@ -43,9 +43,9 @@ settings! {
 
     /// How the old keys are called, with {target} or one * where the target's name goes: 'poll:lease:*'
     pattern: String = "", "adopt.leases.pattern", "PATTERN", text;
-    /// Where the old keys are: valkey://… or redis://….
+    /// Where the old keys are, one server: valkey://HOST or redis://HOST, with TLS valkeys:// or rediss://.
     store: String = "", "adopt.leases.store", "URL", text, shared "TENURE_STORE";
-    /// Where Tenure's leases are, when that is elsewhere: a daemon (http://HOST:PORT), or a store itself.
+    /// Where Tenure's leases are, when that is elsewhere: a daemon (http://HOST:PORT, https://HOST), or a store itself (as --store of `tenure leases`).
     tenure_store: Option<String> = "", "adopt.leases.tenure_store", "URL", |given| optional(given, text);
     /// The group.
     group: Group = "default", "adopt.leases.group", "GROUP", group, shared "TENURE_GROUP";
@@ -61,7 +61,7 @@ settings! {
     pattern: String = "", "adopt.sessions.pattern", "PATTERN", text, shared "TENURE_ADOPT_SESSIONS_PATTERN";
     /// The field of a session that says since when it is disconnected; missing, empty or 0 while it is active.
     disconnected_field: String = "", "adopt.sessions.disconnected_field", "FIELD", text, shared "TENURE_ADOPT_SESSIONS_DISCONNECTED_FIELD";
-    /// Where the other programs write: valkey://… or redis://….
+    /// Where the other programs write, one server: valkey://HOST or redis://HOST, with TLS valkeys:// or rediss://.
     store: String = "", "adopt.sessions.store", "URL", text, shared "TENURE_STORE";
     /// The index, a sorted set of id by time, when other programs use it as well. Otherwise one under tenure:adopt:.
     index: Option<String> = "", "adopt.sessions.index", "KEY", |given| optional(given, text), shared "TENURE_ADOPT_SESSIONS_INDEX";

@@ -25,7 +25,7 @@ settings! {
     tokens: String = "", "tokens", "FILE", text;
     /// Serve /metrics to everyone; with tokens it is for those who may read everything.
     public_metrics: bool = "false", "public_metrics", "", switch;
-    /// Where the store is: sqlite:PATH, valkey://…, redis://…, memory:. Without it: tenure.db in the data directory.
+    /// Where the store is: sqlite:PATH, memory:, valkey://HOST or redis://HOST (with TLS valkeys://, rediss://), valkey-sentinel://HOST,…/NAME, valkey-cluster://HOST,…. Without it: tenure.db in the data directory.
     store: String = "", "store", "URL", text;
     /// Where rosters are durable: postgres://…, sqlite:PATH, memory:. Without it: beside an embedded store, and no rosters on another.
     ledger: String = "", "ledger", "URL", text;
