@@ -8,10 +8,11 @@
 mod absent;
 mod present;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::clock::{Clock, Mono, jitter};
+use tenure_core::clock::{Clock, Mono, jitter, within};
 use tokio::sync::watch;
 
 use super::agent::Agent;
@@ -28,6 +29,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(250);
 const DOUBTS: (u32, Duration) = (12, Duration::from_secs(5));
 /// The time between two searches for what others have left: one that was still ending at the first may be dead by now.
 const SEARCH: Duration = Duration::from_secs(60);
+
+/// What others have left has at most a quarter of the time between two beats, and at most this: it is never in the way.
+const TIDYING: Duration = Duration::from_secs(1);
 
 /// What an actor is made of.
 #[derive(Debug, Clone)]
@@ -68,7 +72,7 @@ pub(super) struct Actor {
     /// The agent has it otherwise than it was registered, also right after.
     altered: bool,
     /// What earlier lives have left at this agent, and when that was looked for.
-    left: Vec<Leftover>,
+    left: VecDeque<Leftover>,
     searched: Option<Mono>,
     elsewhere: Vec<Task>,
     failed: u32,
@@ -83,7 +87,7 @@ impl Actor {
             doubts: 0,
             written: false,
             altered: false,
-            left: Vec::new(),
+            left: VecDeque::new(),
             searched: None,
             elsewhere: Vec::new(),
             failed: 0,
@@ -115,18 +119,39 @@ impl Actor {
         }
     }
 
+    /// What is wanted comes first, and what others have left afterwards, so that no beat and no end waits for that. Only
+    /// before anything of ours is there it is the other way round: nobody is to find both.
     async fn turn(&mut self, want: Want) -> Result<Option<Duration>, Failure> {
-        self.remove_what_was_left().await?;
-        let wait = if want.registered {
-            self.keep().await.map(Some)?
+        let beat = self.parts.service.beat();
+        let is_new = want.registered && self.presence == Presence::No;
+        if is_new {
+            self.tidy(want, beat.max(TIDYING)).await;
+        }
+        let turned = if want.registered {
+            self.keep().await.map(Some)
         } else {
-            self.keep_away(want).await?
+            self.keep_away(want).await
         };
-        Ok(match wait {
+        let begun = self.parts.clock.mono();
+        if !is_new && turned.as_ref().map_or_else(Failure::is_definite, |_| true) {
+            self.tidy(want, TIDYING.min(beat / 4)).await;
+        }
+        let spent = self.parts.clock.mono().since(begun);
+        Ok(match turned? {
             None if !self.left.is_empty() => Some(DOUBTS.1),
             None if self.parts.journal.is_kept() => Some(SEARCH),
-            wait => wait,
+            wait => wait.map(|wait| wait.saturating_sub(spent)),
         })
+    }
+
+    /// Removes what was left, for as long as it may take and until the service is not wanted any more.
+    async fn tidy(&mut self, want: Want, bound: Duration) {
+        let (clock, mut wanted) = (Arc::clone(&self.parts.clock), self.parts.want.clone());
+        tokio::select! {
+            biased;
+            _ = wanted.changed(), if want.registered => {}
+            _ = within(&*clock, bound, self.remove_what_was_left(want)) => {}
+        }
     }
 
     /// Takes in how a turn has ended; answers how long to rest. `None`: until something else is wanted.

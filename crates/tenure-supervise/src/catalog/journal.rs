@@ -41,6 +41,8 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Leftover {
     pub(crate) entry: Entry,
+    /// It could not be removed, and that was said.
+    pub(crate) told: bool,
     path: PathBuf,
     _lock: File,
 }
@@ -185,6 +187,7 @@ fn left(path: &Path) -> io::Result<Option<Leftover>> {
     let entry = serde_json::from_reader(&file)?;
     Ok(Some(Leftover {
         entry,
+        told: false,
         path: path.to_owned(),
         _lock: file,
     }))

@@ -1,4 +1,4 @@
-//! Taking a registration away: this one, and not the one of a later life under the same id.
+//! Taking a registration away: this one, and not what somebody else has registered under the same id.
 
 use super::agent::{Agent, By};
 use super::{Failure, Service};
@@ -10,11 +10,13 @@ pub enum Removed {
     Gone,
     /// It was not there.
     WasNotThere,
-    /// Another life of the service has registered it since; that one was left alone.
+    /// Another life of the service has registered it since, or somebody who does not say; that was left alone.
     Another,
 }
 
 /// Removes a registration and reads back that it is gone; once more, when it is there again.
+///
+/// Only what is of `life` is removed: what does not say of which life it is, Tenure has not registered.
 ///
 /// There is no compare-and-delete at a Consul agent: a registration that is made between the look and the removal goes
 /// with it, and its owner notices that at its next beat.
@@ -49,13 +51,14 @@ pub(crate) enum Found {
     Nothing,
     /// Of this life, and as it should be.
     Ours,
-    /// Of this life or of nobody, and not as it should be.
+    /// Of this life or, for one who keeps it as it should be, of nobody; and not as it should be.
     Differs,
-    /// Of another life.
+    /// Of another life or, for one who removes, of nobody.
     Another,
 }
 
-/// Looks, with the eyes of one life; `None` is anybody's.
+/// Looks, with the eyes of one life; `None` is anybody's. With `service` as it should be, for one who keeps it so; without,
+/// for one who removes it.
 pub(crate) async fn look(
     agent: &dyn Agent,
     id: &str,
@@ -67,6 +70,7 @@ pub(crate) async fn look(
         Some(listed) => match (&listed.by, life) {
             (By::Another, Some(_)) => Found::Another,
             (By::Life(theirs), Some(ours)) if theirs != ours => Found::Another,
+            (By::Unknown, Some(_)) if service.is_none() => Found::Another,
             (By::Unknown, Some(_)) => Found::Differs,
             _ if listed.same => Found::Ours,
             _ => Found::Differs,

@@ -8,7 +8,7 @@ use tenure_supervise::catalog::{Catalog, Flushed, Phase};
 use tenure_testkit::consul::Agent;
 use tenure_testkit::{Mode, Proxy, wait};
 
-use super::{PATIENCE, Way, health, phase, service, until_health};
+use super::{PATIENCE, Way, health, listed, phase, put, service, until_health};
 
 /// Nothing more is flushed, and the lock goes with the process; here it goes with the task.
 fn kill(catalog: Catalog, journal: &Path) {
@@ -101,4 +101,23 @@ async fn what_was_left_at_another_agent_is_removed_there() {
     phase(&second, Phase::Passing).await;
     until_health(&old, "web-1", "unknown");
     assert_eq!(health(&new, "web-1"), "passing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_else_has_registered_under_the_id_of_the_dead_is_left_alone() {
+    let Some(agent) = Agent::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let mut way = Way::to(agent.addr());
+    way.journal = Some(home.path().to_owned());
+    let first = way.catalog(service("web-1"));
+    first.want(true);
+    phase(&first, Phase::Passing).await;
+    kill(first, home.path());
+    put(&agent, &serde_json::json!({"ID": "web-1", "Name": "web", "Port": 1}));
+    let second = way.catalog(service("web-2"));
+    second.want(true);
+    phase(&second, Phase::Passing).await;
+    let left = || std::fs::read_dir(home.path()).unwrap().count();
+    wait::until("the journal has its own alone", PATIENCE, || left() == 1);
+    assert_eq!(listed(&agent, "web-1")["Port"], 1);
 }

@@ -8,7 +8,7 @@ use tenure_supervise::catalog::{Phase, Removed};
 use tenure_testkit::consul::Agent;
 use tenure_testkit::port::Port;
 
-use super::{Way, health, listed, phase, service};
+use super::{Way, health, listed, phase, put, service};
 
 fn agents(allowed: Allowed) -> RemoteAgents {
     RemoteAgents::new(allowed, Token::none(), Duration::from_secs(10), SystemClock::shared())
@@ -30,6 +30,10 @@ async fn a_janitor_removes_exactly_the_life_that_has_ended() {
     assert_eq!(health(&agent, "web-1"), "unknown");
     assert_eq!(remove(Some(&life)).await, Ok(Removed::WasNotThere));
     assert_eq!(remove(None).await, Ok(Removed::WasNotThere));
+    // What does not say of which life it is, is of none of ours.
+    put(&agent, &serde_json::json!({"ID": "web-1", "Name": "web"}));
+    assert_eq!(remove(Some(&life)).await, Ok(Removed::Another));
+    assert_eq!(remove(None).await, Ok(Removed::Gone));
 }
 
 #[tokio::test]

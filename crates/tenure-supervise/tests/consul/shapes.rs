@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tenure_core::clock::SystemClock;
@@ -24,6 +24,11 @@ struct State {
     removed: usize,
     /// So many removals have something under way that registers it again.
     undead: usize,
+    /// So often it was asked about what others have left, whose ids begin with `old`. It fails then, or does not answer.
+    old: usize,
+    old_hangs: bool,
+    /// When the last beat came, and the longest time without one.
+    beat: Option<(Instant, Duration)>,
 }
 
 /// An agent of our own. It says that connections may be kept, and closes each after one answer.
@@ -43,8 +48,9 @@ impl Fake {
         let its = fake.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
+                let its = its.clone();
                 // One that breaks off is nobody's loss.
-                let _ = its.serve(client);
+                std::thread::spawn(move || its.serve(client).ok());
             }
         });
         fake
@@ -69,6 +75,11 @@ impl Fake {
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
+        if first.contains("/old") && self.state().old_hangs {
+            self.state().old += 1;
+            // Until the other side has had enough.
+            return reader.read(&mut [0]).map(drop);
+        }
         let (status, body) = self.answer(&first, &body);
         let length = body.len();
         write!(client, "HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n\r\n{body}")
@@ -76,6 +87,10 @@ impl Fake {
 
     fn answer(&self, request: &str, body: &[u8]) -> (u16, String) {
         let mut state = self.state();
+        if request.contains("/old") {
+            state.old += 1;
+            return (500, "not now".to_owned());
+        }
         if request.starts_with("PUT /v1/agent/service/register") {
             state.definition = serde_json::from_slice(body).ok();
             state.registered += 1;
@@ -91,6 +106,8 @@ impl Fake {
                 return (status, words.to_owned());
             }
             state.passed += 1;
+            let (now, last) = (Instant::now(), state.beat.unwrap_or((Instant::now(), Duration::ZERO)));
+            state.beat = Some((now, last.1.max(now - last.0)));
         } else {
             return match &state.definition {
                 Some(it) => {
@@ -156,6 +173,44 @@ async fn a_connection_that_is_closed_after_its_answer_fails_no_beat() {
         fake.state().passed >= 12
     });
     assert_eq!(fake.state().registered, 1, "what is healthy is not registered again");
+}
+
+/// A dead supervisor's entry in a journal.
+fn left(journal: &std::path::Path, fake: &Fake, id: &str) {
+    let entry = json!({"agent": format!("http://{}", fake.addr), "id": id, "life": id});
+    std::fs::write(journal.join(format!("registration-{id}.json")), entry.to_string()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_have_left_and_cannot_be_removed_delays_no_beat_and_no_end() {
+    for hangs in [false, true] {
+        let (fake, home) = (Fake::start(), tempfile::tempdir().unwrap());
+        fake.state().old_hangs = hangs;
+        (0..6).for_each(|n| left(home.path(), &fake, &format!("old-{n}")));
+        left(home.path(), &fake, "other");
+        let service = service("web-1");
+        let ttl = service.ttl;
+        let mut way = Way::to(fake.addr);
+        way.journal = Some(home.path().to_owned());
+        let catalog = way.catalog(service);
+        catalog.want(true);
+        phase(&catalog, Phase::Passing).await;
+        let (before, status) = (fake.state().old, catalog.watch());
+        wait::until("there were six beats", PATIENCE, || {
+            let now = status.borrow();
+            assert_eq!((now.phase, now.failed_in_a_row), (Phase::Passing, 0), "{}", *now);
+            fake.state().passed >= 6
+        });
+        assert!(fake.state().beat.unwrap().1 < ttl, "it was critical");
+        assert!(fake.state().old > before, "they are tried on");
+        // One that can be removed waits for nobody.
+        let other = home.path().join("registration-other.json");
+        wait::until("the other one is settled", PATIENCE, || !other.exists());
+        assert_eq!(catalog.flush(PATIENCE).await, Flushed::Gone);
+        wait::until("their entries alone are kept", PATIENCE, || {
+            std::fs::read_dir(home.path()).unwrap().count() == 6
+        });
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! The service is not wanted: it is removed where it may be, with all that earlier lives have left.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{Actor, DOUBTS, Parts, Presence, SEARCH};
+use crate::catalog::journal::Entry;
 use crate::catalog::remove::remove;
 use crate::catalog::{Failure, Phase, Want, leftovers};
 
@@ -40,38 +42,54 @@ impl Actor {
         Ok(None)
     }
 
-    /// Removes what earlier lives have left at this agent, before anything new is registered. An agent that refuses that
-    /// keeps nobody from going on; one that cannot be reached could not be asked anything else either.
-    pub(super) async fn remove_what_was_left(&mut self) -> Result<(), Failure> {
+    /// Removes what earlier lives have left at this agent. What cannot be removed keeps nobody from going on: the next turn
+    /// begins with another one. May be dropped at any time.
+    pub(super) async fn remove_what_was_left(&mut self, want: Want) {
+        self.search().await;
+        for _ in 0..self.left.len() {
+            let Some(entry) = self.left.front().map(|leftover| leftover.entry.clone()) else {
+                return;
+            };
+            // Whatever becomes of it, it is not the first again.
+            self.left.rotate_left(1);
+            if want.registered && self.presence == Presence::No && entry.id == self.parts.service.id {
+                // It is about to be replaced; a removal that is late would hit what replaces it.
+                continue;
+            }
+            let done = leftovers::remove_one(&*self.parts.agent, &entry).await;
+            match (done, self.left.back_mut()) {
+                (Ok(()), _) => {
+                    if let Some(leftover) = self.left.pop_back() {
+                        self.parts.journal.settle(leftover).await;
+                    }
+                }
+                (Err(failure), Some(leftover)) if !leftover.told => {
+                    leftover.told = true;
+                    let Entry { agent, id, .. } = entry;
+                    tracing::warn!(agent, id, error = %failure, "what an earlier life has left cannot be removed yet");
+                }
+                (Err(_), _) => {}
+            }
+        }
+    }
+
+    /// Looks into the journal now and then.
+    async fn search(&mut self) {
         let parts = &self.parts;
         let now = parts.clock.mono();
         if parts.journal.is_kept() && self.searched.is_none_or(|last| now.since(last) >= SEARCH) {
+            // Before it is done: a disk that hangs is not asked in every turn.
+            self.searched = Some(now);
             let (here, away) = leftovers::of(&parts.journal, parts.agent.place()).await;
             self.elsewhere.extend(leftovers::remove_elsewhere(away, parts));
             self.left.extend(here);
-            self.searched = Some(now);
         }
-        let mut refused = Vec::new();
-        // What is at hand is dropped with an overtaken turn, and found again by the next search.
-        while let Some(leftover) = self.left.pop() {
-            match leftovers::remove_one(&*parts.agent, &leftover.entry).await {
-                Ok(()) => parts.journal.settle(leftover).await,
-                Err(failure) if failure.is_definite() => refused.push(leftover),
-                Err(failure) => {
-                    self.left.push(leftover);
-                    self.left.append(&mut refused);
-                    return Err(failure);
-                }
-            }
-        }
-        self.left = refused;
-        Ok(())
     }
 
     pub(super) async fn replaced(&mut self) {
         let (replaced, others) = std::mem::take(&mut self.left)
             .into_iter()
-            .partition::<Vec<_>, _>(|leftover| leftover.entry.id == self.parts.service.id);
+            .partition::<VecDeque<_>, _>(|leftover| leftover.entry.id == self.parts.service.id);
         self.left = others;
         for leftover in replaced {
             self.parts.journal.settle(leftover).await;
