@@ -5,7 +5,7 @@
 //! look at the clock by itself.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,13 +17,12 @@ use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use tenure::wire::{Code, Problem, STORE_TIME};
-use tenure_core::clock::Mono;
 use tenure_core::error::Outcome;
 use tower::{Layer, Service};
 
 use crate::app::{App, Inside};
-use crate::audit::{self, Act, Operated};
-use crate::auth::{Caller, Peer, Rule, Rules, Shut};
+use crate::audit::Witness;
+use crate::auth::{Caller, Rules, Shut};
 use crate::meters::{RouteMeters, method_name};
 use crate::reply::Failure;
 
@@ -91,11 +90,28 @@ where
         let begun = app.clock.mono();
         let method = method_name(request.method());
         let rule = route.rules.of_method(request.method());
-        let admitted = app.admit(rule, &request);
-        let witness = Witness::of(rule, &admitted, &request);
+        let mut witness = Witness::of(&app, &route, rule, method, &mut request);
+        let admitted: Result<Caller, Shut> = app.admit(rule, &request);
+        if let Some(witness) = &mut witness {
+            witness.saw(match &admitted {
+                Ok(caller) => caller.name(),
+                Err(shut) => shut.who(),
+            });
+        }
+        let told = move |app: &App, route: &Route, response: &Response| {
+            if let Some(witness) = witness {
+                witness.tell(response.status());
+            }
+            let took = app.clock.mono().since(begun);
+            route.meters.answered(method, response.status().as_u16(), took);
+        };
         let caller = match admitted {
             Ok(caller) => caller,
-            Err(shut) => return Box::pin(refused(app, route, method, begun, shut, witness)),
+            Err(shut) => {
+                let response = shut.into_failure().into_response();
+                told(&app, &route, &response);
+                return Box::pin(ready(Ok(response)));
+            }
         };
         // Nobody asks a beat who it was.
         if class != Class::Beat {
@@ -122,75 +138,9 @@ where
             {
                 response.headers_mut().insert(STORE_TIME, value);
             }
-            if let Some(witness) = witness {
-                witness.tell(&route, method, &mut response);
-            }
-            let took = app.clock.mono().since(begun);
-            route.meters.answered(method, response.status().as_u16(), took);
+            told(&app, &route, &response);
             Ok(response)
         })
-    }
-}
-
-/// Answers a request that is not let in.
-async fn refused(
-    app: Arc<App>,
-    route: Arc<Route>,
-    method: &'static str,
-    begun: Mono,
-    shut: Shut,
-    witness: Option<Witness>,
-) -> Result<Response, Infallible> {
-    let mut response = shut.into_failure().into_response();
-    if let Some(witness) = witness {
-        witness.tell(&route, method, &mut response);
-    }
-    let took = app.clock.mono().since(begun);
-    route.meters.answered(method, response.status().as_u16(), took);
-    Ok(response)
-}
-
-/// What is kept of a request of an operator, for the log of them.
-struct Witness {
-    who: Option<String>,
-    from: Option<Peer>,
-    path: String,
-    /// Whether it is an operation in any case, and not only when its handler says so.
-    always: bool,
-}
-
-impl Witness {
-    fn of(rule: &Rule, admitted: &Result<Caller, Shut>, request: &Request) -> Option<Self> {
-        if !rule.may_be_operation() {
-            return None;
-        }
-        let who = match admitted {
-            Ok(caller) => caller.name(),
-            Err(shut) => shut.who(),
-        };
-        // Refused before its handler saw it: a query asks for more than the usual.
-        let asks_for_more = admitted.is_err() && request.uri().query().is_some();
-        Some(Self {
-            who: who.map(str::to_owned),
-            from: request.extensions().get::<Peer>().cloned(),
-            path: request.uri().path().to_owned(),
-            always: rule.is_operation() || asks_for_more,
-        })
-    }
-
-    fn tell(self, route: &Route, method: &'static str, response: &mut Response) {
-        let details = response.extensions_mut().remove::<Operated>();
-        if !self.always && details.is_none() {
-            return;
-        }
-        let act = Act {
-            who: self.who.as_deref(),
-            from: self.from.as_ref(),
-            method,
-            route: route.meters.route(),
-            path: &self.path,
-        };
-        audit::write(&act, response.status(), details.as_ref());
     }
 }
 

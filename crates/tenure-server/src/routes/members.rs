@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::response::IntoResponse;
 use tenure::meters;
 use tenure::wire::{Code, END_REASON, EndQuery, JoinAnswer, JoinRequest, Member, MembersPage, PageQuery, Problem, ms};
 use tenure_core::id::{Group, MemberId, TenureId};
@@ -14,7 +13,6 @@ use tenure_core::store::Call;
 
 use super::openapi::{Reads, Writes};
 use crate::app::App;
-use crate::audit::Operated;
 use crate::auth::{Caller, Scope};
 use crate::extract::{Json, Limits, Names, NoQuery, Query};
 use crate::reply::{Answer, Failure, json, no_content};
@@ -128,13 +126,8 @@ pub(crate) async fn end(
         caller.check(Scope::Beat)?;
         return end_by(&app, &group, &tenure, EndBy::Leave, call).await;
     }
-    let expelled = match caller.check(Scope::Operate) {
-        Ok(()) => end_by(&app, &group, &tenure, EndBy::Expel, call).await,
-        Err(refused) => Err(refused),
-    };
-    let mut response = expelled.into_response();
-    response.extensions_mut().insert(Operated("expel".into()));
-    Ok(response)
+    caller.check(Scope::Operate)?;
+    end_by(&app, &group, &tenure, EndBy::Expel, call).await
 }
 
 async fn end_by(app: &App, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Answer {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
 use tenure::wire::{Code, Problem, SweepAnswer, SweepRequest, ms};
 use tenure_core::clock::within;
 use tenure_core::error::{Error, Outcome, Result};
@@ -46,12 +45,11 @@ pub(crate) async fn run(
     Names(group): Names<Group>,
     _: NoQuery,
     Limits(call): Limits,
+    operated: Operated,
     OptionalJson(request): OptionalJson<SweepRequest>,
 ) -> Answer {
-    let details = details(&request);
-    let mut response = asked(&app, &group, call, request).await.into_response();
-    response.extensions_mut().insert(Operated(details.into()));
-    Ok(response)
+    operated.note(details(&request));
+    asked(&app, &group, call, request).await
 }
 
 /// What was asked for, for the log of operators.

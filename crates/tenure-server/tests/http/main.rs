@@ -1,10 +1,12 @@
 //! A real server on a free port, driven over HTTP.
+#![allow(clippy::unwrap_used, reason = "what a helper cannot do fails the test that asked")]
 #![allow(unreachable_pub, reason = "nobody uses a test binary")]
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait on a server that knows nothing of a test clock"
 )]
 
+mod audit;
 mod bad_inputs;
 mod client;
 mod common;

@@ -1,11 +1,12 @@
 //! The reference store in a mood: it hangs, fails, panics, or waits at a gate.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::memory::MemoryStore;
-use tenure_core::store::around::{Around, Ask};
+use tenure_core::store::around::{Around, Ask, Verb};
 use tenure_core::store::{Health, Store, StoreOptions};
 use tokio::sync::Semaphore;
 
@@ -19,6 +20,8 @@ pub enum Mood {
     Panics,
     /// Waits for [`Faulty::open`], then does it.
     Waits,
+    /// The same, with this call alone.
+    WaitsAt(Verb),
 }
 
 pub struct Faulty {
@@ -27,6 +30,7 @@ pub struct Faulty {
     gate: Semaphore,
     /// Counts those that came to the gate.
     at_gate: Semaphore,
+    ticks: AtomicUsize,
 }
 
 impl Faulty {
@@ -37,6 +41,7 @@ impl Faulty {
             mood: Mutex::new(Mood::Good),
             gate: Semaphore::new(0),
             at_gate: Semaphore::new(0),
+            ticks: AtomicUsize::new(0),
         })
     }
 
@@ -47,6 +52,11 @@ impl Faulty {
     /// Lets this many waiting calls go on.
     pub fn open(&self, calls: usize) {
         self.gate.add_permits(calls);
+    }
+
+    /// How many ticks it was asked for.
+    pub fn ticks(&self) -> usize {
+        self.ticks.load(Ordering::SeqCst)
     }
 
     /// Waits until somebody is at the gate.
@@ -63,13 +73,17 @@ impl Around for Faulty {
     async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
         let call = ask.of(self.store());
         let mood = *self.mood.lock().unwrap_or_else(PoisonError::into_inner);
+        if ask.verb == Verb::Tick {
+            self.ticks.fetch_add(1, Ordering::SeqCst);
+        }
         match mood {
             Mood::Good => call.await,
+            Mood::WaitsAt(verb) if verb != ask.verb => call.await,
             Mood::Hangs => std::future::pending().await,
             Mood::Fails(ErrorKind::Unavailable) => Err(Error::unavailable("made to be away", Outcome::Unchanged)),
             Mood::Fails(kind) => Err(Error::new(kind, "made to fail")),
             Mood::Panics => panic!("made to panic"),
-            Mood::Waits => {
+            Mood::Waits | Mood::WaitsAt(_) => {
                 self.at_gate.add_permits(1);
                 self.gate.acquire().await.expect("an open semaphore").forget();
                 call.await
