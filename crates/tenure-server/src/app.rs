@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Guard;
+use crate::door::Door;
 use crate::jwt::Verifier;
 use crate::limits::Limiter;
 use crate::settings::Settings;
@@ -82,6 +83,7 @@ pub(crate) struct App {
     pub(crate) ledger: Option<Arc<dyn Ledger>>,
     pub(crate) jwt: Option<Arc<Verifier>>,
     pub(crate) guard: Guard,
+    pub(crate) door: Door,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) limiter: Option<Limiter>,
     pub(crate) settings: Settings,
@@ -107,7 +109,7 @@ impl App {
     ///
     /// # Errors
     /// `Misconfigured` for a file that cannot be used.
-    pub(crate) fn new(parts: Parts, settings: Settings, draining: CancellationToken) -> Result<Arc<Self>> {
+    pub(crate) fn new(parts: Parts, settings: Settings, door: Door, draining: CancellationToken) -> Result<Arc<Self>> {
         let guard = Guard::new(settings.tokens.as_ref().map(|tokens| tokens.file.clone()))?;
         let tls = settings.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
         let Parts {
@@ -129,6 +131,7 @@ impl App {
         Ok(Arc::new(Self {
             limiter: settings.rate.map(Limiter::new),
             guard,
+            door,
             tls,
             began: clock.mono(),
             watch: Watch::default(),

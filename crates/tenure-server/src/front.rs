@@ -22,7 +22,7 @@ use tower::{Layer, Service};
 
 use crate::app::{App, Inside};
 use crate::audit::Witness;
-use crate::auth::{Caller, Rules, Shut};
+use crate::auth::{Caller, Rule, Rules, Shut};
 use crate::meters::{RouteMeters, method_name};
 use crate::reply::Failure;
 
@@ -91,13 +91,7 @@ where
         let method = method_name(request.method());
         let rule = route.rules.of_method(request.method());
         let mut witness = Witness::of(&app, &route, rule, method, &mut request);
-        let admitted: Result<Caller, Shut> = app.admit(rule, &request);
-        if let Some(witness) = &mut witness {
-            witness.saw(match &admitted {
-                Ok(caller) => caller.name(),
-                Err(shut) => shut.who(),
-            });
-        }
+        let admitted = admit(&app, rule, &request, witness.as_mut());
         let told = move |app: &App, route: &Route, response: &Response| {
             if let Some(witness) = witness {
                 witness.tell(response.status());
@@ -107,8 +101,8 @@ where
         };
         let caller = match admitted {
             Ok(caller) => caller,
-            Err(shut) => {
-                let response = shut.into_failure().into_response();
+            Err(refused) => {
+                let response = refused.into_response();
                 told(&app, &route, &response);
                 return Box::pin(ready(Ok(response)));
             }
@@ -142,6 +136,19 @@ where
             Ok(response)
         })
     }
+}
+
+/// Lets a request in, or does not; a witness gets to know who it was.
+fn admit(app: &App, rule: &Rule, request: &Request, witness: Option<&mut Witness>) -> Result<Caller, Failure> {
+    app.door.check(request)?;
+    let admitted: Result<Caller, Shut> = app.admit(rule, request);
+    if let Some(witness) = witness {
+        witness.saw(match &admitted {
+            Ok(caller) => caller.name(),
+            Err(shut) => shut.who(),
+        });
+    }
+    admitted.map_err(Shut::into_failure)
 }
 
 /// The refusal of a request that came on top of too many.

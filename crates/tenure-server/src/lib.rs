@@ -28,6 +28,7 @@ mod audit;
 pub mod auth;
 mod conn;
 mod dashboard;
+mod door;
 mod extract;
 mod front;
 pub mod jwt;

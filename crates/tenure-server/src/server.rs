@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::app::{App, Parts};
 use crate::auth::TokenWatch;
+use crate::door::Door;
 use crate::meters::{self, Upkeep};
 use crate::settings::Settings;
 use crate::tls::TlsWatch;
@@ -70,7 +71,8 @@ impl Server {
         // Before the first meter is made: a handle stays with the recorder of its time.
         meters::recorder();
         let draining = CancellationToken::new();
-        let app = App::new(parts, settings, draining.clone())?;
+        let door = Door::new(&settings, addr);
+        let app = App::new(parts, settings, door, draining.clone())?;
         let watcher = Arc::downgrade(&app);
         app.loops.start(LoopSettings::new("watch", watch::INTERVAL), move || {
             Watcher(watcher.clone())

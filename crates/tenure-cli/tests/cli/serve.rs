@@ -66,7 +66,7 @@ fn tenure_command(args: &[&str]) -> std::process::Command {
 fn a_second_signal_does_not_wait_for_requests() {
     let daemon = Daemon::start(&["--store", "memory:", "--drain", "60s"]);
     let mut slow = TcpStream::connect(daemon.addr).unwrap();
-    let head = "POST /v1/groups/g/members HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n";
+    let head = "POST /v1/groups/g/members HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n";
     slow.write_all(head.as_bytes()).unwrap();
     // The daemon asks for the body once somebody waits for it: the request is under way.
     let mut asked = [0; 12];

@@ -48,7 +48,7 @@ fn broken_off(what: &'static str, bytes: impl Into<Vec<u8>>, wanted: Wanted) -> 
     }
 }
 
-const JOIN: &str = "POST /v1/groups/ingest/members HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
+const JOIN: &str = "POST /v1/groups/ingest/members HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
 
 /// A join with this body, whatever it is.
 fn join(body: impl AsRef<[u8]>) -> Vec<u8> {
@@ -98,7 +98,7 @@ fn not_http() -> Vec<Case> {
         ),
         case(
             "bytes that are no text in the path",
-            b"GET /v1/groups/\xff\xfe/members HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".as_slice(),
+            b"GET /v1/groups/\xff\xfe/members HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".as_slice(),
             Status(400),
         ),
     ]

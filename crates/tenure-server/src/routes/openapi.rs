@@ -20,6 +20,7 @@ use utoipa::{IntoResponses, OpenApi as _};
 
 use crate::app::{App, Parts};
 use crate::auth::{PROVIDER, TOKEN};
+use crate::door::Door;
 use crate::reply::json_bytes;
 use crate::settings::Settings;
 
@@ -67,21 +68,27 @@ impl utoipa::Modify for Schemes {
     }
 }
 
-/// Adds what every route that is not open can answer before it is asked.
+/// Adds what routes can answer before they are asked.
 pub(crate) fn guarded(item: &mut PathItem) {
     let operations = [
-        &mut item.get,
-        &mut item.put,
-        &mut item.post,
-        &mut item.delete,
-        &mut item.patch,
+        (false, &mut item.get),
+        (true, &mut item.put),
+        (true, &mut item.post),
+        (true, &mut item.delete),
+        (true, &mut item.patch),
     ];
-    for operation in operations.into_iter().flatten() {
-        let open = Some(vec![SecurityRequirement::default()]);
-        if operation.security == open {
-            continue;
+    let operations = operations
+        .into_iter()
+        .filter_map(|(changes, of)| Some((changes, of.as_mut()?)));
+    for (changes, operation) in operations {
+        let mut codes = vec![Code::WrongHost];
+        if operation.security != Some(vec![SecurityRequirement::default()]) {
+            codes.extend([Code::Unauthenticated, Code::Forbidden, Code::RateLimited]);
         }
-        for (status, described) in problems(&[Code::Unauthenticated, Code::Forbidden, Code::RateLimited]) {
+        if changes {
+            codes.push(Code::WrongOrigin);
+        }
+        for (status, described) in problems(&codes) {
             let known = operation.responses.responses.get_mut(&status);
             match (known, described) {
                 (Some(RefOr::T(known)), RefOr::T(described)) => {
@@ -103,8 +110,8 @@ pub(crate) fn guarded(item: &mut PathItem) {
 pub fn document() -> String {
     let clock = SystemClock::shared();
     let store = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
-    let app = App::new(Parts::new(store, clock), Settings::default(), CancellationToken::new())
-        .expect("settings without files cannot fail");
+    let (parts, ended) = (Parts::new(store, clock), CancellationToken::new());
+    let app = App::new(parts, Settings::default(), Door::open(), ended).expect("settings without files cannot fail");
     let (_, document) = super::all(&app).split_for_parts();
     String::from_utf8_lossy(&write(&document)).into_owned()
 }

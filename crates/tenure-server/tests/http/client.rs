@@ -214,7 +214,7 @@ async fn a_call_that_the_network_held_back_for_too_long_is_refused() {
     let not_after = daemon.store.now().await.expect("the time") + Duration::from_millis(50);
     let body = json!({"member": "late"}).to_string();
     let request = format!(
-        "POST /v1/groups/g/members HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+        "POST /v1/groups/g/members HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
          tenure-not-after: {not_after}\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );

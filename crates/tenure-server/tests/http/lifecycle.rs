@@ -146,7 +146,7 @@ async fn a_client_that_does_not_read_is_dropped() {
     let beats = json!({"beats": vec![json!({ "tenure": tenure }); 10_000]}).to_string();
     let mut socket = TcpStream::connect(daemon.server.addr()).await.unwrap();
     let head = format!(
-        "POST /v1/groups/g/beats HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/groups/g/beats HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         beats.len()
     );
     // Megabytes of answers to requests on one connection, none of them read: the kernel's buffers fill up, and the
@@ -173,7 +173,9 @@ async fn a_head_that_does_not_end_or_has_too_many_headers_is_refused() {
     };
     let daemon = Daemon::with(settings).await;
     let mut slow = TcpStream::connect(daemon.server.addr()).await.unwrap();
-    slow.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    slow.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n")
+        .await
+        .unwrap();
     let mut said = Vec::new();
     tokio::time::timeout(PATIENCE, slow.read_to_end(&mut said))
         .await
@@ -181,7 +183,7 @@ async fn a_head_that_does_not_end_or_has_too_many_headers_is_refused() {
         .ok();
     let mut many = TcpStream::connect(daemon.server.addr()).await.unwrap();
     let headers: String = (0..100).map(|n| format!("x-{n}: 1\r\n")).collect();
-    many.write_all(format!("GET /livez HTTP/1.1\r\nhost: x\r\n{headers}\r\n").as_bytes())
+    many.write_all(format!("GET /livez HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").as_bytes())
         .await
         .unwrap();
     let mut said = Vec::new();
@@ -200,7 +202,7 @@ async fn a_body_that_does_not_arrive_is_a_408() {
     })
     .await;
     let mut slow = TcpStream::connect(daemon.server.addr()).await.unwrap();
-    let head = "POST /v1/groups/g/members HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    let head = "POST /v1/groups/g/members HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
     slow.write_all(head.as_bytes()).await.unwrap();
     let mut said = [0; 12];
     tokio::time::timeout(PATIENCE, slow.read_exact(&mut said))

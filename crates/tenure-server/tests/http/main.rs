@@ -8,12 +8,16 @@
 
 mod audit;
 mod bad_inputs;
+mod browser;
 mod client;
 mod common;
 mod events;
 mod health;
 mod leases;
 mod lifecycle;
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+#[path = "../auth/office.rs"]
+mod office;
 mod openapi;
 mod sessions;
 mod surface;

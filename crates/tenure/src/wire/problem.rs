@@ -97,6 +97,8 @@ codes! {
     NotForProviders = "not_for_providers", 403, "This is not for providers";
     /// An operator has deactivated the provider.
     ProviderDeactivated = "provider_deactivated", 403, "The provider is deactivated";
+    /// A page from elsewhere made a browser send this to a daemon that asks nobody for a token; nothing was done.
+    WrongOrigin = "wrong_origin", 403, "The request comes from another page";
     /// Nothing is served at this path.
     NoSuchRoute = "no_such_route", 404, "Nothing is served at this path";
     /// There is no such session, or only an orphan that nothing resumes.
@@ -140,6 +142,8 @@ codes! {
     BodyTooLarge = "body_too_large", 413, "The body is too large";
     /// The body is not announced as JSON.
     UnsupportedMediaType = "unsupported_media_type", 415, "The body has to be application/json";
+    /// The daemon asks nobody for a token, and does not go by this name, lest pages from elsewhere reach it under theirs.
+    WrongHost = "wrong_host", 421, "The daemon does not answer to this name";
     /// The request is JSON, but breaks a rule.
     Invalid = "invalid", 422, "The request breaks a rule";
     /// The caller asks more often than it may; nothing was done.
@@ -354,10 +358,13 @@ impl Problem {
                 | Code::Forbidden
                 | Code::WrongProvider
                 | Code::NotForProviders
+                | Code::WrongOrigin
                 | Code::ProviderDeactivated,
             ) => Some(ErrorKind::Denied),
             Some(code) if code.status() == 401 => Some(ErrorKind::Denied),
-            Some(Code::Misconfigured | Code::NoSuchRoute | Code::MethodNotAllowed) => Some(ErrorKind::Misconfigured),
+            Some(Code::Misconfigured | Code::NoSuchRoute | Code::MethodNotAllowed | Code::WrongHost) => {
+                Some(ErrorKind::Misconfigured)
+            }
             Some(Code::Unsupported) => Some(ErrorKind::Unsupported),
             Some(Code::Internal) => Some(ErrorKind::Internal),
             Some(_) => Some(ErrorKind::Invalid),
