@@ -1,7 +1,7 @@
 //! What was seen of the store last, so that status and metrics answer while it is away.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,6 +10,7 @@ use tenure::wire::{GroupState, Watched, ms};
 use tenure_core::clock::Mono;
 use tenure_core::error::Result;
 use tenure_core::id::{Group, RegistryName};
+use tenure_core::time::StoreTime;
 
 use crate::app::App;
 use crate::meters;
@@ -22,6 +23,8 @@ const GROUPS_EVERY: Duration = Duration::from_secs(5);
 pub(crate) const MAX_GROUPS: usize = 1_000;
 /// The group that `/readyz` ticks to see that the store takes writes. It has no members and shows up nowhere.
 pub(crate) const PROBE_GROUP: &str = "tenure.readyz";
+/// How long the answer to that is everybody's: `/readyz` is open to strangers, and must not make the store write at will.
+const PROBE_FRESH: Duration = Duration::from_secs(1);
 /// The most registries of a group that are remembered.
 const MAX_REGISTRIES: usize = 100;
 
@@ -33,6 +36,13 @@ pub(crate) struct Watch {
     looking: tokio::sync::Mutex<()>,
     turns: Mutex<BTreeMap<String, (u64, Mono)>>,
     registries: Mutex<BTreeMap<Group, BTreeSet<RegistryName>>>,
+    /// What the store said when it was last asked whether it takes writes. Held by whoever asks; the others wait for it.
+    probed: Arc<tokio::sync::Mutex<Option<Probed>>>,
+}
+
+struct Probed {
+    at: Mono,
+    answer: Result<(), String>,
 }
 
 #[derive(Default)]
@@ -122,6 +132,41 @@ impl App {
             }
         }
         Ok(skipped)
+    }
+
+    /// Whether the store answers and takes writes, as of the last second. However many ask, it is asked once.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub(crate) async fn probe(self: &Arc<Self>) -> Result<(), String> {
+        let mut probed = Arc::clone(&self.watch.probed).lock_owned().await;
+        if let Some(known) = &*probed
+            && self.clock.mono().since(known.at) < PROBE_FRESH
+        {
+            return known.answer.clone();
+        }
+        let app = Arc::clone(self);
+        // In a task of its own: whoever hangs up must not make the next one ask anew.
+        let asked = tokio::spawn(async move {
+            let answer = match app.ask_for_a_write().await {
+                Ok(as_of) => {
+                    app.learn(as_of);
+                    Ok(())
+                }
+                Err(error) => Err(error.chain()),
+            };
+            let at = app.clock.mono();
+            probed.insert(Probed { at, answer }).answer.clone()
+        });
+        asked.await.unwrap_or_else(|_| Err("asking it panicked".to_owned()))
+    }
+
+    async fn ask_for_a_write(&self) -> Result<StoreTime> {
+        let group = Group::new(PROBE_GROUP)?;
+        match self.store.steps() {
+            Some(steps) => self.write(steps.tick(&group)).await.map(|status| status.as_of),
+            None => self.read(self.store.now()).await,
+        }
     }
 
     /// The groups that there are, in order, without our own probe.

@@ -7,14 +7,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use tenure::roster::Belief;
 use tenure::wire::Readiness;
-use tenure_core::id::Group;
 use tenure_core::store::Health;
 
 use crate::app::App;
 use crate::auth::{Caller, Scope};
 use crate::extract::NoQuery;
 use crate::reply::{Answer, json};
-use crate::watch::PROBE_GROUP;
 
 /// A loop that panics this often in a row is not coming back by itself.
 const PANICS_IN_A_ROW: u32 = 5;
@@ -61,7 +59,7 @@ pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
 
 /// Can it do its work?
 ///
-/// The store answers and takes writes, and the daemon is not on its way down. A roster that is `seeding`, and a ledger that
+/// The store answers and takes writes, as of the last second, and the daemon is not on its way down. A roster that is `seeding`, and a ledger that
 /// does not answer, are in the notes: everything else works. Where tokens are asked for, whoever shows none that may read
 /// everything is told what is wrong in one word.
 #[utoipa::path(
@@ -77,14 +75,8 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, caller: Caller, _: NoQuer
     if app.draining.is_cancelled() {
         reasons.push("shutting down".to_owned());
     }
-    let group = Group::new(PROBE_GROUP)?;
-    let written = match app.store.steps() {
-        Some(steps) => app.write(steps.tick(&group)).await.map(|status| status.as_of),
-        None => app.read(app.store.now()).await,
-    };
-    match written {
-        Ok(as_of) => app.learn(as_of),
-        Err(error) => reasons.push(format!("store: {}", error.chain())),
+    if let Err(why) = app.probe().await {
+        reasons.push(format!("store: {why}"));
     }
     if !(caller.may(Scope::Read) && caller.is_everywhere()) {
         // The rest names rosters, and places on the network.

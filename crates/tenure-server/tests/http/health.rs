@@ -7,6 +7,7 @@ use serde_json::json;
 use tenure::loops::Loops;
 use tenure_core::ErrorKind;
 use tenure_core::clock::SystemClock;
+use tenure_core::store::around::Verb;
 use tenure_server::{Parts, Settings};
 use tokio::runtime::Handle;
 
@@ -74,17 +75,56 @@ async fn liveness_never_asks_the_store_and_readiness_says_why_not() {
     assert_eq!(daemon.get("/livez").await.status, 200);
     // The promise is 50 ms; a machine that runs six test suites at once gets some more.
     assert!(asked.elapsed() < Duration::from_millis(250), "{:?}", asked.elapsed());
-    let ready = daemon.get("/readyz").await;
-    assert_eq!((ready.status.as_u16(), &ready.json()["ready"]), (503, &json!(false)));
-    assert!(
-        ready.json()["reasons"][0].as_str().unwrap().contains("did not answer"),
-        "{}",
-        ready.text
-    );
+    // It asks once a second at most, and says what it was told then.
+    let says = |status: u16, what: &'static str| {
+        let daemon = &daemon;
+        tenure_testkit::wait::until_async(what, PATIENCE, move || async move {
+            let ready = daemon.get("/readyz").await;
+            let is_ready = ready.status == 200;
+            assert_eq!(ready.json()["ready"], is_ready, "{}", ready.text);
+            ready.status == status && (is_ready || ready.json()["reasons"][0].as_str().unwrap().contains(what))
+        })
+    };
+    says(503, "did not answer").await;
     store.be(Mood::Fails(ErrorKind::Denied));
-    assert!(daemon.get("/readyz").await.text.contains("made to fail"));
+    says(503, "made to fail").await;
     store.be(Mood::Good);
+    says(200, "ready").await;
+}
+
+#[tokio::test]
+async fn readiness_asks_the_store_once_a_second_however_many_ask() {
+    let (daemon, store) = moody(Settings::default()).await;
+    let began = Instant::now();
+    for _ in 0..10 {
+        let all = (0..20).map(|_| daemon.get("/readyz"));
+        for ready in futures_util::future::join_all(all).await {
+            assert_eq!(ready.status, 200, "{}", ready.text);
+        }
+    }
+    let most = 2 + usize::try_from(began.elapsed().as_secs()).unwrap();
+    assert!(store.ticks() <= most, "{} ticks for 200 questions", store.ticks());
+}
+
+#[tokio::test]
+async fn a_probe_goes_to_its_end_for_those_who_wait_behind_one_who_hung_up() {
+    let settings = Settings {
+        request_timeout: Duration::from_secs(2),
+        ..Settings::default()
+    };
+    let (daemon, store) = moody(settings).await;
+    store.be(Mood::WaitsAt(Verb::Tick));
+    for _ in 0..5 {
+        let asked = daemon.request("GET", "/readyz").send();
+        // The first is at the gate; the others wait behind it, and leave like it.
+        let hung_up = tokio::time::timeout(Duration::from_millis(20), asked).await;
+        assert!(hung_up.is_err(), "{hung_up:?}");
+    }
+    store.someone_waits().await;
+    assert_eq!(store.ticks(), 1, "everybody who hung up made the next one ask anew");
+    store.open(1);
     assert_eq!(daemon.get("/readyz").await.status, 200);
+    assert_eq!(store.ticks(), 1);
 }
 
 #[tokio::test]
