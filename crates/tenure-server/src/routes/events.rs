@@ -69,10 +69,14 @@ pub(crate) async fn read(
             news = within(&*app.clock, wait + app.settings.request_timeout, news) => news.unwrap_or(Ok(()))?,
         }
     }
-    json(
-        StatusCode::OK,
-        &EventsPage::from(self::page(&app, &group, &wanted).await?),
-    )
+    // What came meanwhile is not for a token that was taken away meanwhile. It is told so when it asks again: it may as well
+    // have been changed, and still do.
+    let news = if app.guard.still_knows(&caller, || app.time()) {
+        self::page(&app, &group, &wanted).await?
+    } else {
+        page
+    };
+    json(StatusCode::OK, &EventsPage::from(news))
 }
 
 /// Reads a page as one of the requests that are counted; waiting is not.

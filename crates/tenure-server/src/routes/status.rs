@@ -27,7 +27,7 @@ const EXAMINATION: Duration = Duration::from_secs(10);
 /// How the daemon is
 ///
 /// Answers also while the store is away: with what was seen last, and how long ago that was. A token that is for some groups
-/// and rosters is told of these alone.
+/// and rosters is told of these alone, and neither where the store is nor what is wrong with files of the daemon.
 #[utoipa::path(
     get, path = "/v1/status", tag = "daemon",
     security(("token" = ["read"])),
@@ -63,20 +63,30 @@ pub(crate) async fn status(State(app): State<Arc<App>>, caller: Caller, _: NoQue
     json(StatusCode::OK, &status)
 }
 
+/// What stands in the place of words that may name what a narrow token is not for: places, files, groups.
+const KEPT_BACK: &str = "(for whoever may read everything)";
+
 /// Leaves out what the caller's token is not for.
 fn narrow(status: &mut ServerStatus, caller: &Caller) {
+    let keep_back = |words: &mut Option<String>| *words = words.take().map(|_| KEPT_BACK.to_owned());
+    let place = |store: &mut StoreState| {
+        KEPT_BACK.clone_into(&mut store.place);
+        keep_back(&mut store.reason);
+    };
+    place(&mut status.store);
+    (status.access.tokens_trouble, status.access.tls_trouble) = (None, None);
     status.groups.retain(|group| caller.sees_group(&group.state.group));
     status.groups_total = status.groups.len() as u64;
     if let Some(rosters) = &mut status.rosters {
         rosters.rosters.retain(|roster| caller.sees_roster(&roster.roster));
         rosters.rosters_total = rosters.rosters.len() as u64;
+        place(&mut rosters.ledger);
+        if let Some(tokens) = &mut rosters.tokens {
+            tokens.trouble = None;
+        }
     }
     for state in &mut status.loops {
-        // It may name a group.
-        state.last_error = state
-            .last_error
-            .take()
-            .map(|_| "(for whoever may read everything)".to_owned());
+        keep_back(&mut state.last_error);
     }
 }
 

@@ -80,16 +80,15 @@ impl Stream {
     /// The next piece; `None` when the server goes down, and for a reader who would not be let in any more.
     async fn next(&mut self) -> Option<String> {
         let app = Arc::clone(&self.app);
-        if !app.guard.still_knows(&self.caller, || app.time()) {
-            return None;
-        }
         let keep_alive = app.settings.stream_keep_alive;
         let draining = app.draining.clone();
-        tokio::select! {
+        let piece = tokio::select! {
             biased;
-            () = draining.cancelled() => None,
-            news = within(&*app.clock, keep_alive, self.news()) => Some(news.unwrap_or_else(|| self.still_here())),
-        }
+            () = draining.cancelled() => return None,
+            news = within(&*app.clock, keep_alive, self.news()) => news.unwrap_or_else(|| self.still_here()),
+        };
+        // After the wait, which may have been long: nothing of what came meanwhile is for one who was let in before it.
+        app.guard.still_knows(&self.caller, || app.time()).then_some(piece)
     }
 
     /// Waits for something to tell. May be dropped at any await: it moves on only when it answers.

@@ -15,6 +15,7 @@ mod events;
 mod health;
 mod leases;
 mod lifecycle;
+mod narrow;
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 #[path = "../auth/office.rs"]
 mod office;
