@@ -46,6 +46,8 @@ impl TlsSettings {
 pub(crate) struct Tls {
     files: ServerTls,
     acceptor: RwLock<TlsAcceptor>,
+    /// Held while the files are read. Whoever answers requests never waits for it.
+    refreshing: Mutex<()>,
     seen: Mutex<Seen>,
 }
 
@@ -67,6 +69,7 @@ impl Tls {
         Ok(Self {
             files,
             acceptor: RwLock::new(TlsAcceptor::from(config)),
+            refreshing: Mutex::new(()),
             seen: Mutex::new(Seen { print, trouble: None }),
         })
     }
@@ -98,13 +101,17 @@ impl Tls {
     /// # Errors
     /// `Misconfigured` when they cannot be used: what is shown stays as it was.
     pub(crate) fn refresh(&self) -> Result<()> {
+        // One at a time, from reading to taking over: else what was read first could be put in place last.
+        let _turn = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
         // Before the files are read: one that changes in between is noticed the next time.
         let print = print(&self.files);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.print == print && seen.trouble.is_none() {
+        if self.is_as_seen(&print) {
             return Ok(());
         }
-        match config(&self.files) {
+        // Not under the lock of what was seen, which the status of the daemon takes.
+        let config = config(&self.files);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match config {
             Ok(config) => {
                 if seen.print != print {
                     tracing::info!("the certificate has changed");
@@ -124,6 +131,11 @@ impl Tls {
                 Err(error)
             }
         }
+    }
+
+    fn is_as_seen(&self, print: &[u8; 32]) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.print == *print && seen.trouble.is_none()
     }
 }
 
@@ -165,5 +177,56 @@ impl LoopBody for TlsWatch {
         // What cannot be used has been reported, and is no reason to look at it more often.
         let skipped = u64::from(refreshed.unwrap_or(true));
         Ok(Turn { next: None, skipped })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::process::Command;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use tenure_testkit::certs::Certs;
+
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_files_on_a_disk_that_hangs_but_whoever_reads_them() {
+        let certs = Certs::new();
+        let files = ServerTls {
+            cert: certs.server_cert(),
+            key: certs.server_key(),
+            client_ca: None,
+        };
+        let key = files.key.clone();
+        let tls = Arc::new(Tls::new(&TlsSettings::new(files)).unwrap());
+        // A pipe is a file that hangs until somebody writes to it. Two of them: one for looking whether anything is new, one
+        // for taking it over.
+        let pipe = |name: &str| {
+            let path = certs.dir().join(name);
+            assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+            path
+        };
+        let writer = || OpenOptions::new().write(true).open(&key).unwrap();
+        fs::rename(pipe("first"), &key).unwrap();
+        let refresh = thread::spawn({
+            let tls = Arc::clone(&tls);
+            move || tls.refresh()
+        });
+        let first = writer();
+        fs::rename(pipe("second"), &key).unwrap();
+        drop(first);
+        let second = writer();
+        let (tell, told) = mpsc::channel();
+        thread::spawn({
+            let tls = Arc::clone(&tls);
+            move || tell.send(tls.trouble())
+        });
+        let trouble = told.recv_timeout(Duration::from_secs(20));
+        assert_eq!(trouble, Ok(None), "the status waits for the disk");
+        drop(second);
+        refresh.join().unwrap().expect_err("an empty key");
+        assert!(tls.trouble().is_some());
     }
 }
