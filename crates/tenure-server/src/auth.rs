@@ -8,13 +8,15 @@
 //! secret is 256 random bits, drawn by us: there is nothing to guess, so nothing to slow guessing down for. What is not
 //! shaped like such a secret is not even hashed.
 //!
-//! The tokens of providers ([`crate::jwt`]) live beside these. They reach the routes of their own provider and nothing else.
+//! The tokens of providers ([`crate::jwt`]) live beside these. They reach the routes of their own provider and nothing else,
+//! and where there are keys for them nothing else reaches these, nor lives in the group that a roster is.
 
 mod admit;
 mod caller;
 mod file;
 mod grant;
 mod guard;
+mod refusal;
 mod rule;
 mod scope;
 mod secret;

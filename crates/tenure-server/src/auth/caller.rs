@@ -9,9 +9,10 @@ use axum::http::request::Parts;
 use tenure_core::id::{Group, RosterName};
 
 use super::grant::Grant;
-use super::guard::Refusal;
+use super::refusal::Refusal;
 use super::scope::Scope;
 use crate::app::App;
+use crate::jwt;
 use crate::reply::Failure;
 
 /// Who is calling.
@@ -21,8 +22,8 @@ pub(crate) enum Caller {
     Anyone,
     /// Somebody who has shown nothing that is known here.
     Stranger,
-    /// Somebody with the token of a provider, which the routes of providers look at themselves.
-    Provider,
+    /// A provider with a good token of its own, at the routes of providers; which provider, these see to.
+    Provider(Arc<jwt::Caller>),
     /// Somebody with a token.
     Known(Arc<Grant>),
 }
@@ -32,7 +33,7 @@ impl Caller {
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
             Self::Known(grant) => Some(grant.name()),
-            Self::Anyone | Self::Stranger | Self::Provider => None,
+            Self::Anyone | Self::Stranger | Self::Provider(_) => None,
         }
     }
 
@@ -40,7 +41,7 @@ impl Caller {
     pub(crate) fn may(&self, scope: Scope) -> bool {
         match self {
             Self::Anyone => true,
-            Self::Stranger | Self::Provider => false,
+            Self::Stranger | Self::Provider(_) => false,
             Self::Known(grant) => grant.scopes.has(scope),
         }
     }
@@ -61,7 +62,7 @@ impl Caller {
     pub(crate) fn is_everywhere(&self) -> bool {
         match self {
             Self::Anyone => true,
-            Self::Stranger | Self::Provider => false,
+            Self::Stranger | Self::Provider(_) => false,
             Self::Known(grant) => grant.only.is_none(),
         }
     }
@@ -69,7 +70,7 @@ impl Caller {
     pub(crate) fn sees_group(&self, group: &Group) -> bool {
         match self {
             Self::Anyone => true,
-            Self::Stranger | Self::Provider => false,
+            Self::Stranger | Self::Provider(_) => false,
             Self::Known(grant) => grant.is_for_group(group),
         }
     }
@@ -77,7 +78,7 @@ impl Caller {
     pub(crate) fn sees_roster(&self, roster: &RosterName) -> bool {
         match self {
             Self::Anyone => true,
-            Self::Stranger | Self::Provider => false,
+            Self::Stranger | Self::Provider(_) => false,
             Self::Known(grant) => grant.is_for_roster(roster),
         }
     }

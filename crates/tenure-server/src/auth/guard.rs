@@ -1,22 +1,24 @@
 //! The check of every request.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use axum::http::{HeaderMap, Uri};
-use tenure::wire::Code;
 use tenure_core::error::Result;
+use tenure_core::id::{Group, RosterName};
+use tenure_core::roster::roster_of;
 use tenure_core::time::StoreTime;
 
 use super::caller::Caller;
 use super::file;
 use super::grant::{Grant, Grants};
+use super::refusal::Refusal;
 use super::rule::{Place, Rule};
-use super::scope::Scopes;
+use super::scope::Scope;
 use super::secret::{Hash, is_ours};
 use crate::jwt::{Refused, Verifier, bearer};
 use crate::meters;
-use crate::reply::Failure;
 
 /// The tokens that this daemon knows, if it asks for one.
 #[derive(Debug, Default)]
@@ -49,18 +51,34 @@ impl Guard {
         }
     }
 
-    /// Finds out who is calling, and whether they may.
+    /// The token of the file that a request shows, also one that has expired. It looks at no signature, so that whoever asks
+    /// too often can be told so before anything dear is done.
+    pub(crate) fn known(&self, headers: &HeaderMap) -> Option<Arc<Grant>> {
+        let keeper = self.0.as_ref()?;
+        let shown = bearer(headers).ok().filter(|shown| is_ours(shown))?;
+        let grants = keeper.grants.read().unwrap_or_else(PoisonError::into_inner);
+        grants.of(&Hash::of(shown)).map(Arc::clone)
+    }
+
+    /// Finds out who is calling, and whether they may. `known` is what [`Guard::known`] found.
     ///
     /// # Errors
     /// The refusal, with what is lacking.
-    pub(crate) fn check(&self, rule: &Rule, ask: &Ask<'_>) -> Result<Caller, Refusal> {
-        let Some(keeper) = &self.0 else {
-            return Ok(Caller::Anyone);
-        };
-        let found = keeper.find(rule, ask);
-        match found {
-            Err(_) if rule.open => Ok(Caller::Stranger),
-            other => other,
+    pub(crate) fn check(&self, rule: &Rule, known: Option<Arc<Grant>>, ask: &Ask<'_>) -> Result<Caller, Refusal> {
+        match known {
+            _ if rule.open => Ok(self.visitor(known, ask)),
+            Some(grant) => known_one(rule, grant, ask),
+            None if self.asks() => stranger(rule, ask),
+            None => anyone(rule, ask),
+        }
+    }
+
+    /// Who is calling where nobody is refused.
+    fn visitor(&self, known: Option<Arc<Grant>>, ask: &Ask<'_>) -> Caller {
+        match known {
+            Some(grant) if !grant.has_expired(ask.now) => Caller::Known(grant),
+            _ if self.asks() => Caller::Stranger,
+            _ => Caller::Anyone,
         }
     }
 }
@@ -78,6 +96,8 @@ pub(crate) struct Ask<'a> {
 pub(crate) struct Keeper {
     file: PathBuf,
     grants: RwLock<Arc<Grants>>,
+    /// Held while the file is read. Whoever answers requests never waits for it.
+    refreshing: Mutex<()>,
     seen: Mutex<Seen>,
 }
 
@@ -89,7 +109,7 @@ struct Seen {
 }
 
 impl Keeper {
-    fn new(file: PathBuf) -> Result<Self> {
+    pub(super) fn new(file: PathBuf) -> Result<Self> {
         let bytes = file::bytes(&file)?;
         let (_, grants) = file::parse(&file, &bytes)?;
         let grants = Grants::new(grants, &Grants::default());
@@ -97,7 +117,12 @@ impl Keeper {
         meters::stale(meters::TOKENS_FILE, false);
         let seen = Mutex::new(Seen { bytes, trouble: None });
         let grants = RwLock::new(Arc::new(grants));
-        Ok(Self { file, grants, seen })
+        Ok(Self {
+            file,
+            grants,
+            refreshing: Mutex::new(()),
+            seen,
+        })
     }
 
     /// How many tokens there are, and why what is in the file now is not used, if it is not.
@@ -111,8 +136,10 @@ impl Keeper {
     /// # Errors
     /// `Misconfigured` when it cannot be used: the tokens stay as they were.
     pub(crate) fn refresh(&self) -> Result<()> {
+        // One at a time, from reading to taking over: else what was read first could be put in place last, and bring back
+        // tokens that were taken out.
+        let _turn = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
         let read = file::bytes(&self.file);
-        // One at a time: of two that read the file, the later one is to win.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = read.and_then(|bytes| {
             if bytes == seen.bytes {
@@ -147,39 +174,77 @@ impl Keeper {
     fn grants(&self) -> Arc<Grants> {
         Arc::clone(&self.grants.read().unwrap_or_else(PoisonError::into_inner))
     }
+}
 
-    fn find(&self, rule: &Rule, ask: &Ask<'_>) -> Result<Caller, Refusal> {
-        let shown = bearer(ask.headers);
-        // The routes of providers look at their tokens themselves, and refuse in their own words.
-        if rule.provider && ask.jwt.is_some() && !shown.as_ref().is_ok_and(|shown| is_ours(shown)) {
-            return Ok(Caller::Provider);
-        }
-        let shown = shown.map_err(|refused| match refused {
-            Refused::Missing => Refusal::missing(),
-            _ => Refusal::unknown(),
-        })?;
-        if !is_ours(shown) {
-            return Err(match ask.jwt.map(|jwt| jwt.verify(shown, (ask.now)())) {
-                Some(Ok(caller)) => Refusal::provider(&caller.provider),
-                Some(Err(_)) | None => Refusal::unknown(),
-            });
-        }
-        let hash = Hash::of(shown);
-        let known = self.grants.read().unwrap_or_else(PoisonError::into_inner);
-        let grant = known.of(&hash).map(Arc::clone).ok_or_else(Refusal::unknown)?;
-        drop(known);
-        if grant.has_expired(ask.now) {
-            return Err(Refusal::expired(&grant));
-        }
-        if rule.open {
-            return Ok(Caller::Known(grant));
-        }
-        if rule.provider && ask.jwt.is_some() {
-            return Err(Refusal::for_providers(&grant));
-        }
-        permits(rule, &grant, ask.uri.path())?;
-        Ok(Caller::Known(grant))
+/// Somebody with a token of the file.
+fn known_one(rule: &Rule, grant: Arc<Grant>, ask: &Ask<'_>) -> Result<Caller, Refusal> {
+    if grant.has_expired(ask.now) {
+        return Err(Refusal::expired(&grant));
     }
+    if rule.provider && ask.jwt.is_some() {
+        return Err(Refusal::for_providers(Some(&grant)));
+    }
+    permits(rule, &grant, ask.uri.path())?;
+    let operates = rule.any_of.has(Scope::Operate) && grant.scopes.has(Scope::Operate);
+    if !operates && is_for_providers(rule, ask) {
+        return Err(Refusal::for_providers(Some(&grant)));
+    }
+    Ok(Caller::Known(grant))
+}
+
+/// Somebody without a token of the file, where one is asked for.
+fn stranger(rule: &Rule, ask: &Ask<'_>) -> Result<Caller, Refusal> {
+    let shown = bearer(ask.headers);
+    let jwt = ask.jwt.filter(|_| !shown.as_ref().is_ok_and(|shown| is_ours(shown)));
+    if let Some(jwt) = jwt
+        && rule.provider
+    {
+        return provider(jwt, ask);
+    }
+    let shown = shown.map_err(|refused| match refused {
+        Refused::Missing => Refusal::missing(),
+        _ => Refusal::unknown(),
+    })?;
+    Err(match jwt.map(|jwt| jwt.verify(shown, (ask.now)())) {
+        Some(Ok(caller)) => Refusal::provider(&caller.provider),
+        Some(Err(_)) | None => Refusal::unknown(),
+    })
+}
+
+/// Somebody, where no token of the file is asked for.
+fn anyone(rule: &Rule, ask: &Ask<'_>) -> Result<Caller, Refusal> {
+    let Some(jwt) = ask.jwt else {
+        return Ok(Caller::Anyone);
+    };
+    if rule.provider {
+        return provider(jwt, ask);
+    }
+    // A proxy that passes on the tokens of providers must not make operators of them.
+    if rule.changes()
+        && let Ok(shown) = bearer(ask.headers)
+        && let Ok(caller) = jwt.verify(shown, (ask.now)())
+    {
+        return Err(Refusal::provider(&caller.provider));
+    }
+    if !rule.any_of.has(Scope::Operate) && is_for_providers(rule, ask) {
+        return Err(Refusal::for_providers(None));
+    }
+    Ok(Caller::Anyone)
+}
+
+/// A provider at its own routes. Its token is looked at here and not in the handler, which reads the body first: a stranger
+/// is to take no place among the requests at once.
+fn provider(jwt: &Verifier, ask: &Ask<'_>) -> Result<Caller, Refusal> {
+    let shown = bearer(ask.headers).and_then(|shown| jwt.verify(shown, (ask.now)()));
+    let caller = shown.map_err(|refused| Refusal::token(&refused))?;
+    Ok(Caller::Provider(Arc::new(caller)))
+}
+
+/// Whether it is what providers do in their own names, done to the group that their roster is.
+fn is_for_providers(rule: &Rule, ask: &Ask<'_>) -> bool {
+    ask.jwt.is_some()
+        && rule.lives()
+        && Group::new(&*named(ask.uri.path())).is_ok_and(|group| roster_of(&group).is_some())
 }
 
 fn permits(rule: &Rule, grant: &Arc<Grant>, path: &str) -> Result<(), Refusal> {
@@ -196,11 +261,9 @@ fn permits(rule: &Rule, grant: &Arc<Grant>, path: &str) -> Result<(), Refusal> {
     if rule.place == Place::Nowhere {
         return Ok(());
     }
-    // "", "v1", "groups" or "rosters", and then the name.
-    let name = path.split('/').nth(3).unwrap_or("");
-    let name = decoded(name);
+    let name = named(path);
     let fits = if roster {
-        tenure_core::id::RosterName::new(&*name).is_ok_and(|roster| grant.is_for_roster(&roster))
+        RosterName::new(&*name).is_ok_and(|roster| grant.is_for_roster(&roster))
     } else {
         grant.is_for(&name)
     };
@@ -211,8 +274,13 @@ fn permits(rule: &Rule, grant: &Arc<Grant>, path: &str) -> Result<(), Refusal> {
     }
 }
 
-/// A segment of a path as its handler will read it.
-fn decoded(segment: &str) -> std::borrow::Cow<'_, str> {
+/// The name of the group or roster that a path is about, as its handler will read it.
+fn named(path: &str) -> Cow<'_, str> {
+    // "", "v1", "groups" or "rosters", and then the name.
+    decoded(path.split('/').nth(3).unwrap_or(""))
+}
+
+fn decoded(segment: &str) -> Cow<'_, str> {
     if !segment.contains('%') {
         return segment.into();
     }
@@ -233,111 +301,4 @@ fn decoded(segment: &str) -> std::borrow::Cow<'_, str> {
 fn push(mut bytes: Vec<u8>, byte: u8) -> Vec<u8> {
     bytes.push(byte);
     bytes
-}
-
-/// Why somebody is not let in. Cheap to make: it says nothing until somebody wants to read it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    code: Code,
-    /// Whose token it was, when it is known.
-    who: Option<String>,
-    detail: String,
-    challenge: String,
-}
-
-impl Refusal {
-    fn missing() -> Self {
-        Self::unauthenticated(
-            "this daemon asks who is calling: send `Authorization: Bearer <token>` (the `tenure` command: --token-file FILE or \
-             TENURE_TOKEN_FILE)",
-            "Bearer realm=\"tenure\"",
-        )
-    }
-
-    pub(super) fn unknown() -> Self {
-        Self::unauthenticated(
-            "the token is not known here; was it taken out of the daemon's file, or is it another daemon's?",
-            "Bearer realm=\"tenure\", error=\"invalid_token\"",
-        )
-    }
-
-    fn unauthenticated(detail: &str, challenge: &str) -> Self {
-        Self {
-            code: Code::Unauthenticated,
-            who: None,
-            detail: detail.to_owned(),
-            challenge: challenge.to_owned(),
-        }
-    }
-
-    fn expired(grant: &Grant) -> Self {
-        let mut refusal = Self::unknown();
-        refusal.detail = format!("the token {} has expired; ask for a new one", grant.name);
-        refusal.who = Some(grant.name.clone());
-        refusal
-    }
-
-    fn provider(provider: &tenure_core::id::ProviderId) -> Self {
-        Self {
-            code: Code::NotForProviders,
-            who: Some(format!("provider {provider}")),
-            detail: format!(
-                "the token is that of the provider {provider}, who may go online, go offline and be heard of, and nothing else"
-            ),
-            challenge: String::new(),
-        }
-    }
-
-    fn for_providers(grant: &Grant) -> Self {
-        let detail = "this daemon has keys for the tokens of providers, so only a provider's own token does here";
-        Self::forbidden(grant, format!("the token {} does not do: {detail}", grant.name), "")
-    }
-
-    pub(super) fn scope(grant: &Grant, any_of: Scopes) -> Self {
-        let needed: Vec<_> = any_of.iter().map(|scope| format!("`{scope}`")).collect();
-        let needed = needed.join(" or ");
-        let (name, has) = (&grant.name, grant.scopes);
-        let detail = format!("the token {name} may not do this: it takes the scope {needed}, and the token has {has}");
-        let scopes: Vec<_> = any_of.iter().map(|scope| scope.to_string()).collect();
-        Self::forbidden(grant, detail, &format!(", scope=\"{}\"", scopes.join(" ")))
-    }
-
-    fn everywhere(grant: &Grant) -> Self {
-        let name = &grant.name;
-        let detail = format!("the token {name} is for some groups and rosters, and this is about all of them");
-        Self::forbidden(grant, detail, "")
-    }
-
-    fn place(grant: &Grant, roster: bool, name: &str) -> Self {
-        let kind = if roster { "roster" } else { "group" };
-        let shown: String = name.chars().take(200).collect();
-        let detail = format!("the token {} is not for the {kind} {shown:?}", grant.name);
-        Self::forbidden(grant, detail, "")
-    }
-
-    fn forbidden(grant: &Grant, detail: String, more: &str) -> Self {
-        Self {
-            code: Code::Forbidden,
-            who: Some(grant.name.clone()),
-            detail,
-            challenge: format!("Bearer realm=\"tenure\", error=\"insufficient_scope\"{more}"),
-        }
-    }
-
-    /// Whose token it was.
-    pub(crate) fn who(&self) -> Option<&str> {
-        self.who.as_deref()
-    }
-
-    pub(crate) fn code(&self) -> Code {
-        self.code
-    }
-
-    pub(crate) fn into_failure(self) -> Failure {
-        let failure = Failure::new(self.code, self.detail);
-        if self.challenge.is_empty() {
-            return failure;
-        }
-        failure.with_challenge(&self.challenge)
-    }
 }

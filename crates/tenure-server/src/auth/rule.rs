@@ -71,6 +71,16 @@ impl Rule {
         !self.open && self.any_of.has(Scope::Operate) && self.place != Place::Nowhere
     }
 
+    /// Whether it changes something: what changes nothing takes `read`, alone or beside others.
+    pub(super) fn changes(&self) -> bool {
+        !self.open && !self.any_of.has(Scope::Read)
+    }
+
+    /// Whether it is part of a member's life in a group.
+    pub(super) fn lives(&self) -> bool {
+        self.changes() && self.any_of.has(Scope::Beat) && self.place == Place::Group
+    }
+
     fn of(path: &str, operation: &Operation) -> Option<Self> {
         let asked = operation.security.as_ref()?;
         let place = match path {

@@ -1,15 +1,27 @@
 //! The file of tokens, and whom it lets in where.
 
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Uri};
+use tempfile::TempDir;
 use tenure_core::id::{Group, RosterName};
 use tenure_core::time::StoreTime;
+use utoipa::openapi::security::SecurityRequirement;
 
 use super::file::parse;
 use super::grant::Grants;
+use super::guard::{Ask, Keeper};
+use super::rule::tests::rule;
 use super::secret::{Hash, is_ours};
 use super::*;
+use crate::jwt;
 
 fn entry(name: &str, secret: &Secret) -> Entry {
     Entry {
@@ -181,4 +193,64 @@ fn a_token_ends_at_the_instant_it_names() {
     let grant = grants.of(&Hash::parse(&entry.sha256).unwrap()).unwrap();
     assert!(!grant.has_expired(|| StoreTime::from_micros(999)));
     assert!(grant.has_expired(|| StoreTime::from_micros(1_000)));
+}
+
+#[test]
+fn of_two_looks_at_the_file_the_later_one_counts() {
+    let dir = TempDir::new().unwrap();
+    let (file, pipe, new) = (
+        dir.path().join("tokens"),
+        dir.path().join("pipe"),
+        dir.path().join("new"),
+    );
+    let (out, kept) = (Secret::draw().unwrap(), Secret::draw().unwrap());
+    let kept = entry("kept", &kept).to_string();
+    let before = format!("{kept}{}", entry("out", &out));
+    fs::write(&file, "").unwrap();
+    let keeper = Arc::new(Keeper::new(file.clone()).unwrap());
+    let look = || {
+        let (keeper, (tell, told)) = (Arc::clone(&keeper), mpsc::channel());
+        thread::spawn(move || tell.send(keeper.refresh()));
+        told
+    };
+    // A pipe is a file that hangs until somebody writes to it: the first one to look has begun to read, and goes on later.
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    fs::rename(&pipe, &file).unwrap();
+    let first = look();
+    let mut writer = OpenOptions::new().write(true).open(&file).unwrap();
+    fs::write(&new, &kept).unwrap();
+    fs::rename(&new, &file).unwrap();
+    let second = look();
+    // The second would be done by now if it did not wait for the first.
+    let early = second.recv_timeout(Duration::from_millis(300));
+    writer.write_all(before.as_bytes()).unwrap();
+    drop(writer);
+    let soon = Duration::from_secs(20);
+    first.recv_timeout(soon).unwrap().unwrap();
+    early.or_else(|_| second.recv_timeout(soon)).unwrap().unwrap();
+    assert_eq!(keeper.status(), (1, None), "a token that was taken out is back");
+}
+
+#[test]
+fn where_nobody_is_refused_no_signature_is_looked_at() {
+    let dir = TempDir::new().unwrap();
+    let (file, known) = (dir.path().join("tokens"), Secret::draw().unwrap());
+    fs::write(&file, entry("one", &known).to_string()).unwrap();
+    let guard = Guard::new(Some(file)).unwrap();
+    let key = jwt::KeySource::Secret(jwt::Secret::new(&b"a secret that is long enough for HS256"[..]));
+    let verifier = jwt::Verifier::new(jwt::JwtSettings::with_secret(key)).unwrap();
+    let open = rule("/livez", Some(vec![SecurityRequirement::default()])).unwrap();
+    let who = |token: &str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+        let ask = Ask {
+            headers: &headers,
+            uri: &Uri::from_static("/livez"),
+            jwt: Some(&verifier),
+            now: &|| panic!("somebody looks at a token"),
+        };
+        guard.check(&open, guard.known(&headers), &ask).unwrap()
+    };
+    assert!(matches!(who(known.text()), Caller::Known(_)));
+    assert!(matches!(who("eyJhbGciOiJIUzI1NiJ9.e30.AAAA"), Caller::Stranger));
 }

@@ -124,6 +124,7 @@ pub(crate) async fn end(
 ) -> Answer {
     if !query.expel {
         caller.check(Scope::Beat)?;
+        app.check_leave(&caller, &group)?;
         return end_by(&app, &group, &tenure, EndBy::Leave, call).await;
     }
     caller.check(Scope::Operate)?;

@@ -98,7 +98,7 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
         (Usual, routes!(rosters::providers::offline)),
         (Usual, routes!(rosters::providers::activate)),
         (Usual, routes!(rosters::providers::deactivate)),
-        (Beat, routes!(rosters::providers::heartbeat)),
+        (Usual, routes!(rosters::providers::heartbeat)),
         (Usual, routes!(rosters::reading::available)),
         (Usual, routes!(rosters::reading::availability)),
         (Usual, routes!(rosters::reading::stats)),

@@ -142,7 +142,7 @@ async fn every_route_declares_the_scope_it_was_meant_to_have() {
         .filter(|route| takes_providers(&document, route))
         .collect();
     let ends = ["heartbeat", "offline", "online"].map(|what| format!("/v1/rosters/{{r}}/providers/{{p}}/{what}"));
-    // These look at the token of a provider themselves; what did not would be open to everybody.
+    // Whom these let act, their handlers see to: one that did not would let each provider act for all others.
     assert_eq!(own, ends.map(|path| ("post".to_owned(), path)));
     for ((method, path), wanted) in wanted() {
         let responses = document["paths"][&path][&method]["responses"].as_object().unwrap();

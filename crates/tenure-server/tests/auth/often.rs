@@ -72,3 +72,47 @@ async fn guessing_tokens_is_limited_by_address() {
     assert!(answers.contains(&401) && answers.contains(&429), "{answers:?}");
     assert_eq!(ask(&daemon, "GET", "/v1/now", Some(one.text())).await.status, 200);
 }
+
+#[tokio::test]
+async fn what_a_token_may_not_do_counts_for_the_token_and_not_for_its_address() {
+    let mut tokens = Tokens::none();
+    let one = tokens.add("one", &[Scope::Read], &[], &[]);
+    let gone = tokens.add("gone", &[Scope::Read], &[], &[]);
+    tokens.change("gone", |entry| {
+        entry.expires = Some("2026-01-01T00:00:00Z".parse().unwrap());
+    });
+    let settings = Settings {
+        rate: Some(RARE),
+        ..tokens.settings()
+    };
+    let daemon = serve(settings, None).await;
+    for (secret, refused) in [(one, 403), (gone, 401)] {
+        let mut answers = Vec::new();
+        for _ in 0..10 {
+            let answer = ask(&daemon, "POST", "/v1/groups/g/sweep", Some(secret.text())).await;
+            answers.push(answer.status.as_u16());
+        }
+        assert!(answers.contains(&refused) && answers.contains(&429), "{answers:?}");
+        assert_eq!(
+            ask(&daemon, "GET", "/v1/now", None).await.status,
+            401,
+            "others at this address have their own count"
+        );
+    }
+}
+
+#[tokio::test]
+async fn providers_count_by_address_before_their_tokens_are_looked_at() {
+    let settings = Settings {
+        rate: Some(RARE),
+        ..Settings::default()
+    };
+    let daemon = serve(settings, Some(crate::providers::verifier())).await;
+    let mut answers = Vec::new();
+    for n in 0..10 {
+        let own = crate::providers::signed(&format!("p{n}"), crate::providers::KEY);
+        let path = format!("/v1/rosters/r/providers/p{n}/heartbeat");
+        answers.push(ask(&daemon, "POST", &path, Some(&own)).await.status.as_u16());
+    }
+    assert!(answers.contains(&404) && answers.contains(&429), "{answers:?}");
+}

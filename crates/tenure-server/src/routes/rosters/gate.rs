@@ -1,7 +1,6 @@
-//! Who may ask for what. Once the daemon has keys, a provider's own routes need the provider's token, and what is for
-//! operators refuses providers' tokens.
+//! Whom a provider's own routes let act. Once the daemon has keys, that is the provider with its token, as long as nobody
+//! has deactivated it.
 
-use axum::http::HeaderMap;
 use tenure::roster::{Admission, Roster};
 use tenure::wire::roster::Provider;
 use tenure::wire::{Code, Problem};
@@ -10,42 +9,24 @@ use tenure_core::ledger;
 use tenure_core::time::StoreTime;
 
 use crate::app::App;
-use crate::jwt::Refused;
+use crate::auth::Caller;
 use crate::reply::Failure;
 
-/// When the token that a provider showed was issued; `None` when it need not show one.
+/// When the token that a provider showed was issued; `None` when it need not show one. Whether it is good was looked at
+/// before the request was let in.
 ///
 /// # Errors
-/// 401 for no token and for one that is not believed, 403 for another provider's.
-pub(super) fn provider(app: &App, headers: &HeaderMap, provider: &ProviderId) -> Result<Option<StoreTime>, Failure> {
-    let Some(verifier) = &app.jwt else {
-        return Ok(None);
-    };
-    let caller = verifier
-        .caller(headers, app.time())
-        .map_err(|refused| challenged(&refused))?;
-    if caller.provider != *provider {
-        let message = format!("the token is that of {}, who cannot act as {provider}", caller.provider);
-        return Err(Failure::new(Code::WrongProvider, message));
-    }
-    Ok(Some(caller.issued_at))
-}
-
-/// Lets everybody in but a provider: a proxy that passes on the tokens of providers must not make operators of them.
-///
-/// # Errors
-/// 403 when the request carries a token that is a provider's.
-pub(super) fn operator(app: &App, headers: &HeaderMap) -> Result<(), Failure> {
-    let caller = app.jwt.as_ref().map(|verifier| verifier.caller(headers, app.time()));
+/// 403 for another provider's.
+pub(super) fn provider(app: &App, caller: &Caller, provider: &ProviderId) -> Result<Option<StoreTime>, Failure> {
     match caller {
-        Some(Ok(caller)) => {
-            let message = format!(
-                "this is for operators, and the token is that of the provider {}",
-                caller.provider
-            );
-            Err(Failure::new(Code::NotForProviders, message))
+        Caller::Provider(caller) if caller.provider == *provider => Ok(Some(caller.issued_at)),
+        Caller::Provider(caller) => {
+            let message = format!("the token is that of {}, who cannot act as {provider}", caller.provider);
+            Err(Failure::new(Code::WrongProvider, message))
         }
-        Some(Err(_)) | None => Ok(()),
+        // With keys nobody else is let in here; whoever changes that is to notice.
+        _ if app.jwt.is_some() => Err(Failure::new(Code::TokenMissing, "a provider's token is needed")),
+        Caller::Anyone | Caller::Stranger | Caller::Known(_) => Ok(None),
     }
 }
 
@@ -90,9 +71,4 @@ pub(super) fn revoked(provider: &ProviderId) -> Failure {
 pub(super) fn unknown(roster: &RosterName, provider: &ProviderId) -> Failure {
     let message = format!("the roster {roster} has no provider {provider}");
     Failure::new(Code::NotFound, message)
-}
-
-fn challenged(refused: &Refused) -> Failure {
-    let code = Code::parse(refused.code()).unwrap_or(Code::TokenMalformed);
-    Failure::new(code, refused.to_string()).with_challenge(&refused.challenge())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use tenure::roster::{Heard, Online, Removal, Roster, Written};
 use tenure::wire::roster::{HeartbeatAnswer, NoFields, Provider, ProviderRequest};
 use tenure::wire::{Code, MIRRORED, Problem};
@@ -11,8 +11,9 @@ use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::{ProviderId, RosterName};
 use tenure_core::ledger as core;
 
-use super::gate::{self, admit, deactivated, operator, revoked, unknown};
+use super::gate::{self, admit, deactivated, revoked, unknown};
 use crate::app::App;
+use crate::auth::Caller;
 use crate::extract::{Limits, Names, NoQuery, OptionalJson};
 use crate::reply::{Answer, Failure, json, no_content};
 use crate::routes::openapi::{OfOperators, OfProviders, Unbuilt, Writes};
@@ -36,10 +37,8 @@ pub(crate) async fn put(
     Names((name, provider)): Names<(RosterName, ProviderId)>,
     _: NoQuery,
     Limits(call): Limits,
-    headers: HeaderMap,
     OptionalJson(request): OptionalJson<ProviderRequest>,
 ) -> Answer {
-    operator(&app, &headers)?;
     let (roster, spec) = (app.roster(&name)?, request.spec()?);
     let writer = roster.clone();
     let work = async move { writer.put_provider(&provider, &spec).await };
@@ -72,9 +71,7 @@ pub(crate) async fn remove(
     Names((name, provider)): Names<(RosterName, ProviderId)>,
     _: NoQuery,
     Limits(call): Limits,
-    headers: HeaderMap,
 ) -> Answer {
-    operator(&app, &headers)?;
     let (roster, whom) = (app.roster(&name)?, provider.clone());
     match app
         .write_in(call, async move { roster.remove_provider(&whom).await })
@@ -115,13 +112,13 @@ pub(crate) async fn remove(
 )]
 pub(crate) async fn online(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Names((name, provider)): Names<(RosterName, ProviderId)>,
     _: NoQuery,
     Limits(call): Limits,
-    headers: HeaderMap,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
 ) -> Answer {
-    let issued_at = gate::provider(&app, &headers, &provider)?;
+    let issued_at = gate::provider(&app, &caller, &provider)?;
     let roster = app.roster(&name)?;
     admit(&app, &roster, &provider, issued_at).await?;
     let (writer, whom) = (roster.clone(), provider.clone());
@@ -151,13 +148,13 @@ pub(crate) async fn online(
 )]
 pub(crate) async fn offline(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Names((name, provider)): Names<(RosterName, ProviderId)>,
     _: NoQuery,
     Limits(call): Limits,
-    headers: HeaderMap,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
 ) -> Answer {
-    let issued_at = gate::provider(&app, &headers, &provider)?;
+    let issued_at = gate::provider(&app, &caller, &provider)?;
     let roster = app.roster(&name)?;
     admit(&app, &roster, &provider, issued_at).await?;
     let (writer, whom) = (roster.clone(), provider.clone());
@@ -190,10 +187,8 @@ pub(crate) async fn activate(
     Names((name, provider)): Names<(RosterName, ProviderId)>,
     _: NoQuery,
     Limits(call): Limits,
-    headers: HeaderMap,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
 ) -> Answer {
-    operator(&app, &headers)?;
     let roster = app.roster(&name)?;
     let (writer, whom) = (roster.clone(), provider.clone());
     let outcome = app.write_in(call, async move { writer.activate(&whom).await }).await;
@@ -226,10 +221,8 @@ pub(crate) async fn deactivate(
     Names((name, provider)): Names<(RosterName, ProviderId)>,
     _: NoQuery,
     Limits(call): Limits,
-    headers: HeaderMap,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
 ) -> Answer {
-    operator(&app, &headers)?;
     let roster = app.roster(&name)?;
     let (writer, whom) = (roster.clone(), provider.clone());
     let outcome = app.write_in(call, async move { writer.deactivate(&whom).await }).await;
@@ -255,12 +248,12 @@ pub(crate) async fn deactivate(
 )]
 pub(crate) async fn heartbeat(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Names((name, provider)): Names<(RosterName, ProviderId)>,
     _: NoQuery,
-    headers: HeaderMap,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
 ) -> Answer {
-    let issued_at = gate::provider(&app, &headers, &provider)?;
+    let issued_at = gate::provider(&app, &caller, &provider)?;
     let roster = app.roster(&name)?;
     match app.look_in(roster.heartbeat(&provider, issued_at)).await? {
         Heard::Recorded(source) => {
