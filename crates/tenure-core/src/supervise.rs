@@ -95,7 +95,8 @@ pub enum Event {
     Gone(Run),
     /// The catalog has confirmed that the service is not in it, after the latest [`Action::Deregister`].
     Absent,
-    /// Somebody asked the supervisor to end; the exit code for when no child has one. The second time means: fast.
+    /// Somebody asked the supervisor to end. From 128 on the code stands for a signal, and the child's own exit code takes
+    /// its place where there is one; below, it stands whatever the child says. The second time means: fast.
     Stop(u8),
     /// Nothing, but time has passed.
     Tick,

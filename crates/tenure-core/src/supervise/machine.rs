@@ -8,6 +8,8 @@ use crate::lease::Token;
 
 /// How often a child that should be dead is killed again: what it forks meanwhile is not in the first blow.
 const AGAIN: Duration = Duration::from_millis(500);
+/// The exit codes that stand for a signal begin here.
+const OF_SIGNALS: u8 = 128;
 
 /// Decides for one program. See the module's documentation for what it keeps.
 #[derive(Debug, Clone)]
@@ -224,9 +226,11 @@ impl Supervisor {
             }
             State::Stopping(stop) => {
                 stop.drains = false;
-                // Whoever asked to end wants to know how the child took it.
+                // Whoever sent a signal wants to know how the child took it. A supervisor that ends because it has failed
+                // has failed, however well the child took that.
                 if let Some(way_out) = &mut self.way_out
                     && self.asked > 0
+                    && way_out.code >= OF_SIGNALS
                 {
                     way_out.code = code;
                 }

@@ -362,3 +362,22 @@ fn settings_that_leave_the_child_no_time_are_refused_with_the_numbers() {
         .is_err()
     );
 }
+
+#[test]
+fn only_a_signal_leaves_the_exit_code_to_the_child() {
+    for (asked, ended, code) in [(143, 0, 0), (130, 9, 9), (1, 0, 1), (1, 143, 1)] {
+        let mut story = Story::running(Settings::default());
+        assert_eq!(story.on(Event::Stop(asked)), [Action::Deregister]);
+        assert_eq!(story.on(Event::Absent), []);
+        assert_eq!(story.pass(500 * MS), [(500 * MS, Action::Term(Run(1)))]);
+        assert_eq!(story.on(Event::Ended(Run(1), ended)), []);
+        assert_eq!(story.on(Event::Gone(Run(1))), [Action::Exit(code)], "{asked}, {ended}");
+    }
+    // Nor does a signal that comes after it.
+    let mut story = Story::running(Settings::default());
+    story.on(Event::Stop(1));
+    story.on(Event::Stop(143));
+    story.on(Event::Absent);
+    story.on(Event::Ended(Run(1), 0));
+    assert_eq!(story.on(Event::Gone(Run(1))), [Action::Exit(1)]);
+}
