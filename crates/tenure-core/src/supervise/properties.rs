@@ -13,7 +13,8 @@ const MS: Duration = Duration::from_millis(1);
 #[derive(Debug, Clone)]
 enum Deed {
     Pass(Duration),
-    Primary(Option<Duration>),
+    /// Primary, for so long, under this token.
+    Primary(Option<Duration>, Option<u64>),
     Replica,
     Unclear,
     Ready,
@@ -31,7 +32,8 @@ fn deed() -> impl Strategy<Value = Deed> {
     let time = (1u64..6_000).prop_map(Duration::from_millis);
     prop_oneof![
         6 => time.clone().prop_map(Deed::Pass),
-        3 => prop::option::of((1u64..20_000).prop_map(Duration::from_millis)).prop_map(Deed::Primary),
+        3 => (prop::option::of((1u64..20_000).prop_map(Duration::from_millis)), prop::option::of(1u64..3))
+            .prop_map(|(time, token)| Deed::Primary(time, token)),
         2 => Just(Deed::Replica),
         2 => Just(Deed::Unclear),
         4 => Just(Deed::Ready),
@@ -85,6 +87,8 @@ struct World {
     evidence: Evidence,
     unclear_since: Option<Mono>,
     deadline: Option<Mono>,
+    /// The token under which the child was started.
+    token: Option<Token>,
     wanted: bool,
     /// A deregistration that the catalog has not confirmed.
     unconfirmed: bool,
@@ -107,6 +111,7 @@ impl World {
             evidence: Evidence::Replica,
             unclear_since: Some(now),
             deadline: None,
+            token: None,
             wanted: false,
             unconfirmed: false,
             ever_wanted: false,
@@ -119,11 +124,12 @@ impl World {
     fn play(&mut self, deed: &Deed) {
         match deed {
             Deed::Pass(time) => self.pass(*time),
-            Deed::Primary(time) => {
+            Deed::Primary(time, token) => {
                 let until = time.map(|time| self.now + time);
                 self.deadline = until;
                 let primacy = Primacy {
                     until,
+                    token: token.map(|token| Token::new(token).unwrap()),
                     ..Primacy::default()
                 };
                 self.hear(Evidence::Primary(primacy));
@@ -209,6 +215,7 @@ impl World {
                 );
                 assert_eq!(self.first_stop, None, "started on the way out");
                 self.child = Real::Up { ready: false };
+                self.token = self.evidence.token();
                 (self.termed, self.killed) = (false, false);
             }
             Action::Register => {
@@ -246,6 +253,10 @@ impl World {
         if self.wanted {
             assert_eq!(self.child, Real::Up { ready: true }, "in the catalog");
             assert!(!self.termed && self.first_stop.is_none() && self.evidence != Evidence::Replica);
+            assert!(
+                !matches!(&self.evidence, Evidence::Primary(primacy) if primacy.token != self.token),
+                "in the catalog under the token of another reign"
+            );
         }
         assert_eq!(self.wanted, self.machine.is_wanted());
         if self.child != Real::None && self.exit.is_none() {
@@ -272,6 +283,10 @@ impl World {
     fn check_child(&self) {
         if self.evidence == Evidence::Replica {
             assert!(self.termed, "it runs on a replica");
+        }
+        if let Evidence::Primary(primacy) = &self.evidence {
+            let same = primacy.token == self.token;
+            assert!(self.termed || same, "it goes on under the token of another reign");
         }
         if let (Some(since), OnUncertain::StopAfter(after)) = (self.unclear_since, self.settings.on_uncertain) {
             assert!(self.termed || self.now < since + after, "in doubt for too long");
@@ -314,7 +329,7 @@ proptest! {
         for deed in &deeds {
             world.play(deed);
         }
-        world.play(&if ends_as_primary { Deed::Primary(None) } else { Deed::Replica });
+        world.play(&if ends_as_primary { Deed::Primary(None, None) } else { Deed::Replica });
         world.settle();
         let expected = match (world.exit, ends_as_primary) {
             (Some(_), _) => Stage::Over,
