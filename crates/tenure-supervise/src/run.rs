@@ -163,6 +163,8 @@ impl<R: Registration> Work<R> {
     /// Waits for what happens next.
     async fn next(&mut self) -> Event {
         let wake = self.machine.wake();
+        let is_empty = self.child.is_none() && self.machine.stage() == Stage::Waiting;
+        let seat = self.parts.seat.clone().filter(|_| is_empty);
         let parts = &mut self.parts;
         let mut news = parts.registration.news(&self.told);
         loop {
@@ -187,6 +189,9 @@ impl<R: Registration> Work<R> {
                 event = followed::next(self.child.as_mut(), &*parts.clock) => return event,
                 () = parts.registration.absent(), if self.confirms => return Event::Absent,
                 () = until(&*parts.clock, wake) => return Event::Tick,
+                // Here and nowhere else, so that it is never given up under a child: nothing starts meanwhile. What has
+                // been heard for this node is heard first.
+                seat = idle(seat.as_ref()) => seat.vacate().await,
                 // The machine does not mind, and the status is told anew.
                 () = &mut news => return Event::Tick,
             }
@@ -199,8 +204,7 @@ impl<R: Registration> Work<R> {
             child.note(&event);
         }
         log(&event);
-        let gone = matches!(event, Event::Gone(_));
-        if gone {
+        if matches!(event, Event::Gone(_)) {
             self.child = None;
         }
         if event == Event::Absent {
@@ -226,13 +230,6 @@ impl<R: Registration> Work<R> {
                 run = self.machine.run().0,
                 "supervisor"
             );
-        }
-        // Here and nowhere else, so that it is never given up under a child: nothing starts meanwhile.
-        if gone
-            && after == Stage::Waiting
-            && let Some(seat) = &self.parts.seat
-        {
-            seat.vacate().await;
         }
         None
     }
@@ -296,6 +293,13 @@ fn log(event: &Event) {
         Event::Stop(code) => tracing::info!(signal = code.saturating_sub(128), "asked to end"),
         Event::Gone(_) | Event::Absent | Event::Tick => {}
     }
+}
+
+/// Waits until there is a seat to be given up.
+async fn idle(seat: Option<&Arc<dyn Seat>>) -> &Arc<dyn Seat> {
+    let Some(seat) = seat else { return pending().await };
+    seat.idle().await;
+    seat
 }
 
 async fn until(clock: &dyn Clock, at: Option<Mono>) {

@@ -1,5 +1,6 @@
 //! Where `run` hears whether this node is the primary.
 
+use std::future::pending;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,10 +84,7 @@ impl Following {
         joined: Option<Joined>,
         tell: watch::Sender<Evidence>,
     ) -> anyhow::Result<Arc<Standing>> {
-        let standing = Arc::new(Standing {
-            guarded: !matches!(self.leader, Leader::Lease(_)),
-            held: Mutex::new(None),
-        });
+        let standing = Arc::new(Standing::default());
         let first = self.without_lease(clock)?;
         let (its, clock) = (Arc::clone(&standing), Arc::clone(clock));
         let Some(lease) = self.lease().cloned() else {
@@ -101,83 +99,183 @@ impl Following {
             let Ok((own, contender)) = lease::watch(membership, lease.as_str(), first.is_none(), &clock) else {
                 return;
             };
-            let leadership = match first {
-                Some(first) => lease::guarded(&clock, first, own, contender.clone()),
-                None => own,
+            let Some(first) = first else {
+                return its.follow(own, Some(Hold { contender, guard: None }), tell);
             };
-            its.follow(leadership, Some(contender), tell);
+            let (first_says, lease_says) = (first.evidence(), own.evidence());
+            let leadership = lease::guarded(&clock, first, own, contender.clone());
+            let guard = Some([first_says, leadership.evidence(), lease_says]);
+            its.follow(leadership, Some(Hold { contender, guard }), tell);
         });
         Ok(standing)
     }
 }
 
+/// Hands on every change.
 async fn relay(mut from: watch::Receiver<Evidence>, to: watch::Sender<Evidence>) {
-    loop {
+    while from.changed().await.is_ok() {
         to.send_replace(from.borrow_and_update().clone());
-        if from.changed().await.is_err() {
-            return;
-        }
     }
 }
 
 /// What this node holds while it may lead.
-#[derive(Debug)]
-pub(super) struct Standing {
-    /// The lease is a second guard: it goes when the first source says that this node does not lead.
-    guarded: bool,
-    held: Mutex<Option<Held>>,
-}
+#[derive(Debug, Default)]
+pub(super) struct Standing(Mutex<Option<Held>>);
 
 #[derive(Debug)]
 struct Held {
     /// Believed only for as long as it is held.
-    _leadership: Leadership,
-    contender: Option<Contender>,
+    leadership: Leadership,
+    lease: Option<Hold>,
     relay: JoinHandle<()>,
 }
 
+/// The lease, or the wish for it.
+#[derive(Debug, Clone)]
+struct Hold {
+    contender: Contender,
+    /// It is a second guard: what is said by the source that it guards, by both together, and by the lease alone.
+    guard: Option<[watch::Receiver<Evidence>; 3]>,
+}
+
+impl Hold {
+    /// It is a guard, and held where it guards nothing. Not where both together still say primary either, which is what
+    /// a child would be started for.
+    fn is_idle(&self) -> bool {
+        let leads = |says: &watch::Receiver<Evidence>| matches!(*says.borrow(), Evidence::Primary(_));
+        let guards = self
+            .guard
+            .as_ref()
+            .is_none_or(|[first, both, _]| leads(first) || leads(both));
+        !guards && self.contender.holds()
+    }
+
+    /// Waits for something to be said. Sources that say nothing any more have nothing to be waited for.
+    async fn news(&mut self) {
+        let Some([first, both, lease]) = &mut self.guard else {
+            return pending().await;
+        };
+        let heard = tokio::select! {
+            heard = first.changed() => heard,
+            heard = both.changed() => heard,
+            heard = lease.changed() => heard,
+        };
+        if heard.is_err() {
+            pending().await
+        }
+    }
+}
+
 impl Standing {
-    fn follow(&self, leadership: Leadership, contender: Option<Contender>, tell: watch::Sender<Evidence>) {
-        let relay = tokio::spawn(relay(leadership.evidence(), tell));
+    /// What is said first is heard before anything else is.
+    fn follow(&self, leadership: Leadership, lease: Option<Hold>, tell: watch::Sender<Evidence>) {
+        let mut evidence = leadership.evidence();
+        let first = evidence.borrow_and_update().clone();
         *self.held() = Some(Held {
-            _leadership: leadership,
-            contender,
-            relay,
+            leadership,
+            lease,
+            relay: tokio::spawn(relay(evidence, tell.clone())),
         });
+        tell.send_replace(first);
     }
 
     fn held(&self) -> MutexGuard<'_, Option<Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn contender(&self) -> Option<Contender> {
-        self.held().as_ref()?.contender.clone()
+    fn lease(&self) -> Option<Hold> {
+        self.held().as_ref()?.lease.clone()
     }
 
-    /// The end. With `gives_up` others may lead at once, else when the tenure has lapsed: something of the child is left.
+    /// The end. With `gives_up` others may lead at once, else when the tenure has lapsed: something of the child is left,
+    /// and what is held stays held here.
     pub(super) async fn end(&self, gives_up: bool) {
-        let Some(held) = self.held().take() else { return };
-        held.relay.abort();
-        if gives_up && let Some(contender) = &held.contender {
-            contender.give_up(PATIENCE).await;
+        let held = self.held().take_if(|held| {
+            held.relay.abort();
+            gives_up
+        });
+        let Some(Held { leadership, lease, .. }) = held else {
+            return;
+        };
+        // First of all nobody asks for it again.
+        drop(leadership);
+        if let Some(lease) = lease {
+            lease.contender.give_up(PATIENCE).await;
         }
     }
 }
 
 #[async_trait]
 impl Seat for Standing {
+    async fn idle(&self) {
+        // What is followed later is news of its own.
+        let Some(mut lease) = self.lease() else {
+            return pending().await;
+        };
+        while !lease.is_idle() {
+            lease.news().await;
+        }
+    }
+
     async fn vacate(&self) {
-        if self.guarded
-            && let Some(contender) = self.contender()
+        if let Some(lease) = self.lease()
+            && lease.is_idle()
         {
-            contender.give_up(PATIENCE).await;
+            lease.contender.give_up(PATIENCE).await;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tenure::{JoinOptions, Tenure};
+    use tenure_core::clock::within;
+
     use super::*;
+
+    /// Whether it is idle now, or becomes so without anything more being said.
+    async fn is_idle(standing: &Standing, clock: &dyn Clock) -> bool {
+        within(clock, Duration::from_millis(50), standing.idle())
+            .await
+            .is_some()
+    }
+
+    #[tokio::test]
+    async fn a_guard_is_given_up_where_it_guards_nothing_and_kept_while_anything_is_left_of_a_child() {
+        let tenure = Tenure::connect("memory:").await.unwrap();
+        let group = tenure.group("players").unwrap();
+        let membership = Arc::new(group.join(JoinOptions::default()).await.unwrap());
+        let clock = Arc::clone(tenure.clock());
+        let (leadership, contender) = lease::watch(membership, "music", true, &clock).unwrap();
+        let mut lease = leadership.evidence();
+        let holds = |said: &Evidence| matches!(said, Evidence::Primary(_));
+        lease.wait_for(holds).await.unwrap();
+        let (file, first) = watch::channel(Evidence::primary());
+        let (together, both) = watch::channel(Evidence::primary());
+        let (standing, hold) = (Standing::default(), contender.clone());
+        let guard = Some([first, both, lease.clone()]);
+        let lease_of = Hold { contender: hold, guard };
+        standing.follow(leadership, Some(lease_of), watch::channel(Evidence::Replica).0);
+        assert!(!is_idle(&standing, &*clock).await, "it guards");
+        file.send_replace(Evidence::Replica);
+        assert!(!is_idle(&standing, &*clock).await, "a child may start any moment");
+        together.send_replace(Evidence::Replica);
+        standing.idle().await;
+        file.send_replace(Evidence::primary());
+        standing.vacate().await;
+        assert!(contender.holds(), "it guards again");
+        file.send_replace(Evidence::Uncertain("gone".to_owned()));
+        standing.idle().await;
+        standing.vacate().await;
+        assert!(!contender.holds() && !is_idle(&standing, &*clock).await);
+        contender.contend();
+        standing.idle().await;
+        // The end, with something of the child left, and with nothing.
+        standing.end(false).await;
+        assert!(contender.holds());
+        standing.end(true).await;
+        assert!(!contender.holds());
+    }
 
     #[test]
     fn a_leader_is_a_file_system_a_lease_or_always() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tenure::{Acquire, LeaseGuard, LeaseName, Membership, Verdict};
 use tenure_core::clock::{Clock, jitter, within};
-use tenure_core::error::Result;
+use tenure_core::error::{ErrorKind, Result};
 use tokio::sync::watch;
 
 use super::{Evidence, Leadership, Primacy, combine, publish};
@@ -18,6 +18,8 @@ use crate::survive;
 
 /// The longest wait between two tries to get the lease.
 const RETRY: Duration = Duration::from_secs(1);
+/// For how long nothing but a loss is said after it: a change that is overtaken by the next is skipped.
+const HEARD: Duration = RETRY;
 /// The least time between two looks at a lease that is held.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -52,8 +54,22 @@ impl Contender {
             .send_if_modified(|wanted| !std::mem::replace(wanted, true));
     }
 
+    /// Asks for the lease no more. One that is held stays held: the child may still run under it.
+    pub fn stand_back(&self) {
+        self.shared
+            .wanted
+            .send_if_modified(|wanted| std::mem::replace(wanted, false));
+    }
+
+    /// Whether the lease is held, as far as is known here.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.shared.guard().is_some()
+    }
+
     /// Stops asking for the lease, and gives it up when it is held: only when nothing of the child is left. Answers
     /// whether the store has confirmed that within `bound`; when not, the lease becomes free at the end of the tenure.
+    /// Under [`guarded`] it is asked for again while the first source says primary.
     pub async fn give_up(&self, bound: Duration) -> bool {
         self.shared.wanted.send_replace(false);
         let Some(guard) = self.shared.guard().take() else {
@@ -105,8 +121,9 @@ pub fn watch(
     Ok((Leadership::new(evidence, vec![task]), Contender { shared }))
 }
 
-/// A lease as the second guard of another source (V5): it is asked for only where the other says primary, so that a
-/// replica never keeps it from the primary. Giving it up stays with whoever stops the child.
+/// A lease as the second guard of another source (V5): it is asked for where and for as long as the other says primary,
+/// so that a primary that has lost it gets it again, and a replica does not wait for it. Giving up one that is held stays
+/// with whoever stops the child.
 #[must_use]
 pub fn guarded(clock: &Arc<dyn Clock>, first: Leadership, lease: Leadership, contender: Contender) -> Leadership {
     let said = first.evidence();
@@ -115,13 +132,22 @@ pub fn guarded(clock: &Arc<dyn Clock>, first: Leadership, lease: Leadership, con
         Arc::clone(clock),
         move || {
             let (mut said, contender) = (said.clone(), contender.clone());
+            let mut wanted = contender.shared.wanted.subscribe();
             async move {
                 loop {
-                    if matches!(*said.borrow_and_update(), Evidence::Primary(_)) {
+                    wanted.mark_unchanged();
+                    let leads = matches!(*said.borrow_and_update(), Evidence::Primary(_));
+                    if leads {
                         contender.contend();
+                    } else {
+                        contender.stand_back();
                     }
-                    if said.changed().await.is_err() {
-                        return;
+                    tokio::select! {
+                        heard = said.changed() => if heard.is_err() {
+                            return contender.stand_back();
+                        },
+                        // It was given up meanwhile. Its sender is in the contender.
+                        _ = wanted.changed() => {}
                     }
                 }
             }
@@ -135,11 +161,11 @@ pub fn guarded(clock: &Arc<dyn Clock>, first: Leadership, lease: Leadership, con
 
 async fn keep(shared: Arc<Shared>, tell: watch::Sender<Evidence>) {
     let mut wanted = shared.wanted.subscribe();
-    let mut had_it = false;
+    let (mut had_it, mut lost_at) = (false, None);
     loop {
         let wants = *wanted.borrow_and_update();
         if let Some(evidence) = held(&shared) {
-            had_it = true;
+            (had_it, lost_at) = (true, None);
             publish(&tell, evidence);
             let lost = shared.guard().as_ref().map(LeaseGuard::lost);
             let look = (shared.membership.timing().interval / 4).max(LOOK);
@@ -154,9 +180,13 @@ async fn keep(shared: Arc<Shared>, tell: watch::Sender<Evidence>) {
             // Said before the next try: a replica must not be overtaken by a doubt.
             publish(&tell, Evidence::Replica);
         }
+        if std::mem::take(&mut had_it) {
+            lost_at = Some(shared.clock.mono());
+        }
         let wait = if wants {
             let (evidence, wait) = ask(&shared).await;
-            if let Some(evidence) = evidence.filter(|_| !had_it) {
+            let is_heard = lost_at.is_none_or(|at| shared.clock.mono().since(at) >= HEARD);
+            if let Some(evidence) = evidence.filter(|evidence| is_heard || *evidence == Evidence::Replica) {
                 publish(&tell, evidence);
             }
             wait
@@ -216,11 +246,16 @@ async fn ask(shared: &Shared) -> (Option<Evidence>, Duration) {
             (None, Duration::ZERO)
         }
         Ok(Acquire::Held { free_in, .. } | Acquire::Reserved { free_in, .. }) => {
+            tracing::debug!(lease = %shared.lease, ?free_in, "the lease is another's");
             (Some(Evidence::Replica), again(free_in))
         }
         Ok(Acquire::Unsettled { retry_in }) => {
             let why = "the store may have forgotten who holds the lease, and grants none yet";
             (Some(Evidence::Uncertain(why.to_owned())), again(retry_in))
+        }
+        // Over for good: somebody else leads under this name, or nobody does.
+        Err(error) if matches!(error.kind(), ErrorKind::Ended(reason) if !reason.may_rejoin()) => {
+            (Some(Evidence::Replica), again(RETRY))
         }
         Err(error) => {
             let why = format!("the lease {} cannot be asked for: {}", shared.lease, error.chain());

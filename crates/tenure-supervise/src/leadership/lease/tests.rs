@@ -48,6 +48,12 @@ impl Node {
         }
     }
 
+    async fn asks(&self, whether: bool) {
+        let (clock, mut wanted) = (SystemClock::new(), self.contender.shared.wanted.subscribe());
+        let came = within(&clock, PATIENCE, wanted.wait_for(|wanted| *wanted == whether)).await;
+        assert!(came.is_some(), "asks for it: not {whether}");
+    }
+
     async fn replica(&mut self) {
         self.says("replica", |said| *said == Evidence::Replica).await;
     }
@@ -114,8 +120,25 @@ async fn as_a_second_guard_it_is_asked_for_only_where_the_first_says_primary() {
     file.send_replace(Evidence::Replica);
     one.replica().await;
     assert_eq!(one.membership.leases().held(), 1);
-    assert!(one.contender.give_up(PATIENCE).await);
+    assert!(one.contender.give_up(PATIENCE).await && !one.contender.holds());
     assert_eq!(one.membership.leases().held(), 0);
     two.contender.contend();
-    two.primary().await;
+    let second = two.primary().await;
+    // While it is another's the file says primary for a while: a replica that has asked asks no more.
+    file.send_replace(Evidence::primary());
+    one.asks(true).await;
+    file.send_replace(Evidence::Replica);
+    one.asks(false).await;
+    // What was given up is asked for again where the file still says primary.
+    file.send_replace(Evidence::primary());
+    one.asks(true).await;
+    two.contender.give_up(PATIENCE).await;
+    let third = one.primary().await;
+    assert!(third.token > second.token);
+    assert!(one.contender.give_up(PATIENCE).await);
+    one.says(
+        "primary again",
+        |said| matches!(said, Evidence::Primary(now) if now.token > third.token),
+    )
+    .await;
 }
