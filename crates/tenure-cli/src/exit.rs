@@ -1,12 +1,13 @@
 //! How the program ends: 0 done, 1 failed, 2 wrong usage; `join` passes on what its child ended with.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use tenure_core::error::{Error, ErrorKind};
 
 use crate::cli::DEFAULT_STORE;
+pub(crate) use crate::logging::say;
 
 /// Done.
 pub(crate) const DONE: u8 = 0;
@@ -68,11 +69,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
-}
-
-/// One line for people, on stderr. Nothing can be done when that fails.
-pub(crate) fn say(line: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "tenure: {line}");
 }
 
 #[cfg(test)]

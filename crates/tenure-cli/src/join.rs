@@ -92,7 +92,7 @@ enum Over {
 impl Join {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         let options = self.options()?;
-        crate::logging::start_quiet("warn")?;
+        crate::logging::start_unhindered("warn")?;
         connect::block_on(self.live(options))
     }
 

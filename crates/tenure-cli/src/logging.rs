@@ -1,10 +1,28 @@
 //! Structured logs on stderr, as text or JSON.
 
-use std::io::IsTerminal;
+mod lines;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::panic;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::Context;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
+use self::lines::Lines;
 use crate::exit::Usage;
+
+/// How long an end waits for whoever reads stderr.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// The way to stderr of a process that has a command to look after; others write there themselves.
+static LINES: OnceLock<Lines> = OnceLock::new();
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,17 +38,24 @@ pub(crate) enum LogFormat {
 /// # Errors
 /// `Usage` when the filter cannot be read.
 pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Usage> {
+    start_on(io::stderr, filter, format)
+}
+
+fn start_on<W>(out: W, filter: &str, format: LogFormat) -> Result<(), Usage>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
     let parsed = EnvFilter::try_new(filter).map_err(|error| {
         Usage::new(format!("the log filter {filter:?} cannot be read: {error}; write a level like info, or targets like info,tenure=debug"))
     })?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(parsed)
-        .with_writer(std::io::stderr)
+        .with_writer(out)
         // A reader of our stderr that went away must not take us with it.
         .log_internal_errors(false);
     // Fails only when logging was started before.
     let _ = match format {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).with_ansi(false).try_init(),
     };
     Ok(())
@@ -42,6 +67,53 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Usage> {
 /// # Errors
 /// `Usage` when one of them cannot be read.
 pub(crate) fn start_quiet(level: &str) -> Result<(), Usage> {
+    let (filter, format) = asked_for(level)?;
+    start(&filter, format)
+}
+
+/// Starts logging as [`start_quiet`] does, for a command that looks after another one: whoever reads its stderr, which is
+/// that of the other one, too, never holds it up. What finds no room is lost; so are the last lines, where nobody has read
+/// them after a moment. A panic is told in the same way.
+///
+/// # Errors
+/// `Usage` as there, and when the system gives no thread.
+pub(crate) fn start_unhindered(level: &str) -> anyhow::Result<()> {
+    let (filter, format) = asked_for(level)?;
+    // Not by way of the lock that the standard library has for stderr: whoever is stuck in a write holds it.
+    let stderr = io::stderr().as_fd().try_clone_to_owned().context("stderr is closed")?;
+    let lines = Lines::to(File::from(stderr)).context("no thread for the log")?;
+    let its = lines.clone();
+    panic::set_hook(Box::new(move |panic| {
+        let trace = Backtrace::capture();
+        if trace.status() == BacktraceStatus::Captured {
+            its.say(format_args!("{panic}\n{trace}"));
+        } else {
+            its.say(panic);
+        }
+        its.flush(LAST_WORDS);
+    }));
+    let lines = LINES.get_or_init(|| lines);
+    start_on(|| lines.clone(), &filter, format)?;
+    Ok(())
+}
+
+/// One line for people, on stderr. Nothing can be done when that fails.
+pub(crate) fn say(line: impl Display) {
+    match LINES.get() {
+        Some(lines) => lines.say(line),
+        None => _ = writeln!(io::stderr(), "tenure: {line}"),
+    }
+}
+
+/// The end: what was said is written, where anybody reads it.
+pub(crate) fn finish() {
+    if let Some(lines) = LINES.get() {
+        lines.flush(LAST_WORDS);
+    }
+}
+
+/// The filter and the format of `TENURE_LOG` and `TENURE_LOG_FORMAT`.
+fn asked_for(level: &str) -> Result<(String, LogFormat), Usage> {
     let given = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let format = match given("TENURE_LOG_FORMAT").as_deref() {
         None | Some("text") => LogFormat::Text,
@@ -52,5 +124,6 @@ pub(crate) fn start_quiet(level: &str) -> Result<(), Usage> {
             )));
         }
     };
-    start(given("TENURE_LOG").as_deref().unwrap_or(level), format)
+    let filter = given("TENURE_LOG").unwrap_or_else(|| level.to_owned());
+    Ok((filter, format))
 }

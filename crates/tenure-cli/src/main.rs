@@ -4,6 +4,7 @@
 //! (wrong usage). One file per command; what a library user would miss belongs into the library.
 
 mod adopt;
+mod bench;
 mod claims;
 mod cli;
 mod completions;
@@ -38,5 +39,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    exit::report(cli::Cli::parse().run())
+    let code = exit::report(cli::Cli::parse().run());
+    logging::finish();
+    code
 }

@@ -160,7 +160,7 @@ fn env(name: &str) -> Option<String> {
 impl Run {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         let settings = self.settings()?;
-        crate::logging::start_quiet("info")?;
+        crate::logging::start_unhindered("info")?;
         connect::block_on(self.supervise(settings))
     }
 

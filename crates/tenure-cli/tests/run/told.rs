@@ -1,16 +1,21 @@
 //! What a node is told, by its arguments and by Nomad, and what it tells about itself.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
 
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use serde_json::Value;
 use tenure_testkit::consul::Agent;
 use tenure_testkit::port::Port;
-use tenure_testkit::{http, wait};
+use tenure_testkit::{Process, http, wait};
 
 use crate::PATIENCE;
-use crate::beats::shell;
+use crate::beats::{self, Beats, dies, shell};
 use crate::found::service;
-use crate::node::{self, is, running};
+use crate::mount::Mount;
+use crate::node::{self, is, looking_at, running};
 use crate::support::{Ran, run, tenure};
 
 /// Runs to its end with `--leader always`.
@@ -59,6 +64,11 @@ fn the_command_is_told_its_role_and_where_its_deadline_is() {
     let status: Value = serde_json::from_str(lines[1]).unwrap();
     assert_eq!(status["leadership"], "primary");
     assert_eq!(status["deadline"], Value::Null, "always has none");
+    assert!(
+        !ran.err.contains("uncertain"),
+        "it was certain from the start: {}",
+        ran.err
+    );
 }
 
 #[test]
@@ -130,4 +140,46 @@ fn nobody_is_sent_to_a_command_that_is_not_ready() {
     is(&supervisor, "state", "starting");
     fs::write(supervisor.dir().join("ready"), "").unwrap();
     crate::found::found_at(&agent, 4533);
+}
+
+/// A pipe at this path that takes what is written and that nobody reads.
+fn pipe(path: &Path) -> File {
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    // As its only reader, too: whoever opens it to write does not wait for one.
+    File::from(open(path, OFlags::RDWR | OFlags::NONBLOCK, Mode::empty()).unwrap())
+}
+
+/// Not a byte fits into it any more.
+fn fill(mut pipe: &File) {
+    for chunk in [&[b'.'; 4_096][..], b"."] {
+        while pipe.write(chunk).is_ok() {}
+    }
+}
+
+/// Its stderr is that of the command, and whoever reads it may stand still.
+#[test]
+fn a_log_that_nobody_reads_holds_nothing_up() {
+    let Some(mount) = Mount::start() else { return };
+    let (beats, mut stuck) = (Beats::new(), None);
+    let supervisor = Process::spawn("a", |dir| {
+        stuck = Some(pipe(&dir.join("pipe")));
+        let leader = format!("litefs:{}", mount.dir().display());
+        let mut command = Command::new("sh");
+        command.current_dir(dir).args(["-c", r#"exec "$@" 2> pipe"#, "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_tenure")).arg("run");
+        command.args(looking_at(&leader, &["--status-file", "status.json", "--"]));
+        command.args(beats::command());
+        beats.arm(&mut command, "a");
+        command
+    });
+    let supervisor = supervisor.unwrap();
+    let first = beats.begins("a", 1);
+    fill(stuck.as_ref().unwrap());
+    mount.follow();
+    dies(&first);
+    is(&supervisor, "state", "waiting");
+    mount.unfollow();
+    let second = beats.begins("a", 2);
+    assert_eq!(supervisor.terminate(PATIENCE).unwrap().code(), Some(143));
+    dies(&second);
 }

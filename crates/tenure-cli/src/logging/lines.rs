@@ -1,0 +1,187 @@
+//! Lines for a stderr that perhaps nobody reads: a thread of their own writes them, and what finds no room is lost.
+//!
+//! A terminal that was stopped and a log shipper that hangs let every write to stderr wait, for ever if need be. A command
+//! that has to be stopped in time cannot wait for that.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// So many bytes wait for a reader.
+const ROOM: usize = 1 << 20;
+
+/// Where lines are put. Cheap to clone; nothing about it ever waits, but [`Lines::flush`].
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lines(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    /// There is a line, or there is none any more.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// What found no room since the last that did.
+    lost: u64,
+    /// One is being written.
+    writes: bool,
+}
+
+impl Lines {
+    /// Starts the thread that writes them to `out`. It ends with the process.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn to(out: impl Write + Send + 'static) -> io::Result<Self> {
+        let lines = Self::default();
+        let its = Arc::clone(&lines.0);
+        thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || its.write_to(out))?;
+        Ok(lines)
+    }
+
+    /// Puts one down, with its end.
+    pub(super) fn put(&self, line: &[u8]) {
+        let mut waiting = self.0.waiting();
+        if waiting.lost > 0 && waiting.has_room(line.len()) {
+            let lost = std::mem::take(&mut waiting.lost);
+            let note = format!("tenure: {lost} lines of the log are lost: nobody has read them\n");
+            waiting.add(note.as_bytes());
+        }
+        if waiting.has_room(line.len()) {
+            waiting.add(line);
+            drop(waiting);
+            self.0.changed.notify_all();
+        } else {
+            waiting.lost += 1;
+        }
+    }
+
+    /// Puts down what is said to people.
+    pub(super) fn say(&self, line: impl Display) {
+        self.put(format!("tenure: {line}\n").as_bytes());
+    }
+
+    /// Waits until all of them are written, and no longer than `bound`.
+    pub(super) fn flush(&self, bound: Duration) {
+        let waits = |waiting: &mut Waiting| waiting.writes || !waiting.lines.is_empty();
+        // What is not written by then is lost, and so is the news of that.
+        drop(self.0.changed.wait_timeout_while(self.0.waiting(), bound, waits));
+    }
+}
+
+impl Waiting {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.bytes.saturating_add(bytes) <= ROOM
+    }
+
+    fn add(&mut self, line: &[u8]) {
+        self.bytes += line.len();
+        self.lines.push_back(line.to_vec());
+    }
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_to(&self, mut out: impl Write) {
+        let mut waiting = self.waiting();
+        loop {
+            let Some(line) = waiting.lines.pop_front() else {
+                self.changed.notify_all();
+                waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            waiting.bytes -= line.len();
+            waiting.writes = true;
+            drop(waiting);
+            // A reader that went away must not take us with it.
+            let _ = out.write_all(&line);
+            waiting = self.waiting();
+            waiting.writes = false;
+        }
+    }
+}
+
+/// Every write is one line, as those of `tracing` are.
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.put(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeReader, Read, pipe};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn start() -> (Lines, PipeReader) {
+        let (reader, writer) = pipe().unwrap();
+        (Lines::to(writer).unwrap(), reader)
+    }
+
+    fn read(reader: &mut PipeReader, wanted: &str) -> String {
+        let mut text = vec![0; wanted.len()];
+        reader.read_exact(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn all_of_it_is_written_in_order_before_a_flush_ends() {
+        let (lines, mut reader) = start();
+        lines.put(b"one\n");
+        lines.say("two");
+        lines.flush(LONG);
+        let wanted = "one\ntenure: two\n";
+        assert_eq!(read(&mut reader, wanted), wanted);
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_costs_lines_and_no_time_and_hears_how_many() {
+        let (lines, mut reader) = start();
+        let line = [&[b'.'; 65_535][..], b"\n"].concat();
+        // The pipe takes one of them, its writer another, and then they wait.
+        for _ in 0..64 {
+            lines.put(&line);
+        }
+        lines.flush(Duration::from_millis(1));
+        let lost = lines.0.waiting().lost;
+        assert!((1..64).contains(&lost), "{lost}");
+        let kept = usize::try_from(64 - lost).unwrap();
+        for _ in 0..kept {
+            read(&mut reader, std::str::from_utf8(&line).unwrap());
+        }
+        lines.put(b"more\n");
+        let wanted = format!("tenure: {lost} lines of the log are lost: nobody has read them\nmore\n");
+        assert_eq!(read(&mut reader, &wanted), wanted);
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_is_no_reason_to_stop() {
+        let (lines, reader) = start();
+        drop(reader);
+        lines.put(b"one\n");
+        lines.flush(LONG);
+        lines.put(b"two\n");
+        lines.flush(LONG);
+        assert!(lines.0.waiting().lines.is_empty());
+    }
+}
