@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tenure_core::clock::{Clock, Mono, within};
@@ -55,6 +56,9 @@ pub struct Supervision<R> {
 /// The exit code of a supervisor that panicked.
 const FAILED: u8 = 1;
 
+/// The longest wait between two looks at the clock: a machine that was suspended has to notice that an instant has passed.
+const LOOK: Duration = Duration::from_millis(250);
+
 /// How a supervisor has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
@@ -96,7 +100,9 @@ impl<R: Registration> Supervision<R> {
             }
             Err(_) => {
                 tracing::error!("the supervisor panicked; it stops the child and ends");
-                work.abandon().await
+                let ended = work.abandon().await;
+                status.send_modify(|last| last.broken(ended.is_gone));
+                ended
             }
         }
     }
@@ -203,7 +209,7 @@ impl<R: Registration> Work<R> {
         if let Some(child) = &mut self.child {
             child.note(&event);
         }
-        log(&event);
+        let happened = event.clone();
         if matches!(event, Event::Gone(_)) {
             self.child = None;
         }
@@ -212,12 +218,18 @@ impl<R: Registration> Work<R> {
         }
         let before = self.machine.stage();
         let actions = self.machine.on(event, self.parts.clock.mono());
-        for action in actions {
-            tracing::debug!(?action, "supervisor");
-            if let Action::Exit(code) = action {
-                return Some(code);
+        let mut over = None;
+        for action in &actions {
+            match *action {
+                Action::Exit(code) => over = Some(code),
+                action => self.act(action).await,
             }
-            self.act(action).await;
+        }
+        // What is to be done is done first: nobody knows how long a log takes.
+        log(&happened);
+        tracing::debug!(?actions, "supervisor");
+        if over.is_some() {
+            return over;
         }
         if let Some(child) = &mut self.child {
             child.keep_until(self.machine.deadline(), self.parts.settings.reserve, &*self.parts.clock);
@@ -302,10 +314,15 @@ async fn idle(seat: Option<&Arc<dyn Seat>>) -> &Arc<dyn Seat> {
     seat
 }
 
+/// What sleeps counts no suspend, so it looks at the clock now and then.
 async fn until(clock: &dyn Clock, at: Option<Mono>) {
-    match at {
-        Some(at) => clock.sleep(at.since(clock.mono())).await,
-        None => pending().await,
+    let Some(at) = at else { return pending().await };
+    loop {
+        let left = at.since(clock.mono());
+        if left.is_zero() {
+            return;
+        }
+        clock.sleep(left.min(LOOK)).await;
     }
 }
 

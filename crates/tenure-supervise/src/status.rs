@@ -6,7 +6,7 @@ mod listen;
 use serde::Serialize;
 use tenure_core::StoreTime;
 use tenure_core::clock::Clock;
-use tenure_core::supervise::{Evidence, Primacy, Supervisor};
+use tenure_core::supervise::{Evidence, Primacy, Stage, Supervisor};
 
 pub use file::keep_file;
 pub use listen::{StatusServer, listen};
@@ -66,6 +66,14 @@ impl Status {
             registered: machine.is_wanted(),
             catalog,
         }
+    }
+
+    /// The supervisor panicked and is over, with or without something of the child left.
+    pub(crate) fn broken(&mut self, is_gone: bool) {
+        (self.state, self.leadership) = (Stage::Over.as_str(), "uncertain");
+        self.reason = Some("the supervisor panicked".to_owned());
+        self.registered = false;
+        self.pid = self.pid.filter(|_| !is_gone);
     }
 
     /// As JSON, with a line end.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::child::Helpers;
 use crate::probe::Probe;
-use tenure_core::clock::SystemClock;
+use tenure_core::clock::{ManualClock, Sleep, SystemClock};
 
 /// Writes down what is wanted, and panics when it is asked how things stand for the second time.
 #[derive(Debug, Clone, Default)]
@@ -59,4 +59,44 @@ async fn a_supervisor_that_panics_takes_the_service_out_of_the_catalog_and_ends(
         }
     );
     assert_eq!(*registration.wanted.lock().unwrap(), [false]);
+    let told = status.borrow();
+    assert_eq!((told.state, told.pid), ("over", None));
+    assert_eq!(told.reason.as_deref(), Some("the supervisor panicked"));
+}
+
+/// One whose sleeps count no suspend.
+#[derive(Debug)]
+struct Suspended(ManualClock, Arc<AtomicU32>);
+
+impl Clock for Suspended {
+    fn mono(&self) -> Mono {
+        self.0.mono()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.0.wall_micros()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        // The machine is suspended for an hour in the first sleep, which goes on for its full length afterwards.
+        let first = self.1.fetch_add(1, Ordering::Relaxed) == 0;
+        self.0.advance(Duration::from_secs(if first { 3_600 } else { 0 }));
+        let short = duration <= LOOK;
+        Box::pin(async move {
+            if !short {
+                pending::<()>().await;
+            }
+        })
+    }
+
+    fn entropy(&self) -> u64 {
+        self.0.entropy()
+    }
+}
+
+#[tokio::test]
+async fn an_instant_that_passes_while_the_machine_is_suspended_is_noticed() {
+    let clock = Suspended(ManualClock::new(0, 1), Arc::default());
+    let noticed = until(&clock, Some(clock.mono() + Duration::from_secs(600)));
+    assert!(noticed.now_or_never().is_some());
 }
