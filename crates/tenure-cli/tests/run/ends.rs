@@ -11,7 +11,7 @@ use crate::beats::shell;
 use crate::found::registered;
 use crate::mount::Mount;
 use crate::node::{is, looking_at, running};
-use crate::support::{run, said, tenure};
+use crate::support::{Daemon, run, said, tenure};
 
 #[test]
 fn the_exit_code_is_that_of_the_command() {
@@ -112,4 +112,44 @@ fn one_that_was_demoted_is_in_no_catalog_and_ends_at_once() {
         assert_eq!(registered(&agent), [""; 0]);
         it.signal(Signal::TERM).unwrap();
     });
+}
+
+/// Its membership is over for good, and the command takes the end that comes of it well.
+#[test]
+fn one_that_was_superseded_has_failed_whatever_its_command_says() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let url = daemon.url();
+    let args = [
+        "--leader",
+        "lease:music",
+        "--group",
+        "players",
+        "--member",
+        "a",
+        "--store",
+        &url,
+    ];
+    let supervisor = running("a", &args, &shell(&format!("trap 'exit 0' TERM; {WORKS}")), |_| ());
+    wait::until("the command is up", PATIENCE, || supervisor.dir().join("up").exists());
+    daemon.join("players", "a", 60_000);
+    let ended = supervisor.wait(PATIENCE).unwrap().code();
+    assert_eq!(ended, Some(1), "{}", supervisor.log());
+}
+
+#[test]
+fn one_whose_command_crashes_leaves_no_order_to_clear_its_registration_away() {
+    let Some(agent) = Agent::start() else { return };
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let url = daemon.url();
+    let orders = || {
+        let (status, sessions) = daemon.http("GET", "/v1/groups/players/sessions", "");
+        assert_eq!(status, 200, "{sessions}");
+        sessions.to_string().matches("\"consul:").count()
+    };
+    let args = ["--leader", "always", "--group", "players", "--store", &url];
+    leaves(&agent, &args, &format!("{WAITS}; exit 3"), 3, |it| {
+        wait::until("the registration is held", PATIENCE, || orders() == 1);
+        go(it);
+    });
+    assert_eq!(orders(), 0);
 }

@@ -29,16 +29,19 @@ impl Actor {
             self.doubts = self.doubts.saturating_sub(1);
         }
         self.failed = 0;
-        self.say(Phase::Absent, None, Some(want.turn));
         if self.doubts > 0 {
+            self.say(Phase::Absent, None, Some(want.turn));
             return Ok(Some(DOUBTS.1));
         }
+        // Before anybody is told: a supervisor whose command has crashed ends on that word, and what it has not let go of
+        // by then is an order to others. Bounded, and a stop waits for the word only so long.
         if std::mem::take(&mut self.written) {
             self.parts.journal.strike(&self.parts.life).await;
         }
         if let Some(hold) = &self.parts.hold {
             hold.let_go().await;
         }
+        self.say(Phase::Absent, None, Some(want.turn));
         Ok(None)
     }
 
