@@ -20,8 +20,9 @@ use super::Status;
 
 /// How many are answered at once; the others wait.
 const AT_ONCE: usize = 16;
-/// How long one connection may take, with all its requests.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one connection may take: for one request, whose answer is at hand. One that says nothing holds its place no
+/// longer than that.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// The pause after a connection that could not be taken: there may be no descriptors for a while.
 const REST: Duration = Duration::from_millis(100);
 
@@ -82,6 +83,7 @@ async fn answer(stream: TcpStream, status: watch::Receiver<Status>) {
     });
     // A client that breaks off is not our business.
     let _ = hyper::server::conn::http1::Builder::new()
+        .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
