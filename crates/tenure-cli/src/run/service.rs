@@ -39,17 +39,21 @@ impl ServiceArgs {
     }
 
     pub(super) fn port(&self, env: impl Fn(&str) -> Option<String>) -> Option<u16> {
-        self.port
-            .or_else(|| env(&format!("NOMAD_PORT_{}", self.label))?.parse().ok())
+        self.port.or_else(|| self.nomad("NOMAD_PORT_", env)?.parse().ok())
     }
 
     /// Where the supervisor itself reaches it.
     pub(super) fn host(&self, env: impl Fn(&str) -> Option<String>) -> String {
-        let address = self
-            .address
-            .clone()
-            .or_else(|| env(&format!("NOMAD_IP_{}", self.label)));
+        let address = self.address.clone().or_else(|| self.nomad("NOMAD_IP_", env));
         address.unwrap_or_else(|| "127.0.0.1".to_owned())
+    }
+
+    /// What Nomad says about the port. In the names of variables it writes `_` for whatever they cannot have in a label,
+    /// above all for `-`. <https://github.com/hashicorp/nomad/pull/2406>
+    fn nomad(&self, prefix: &str, env: impl Fn(&str) -> Option<String>) -> Option<String> {
+        let clean = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
+        let cleaned: String = self.label.chars().map(clean).collect();
+        env(&format!("{prefix}{}", self.label)).or_else(|| env(&format!("{prefix}{cleaned}")))
     }
 
     /// The service. `None` when none is wanted.
@@ -73,10 +77,7 @@ impl ServiceArgs {
             None => format!("{name}-{hostname}-{port}"),
         });
         let mut service = Service::new(id, name, port);
-        service.address = self
-            .address
-            .clone()
-            .or_else(|| env(&format!("NOMAD_IP_{}", self.label)));
+        service.address = self.address.clone().or_else(|| self.nomad("NOMAD_IP_", env));
         service.tags.clone_from(&self.tags);
         service.meta = self.meta.iter().cloned().collect();
         if service.meta.len() < self.meta.len() {
@@ -133,6 +134,14 @@ mod tests {
         let found = service(&args, &nomad).unwrap().unwrap();
         assert_eq!((found.id.as_str(), found.port, found.address), ("one", 80, None));
         assert_eq!((found.meta["a"].as_str(), found.tags), ("b", vec!["t".to_owned()]));
+    }
+
+    #[test]
+    fn a_label_is_found_under_the_name_that_nomad_gives_it() {
+        let nomad = [("NOMAD_IP_admin_api", "10.0.0.7"), ("NOMAD_PORT_admin_api", "81")];
+        let args = ["--service", "music", "--label", "admin-api"];
+        let found = service(&args, &nomad).unwrap().unwrap();
+        assert_eq!((found.port, found.address.as_deref()), (81, Some("10.0.0.7")));
     }
 
     #[test]
