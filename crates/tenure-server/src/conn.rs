@@ -162,6 +162,54 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Reading<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(context)
+        // With TLS it has a last word to write, and waits for room for it.
+        let shut = Pin::new(&mut self.socket).poll_shutdown(context);
+        self.watch(context, shut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::poll;
+    use tenure_core::clock::ManualClock;
+    use tokio::io::AsyncWriteExt;
+
+    /// A socket whose other side reads nothing any more.
+    struct Full;
+
+    impl AsyncWrite for Full {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Pending
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn a_last_word_that_nobody_reads_is_not_waited_for_for_ever() {
+        let clock = Arc::new(ManualClock::new(0, 1));
+        let patience = Duration::from_secs(20);
+        let mut socket = Reading {
+            socket: Full,
+            clock: clock.clone(),
+            patience,
+            stalled: None,
+        };
+        let mut goodbye = pin!(socket.shutdown());
+        assert!(poll!(goodbye.as_mut()).is_pending());
+        clock.advance(patience - Duration::from_millis(1));
+        assert!(poll!(goodbye.as_mut()).is_pending());
+        clock.advance(Duration::from_millis(1));
+        match poll!(goodbye.as_mut()) {
+            Poll::Ready(Err(error)) => assert_eq!(error.kind(), io::ErrorKind::TimedOut),
+            other => panic!("{other:?}"),
+        }
     }
 }
