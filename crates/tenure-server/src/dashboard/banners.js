@@ -90,7 +90,7 @@ function ofRosters() {
 }
 
 function ofLoops() {
-  const failing = (world.status?.loops ?? []).filter((loop) => loop.last_error && !(loop.last_success_age_ms < 60_000));
+  const failing = (world.status?.loops ?? []).filter((loop) => loop.bad_in_a_row > 0);
   return failing.map((loop) => ({ key: 'loop ' + loop.name, tone: 'uncertain', title: 'The loop ' + loop.name + ' fails.', text: loop.last_error }));
 }
 

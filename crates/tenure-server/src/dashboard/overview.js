@@ -161,7 +161,7 @@ function lineOf(loop, since) {
   const troubles = [loop.failures && many(loop.failures, 'failure'), loop.panics && many(loop.panics, 'panic')].filter(Boolean).join(', ');
   return {
     name: loop.name, text: [many(loop.runs, 'run'), troubles].filter(Boolean).join(', '), title: loop.last_error,
-    tone: age === undefined ? 'uncertain' : loop.last_error && age > 60_000 ? 'braked' : 'alive', mood: age === undefined ? 'not yet' : span(age + since) + ' ago',
+    tone: age === undefined ? 'uncertain' : loop.bad_in_a_row > 0 ? 'braked' : 'alive', mood: age === undefined ? 'not yet' : span(age + since) + ' ago',
   };
 }
 

@@ -137,6 +137,7 @@ fn loop_state(status: LoopStatus) -> LoopState {
         runs: status.runs,
         failures: status.failures,
         panics: status.panics,
+        bad_in_a_row: status.bad_in_a_row,
         last_error: status.last_error,
     }
 }

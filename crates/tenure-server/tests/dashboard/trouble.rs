@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use tenure::loops::{LoopBody, LoopSettings, Loops, Turn};
 use tenure_core::clock::{ManualClock, SystemClock};
+use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
 use tenure_core::membership::EndBy;
 use tenure_core::memory::MemoryStore;
@@ -11,9 +14,10 @@ use tenure_core::store::{Call, Store, StoreOptions};
 use tenure_core::sweep::SweepSteps;
 use tenure_server::{Server, Settings};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::common::Daemon;
+use crate::common::{Daemon, PATIENCE};
 use crate::house::{group, join_at, parts, store};
 use crate::page::{DESK, Page};
 
@@ -131,5 +135,48 @@ async fn the_page_goes_on_where_it_was_when_the_daemon_is_back() {
     page.until_says(".event", "missing here").await;
     page.until_says(".member", "third").await;
     page.until_silent(".member:not([hidden])", "second").await;
+    page.assert_clean();
+}
+
+/// A loop that fails this many times.
+struct Fails(u32);
+
+#[async_trait]
+impl LoopBody for Fails {
+    async fn turn(&mut self) -> Result<Turn> {
+        if self.0 == 0 {
+            return Ok(Turn::idle());
+        }
+        self.0 -= 1;
+        Err(Error::new(ErrorKind::Internal, "made to fail"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loop_that_is_well_again_fails_no_more_however_long_ago_that_is() {
+    let clock = Arc::new(ManualClock::new(SystemClock::shared().wall_micros(), 1));
+    let loops = Loops::new(clock.clone(), Handle::current());
+    let daily = |name: &str| LoopSettings::new(name, Duration::from_secs(86_400));
+    loops.start(daily("mended"), || Fails(1)).expect("a loop");
+    loops.start(daily("broken"), || Fails(u32::MAX)).expect("a loop");
+    let of = |name: &str| loops.snapshot().into_iter().find(|one| one.name == name).unwrap();
+    tenure_testkit::wait::until_async("both have turned", PATIENCE, || async {
+        clock.advance(Duration::from_millis(50));
+        of("mended").last_success_age.is_some() && of("broken").failures > 1
+    })
+    .await;
+    clock.advance(Duration::from_secs(120));
+    let parts = tenure_server::Parts {
+        loops: loops.clone(),
+        ..parts(&store())
+    };
+    let daemon = Daemon::of(parts, Settings::default()).await;
+    let Some(mut page) = Page::open(&daemon.base, "#/", DESK).await else {
+        return;
+    };
+    page.until_says("#banners", "The loop broken fails. made to fail").await;
+    page.until_silent("#banners", "The loop mended fails.").await;
+    page.until_says(".entry[data-tone=alive]", "mended 2 runs, 1 failure")
+        .await;
     page.assert_clean();
 }

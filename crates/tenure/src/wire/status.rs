@@ -84,7 +84,10 @@ pub struct LoopState {
     pub failures: u64,
     /// How often it panicked and was started again.
     pub panics: u64,
-    /// What went wrong last.
+    /// How often it failed or panicked since it last did what it is for: 0 when it is well.
+    #[serde(default)]
+    pub bad_in_a_row: u32,
+    /// What went wrong last. Kept when it is well again, for whoever comes to look later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }
