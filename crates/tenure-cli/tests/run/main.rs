@@ -11,6 +11,7 @@
 )]
 
 mod beats;
+mod claimed;
 mod ends;
 mod found;
 mod guard;
