@@ -21,7 +21,7 @@ async fn many_leases_are_read_again_when_something_happened_and_not_every_few_se
     let store = store();
     let pollers = group("pollers");
     for n in 0..=1000 {
-        let target = LeaseName::new(&format!("endpoint-{n:04}")).expect("a name");
+        let target = LeaseName::new(format!("endpoint-{n:04}")).expect("a name");
         let put = store.put_target(&pollers, &target, TargetSpec::default(), Call::default());
         put.await.expect("a target");
     }
