@@ -25,6 +25,35 @@ fn tag_of(key: &[u8]) -> &[u8] {
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
+/// Where a node of `CLUSTER SLOTS` is, given what follows its port: its id, and what else is known of it.
+///
+/// Nothing in place of a host means, on purpose, the host that was asked (`unknown-endpoint`). A `?`, or no text, means that
+/// the node has none of the kind that is preferred: then its address counts, and without one it is the asked node, which
+/// does not know its own address yet.
+fn host_of(preferred: Option<String>, mut rest: Reader, asked: &Endpoint) -> Read<String> {
+    let host = match preferred {
+        Some(host) if host.is_empty() || host == "?" => address_of(&mut rest)?,
+        preferred => preferred,
+    };
+    Ok(host.unwrap_or_else(|| asked.host.clone()))
+}
+
+/// The address among what else is known of a node: names and values in turn, which servers before Redis 7 do not tell.
+fn address_of(rest: &mut Reader) -> Read<Option<String>> {
+    if rest.left() < 2 {
+        return Ok(None);
+    }
+    let _id = rest.value()?;
+    let mut known = rest.array()?;
+    while known.left() > 1 {
+        let (name, value) = (known.text()?, known.maybe_text()?);
+        if name == "ip" {
+            return Ok(value.filter(|ip| !ip.is_empty()));
+        }
+    }
+    Ok(None)
+}
+
 /// The primaries and their slots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct SlotMap {
@@ -34,7 +63,7 @@ pub(super) struct SlotMap {
 }
 
 impl SlotMap {
-    /// Reads the answer to `CLUSTER SLOTS`. A node that does not tell its name is the one that was asked.
+    /// Reads the answer to `CLUSTER SLOTS`, in which nodes are named as [`host_of`] has it.
     pub(super) fn read(value: Value, asked: &Endpoint) -> Read<Self> {
         let mut ranges = Reader::new(value)?;
         let mut map = Self::default();
@@ -42,9 +71,9 @@ impl SlotMap {
             let mut range = ranges.array()?;
             let (first, last) = (range.number()?, range.number()?);
             let mut node = range.array()?;
-            let host = node.maybe_text()?.filter(|host| !host.is_empty() && host != "?");
+            let preferred = node.maybe_text()?;
             let port = u16::try_from(node.number()?).map_err(|_| Malformed("the port of a node".to_owned()))?;
-            let host = host.unwrap_or_else(|| asked.host.clone());
+            let host = host_of(preferred, node, asked)?;
             let (Ok(first), Ok(last)) = (u16::try_from(first), u16::try_from(last)) else {
                 return Err(Malformed("a slot that no cluster has".to_owned()));
             };
@@ -108,14 +137,42 @@ mod tests {
         }
     }
 
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
     fn range(first: i64, last: i64, host: &str, port: i64) -> Value {
-        let node = Value::Array(vec![
-            Value::BulkString(host.as_bytes().to_vec()),
-            Value::Int(port),
-            Value::BulkString(b"id".to_vec()),
-            Value::Array(Vec::new()),
-        ]);
+        range_of(first, last, port, text(host), &[])
+    }
+
+    fn range_of(first: i64, last: i64, port: i64, host: Value, known: &[&str]) -> Value {
+        let known = known.iter().copied().map(text).collect();
+        let node = Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(known)]);
         Value::Array(vec![Value::Int(first), Value::Int(last), node])
+    }
+
+    #[test]
+    fn a_node_is_at_its_address_when_it_has_no_name() {
+        let host = |host, known: &[&str]| {
+            let told = Value::Array(vec![range_of(0, 1, 7, host, known)]);
+            SlotMap::read(told, &node(9)).unwrap().node(0).unwrap().to_string()
+        };
+        let ip = ["hostname", "b", "ip", "10.0.0.1"];
+        assert_eq!(host(text("b.example"), &ip), "b.example:7");
+        assert_eq!(host(text("?"), &ip), "10.0.0.1:7");
+        assert_eq!(host(text(""), &ip), "10.0.0.1:7");
+        assert_eq!(host(text("?"), &["ip", ""]), "a:7");
+        assert_eq!(host(text("?"), &[]), "a:7");
+        assert_eq!(host(text(""), &[]), "a:7");
+        // It is not to be reached there.
+        assert_eq!(host(Value::Nil, &ip), "a:7");
+        let old = Value::Array(vec![
+            Value::Int(0),
+            Value::Int(1),
+            Value::Array(vec![text(""), Value::Int(7)]),
+        ]);
+        let map = SlotMap::read(Value::Array(vec![old]), &node(9)).unwrap();
+        assert_eq!(map.node(0), Some(&node(7)));
     }
 
     #[test]
