@@ -224,7 +224,13 @@ impl Server {
     /// When it hasn't after ten seconds.
     #[track_caller]
     pub fn replica_of(&self, primary: &Server) {
-        let port = primary.port().to_string();
+        self.replica_of_port(primary.port());
+    }
+
+    /// The same for a primary's port for TLS, by a server that was told to replicate over TLS.
+    #[track_caller]
+    fn replica_of_port(&self, port: u16) {
+        let port = port.to_string();
         must(self.expect_ok(&["REPLICAOF", "127.0.0.1", &port]));
         wait::until("the replica follows its primary", START, || {
             self.cli(&["INFO", "replication"])

@@ -1,5 +1,7 @@
 //! A cluster of three primaries with a replica each.
 
+pub mod tls;
+
 use std::time::Duration;
 
 use super::{Flavour, START, Server};

@@ -1,6 +1,7 @@
 //! A primary with two replicas, and three sentinels that watch over them.
 
 pub mod fake;
+pub mod tls;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -28,9 +29,9 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    fn launch(flavour: Flavour, primary: &Server, settings: &str) -> Result<Sentinel> {
+    fn launch(flavour: Flavour, watched: u16, settings: &str) -> Result<Sentinel> {
         let program = have(flavour.program()).or_skip().context("the server is gone")?;
-        let (port, watched) = (Port::reserve(), primary.port());
+        let port = Port::reserve();
         let conf = format!(
             "port {}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {watched} 2\n\
              sentinel down-after-milliseconds {NAME} 500\nsentinel failover-timeout {NAME} 5000\n{settings}\n",
@@ -106,7 +107,7 @@ impl Sentinels {
         for replica in &servers[1..] {
             replica.replica_of(&servers[0]);
         }
-        let launch = |_| must(Sentinel::launch(flavour, &servers[0], settings));
+        let launch = |_| must(Sentinel::launch(flavour, servers[0].port(), settings));
         let sentinels: Vec<Sentinel> = (0..3).map(launch).collect();
         let all = Sentinels {
             flavour,

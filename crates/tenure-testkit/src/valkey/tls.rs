@@ -22,26 +22,34 @@ impl TlsServer {
     #[must_use]
     #[track_caller]
     pub fn start(flavour: Flavour, certs: &Certs, client_certs: bool) -> Option<TlsServer> {
+        TlsServer::with(flavour, certs, client_certs, &[])
+    }
+
+    /// The same with more settings, as [`Server::with`].
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    #[must_use]
+    #[track_caller]
+    pub fn with(flavour: Flavour, certs: &Certs, client_certs: bool, settings: &[&str]) -> Option<TlsServer> {
         let port = Port::reserve();
         let number = port.number().to_string();
         let text = |path: &Path| path.display().to_string();
         let (cert, key, ca) = (text(&certs.server_cert()), text(&certs.server_key()), text(&certs.ca()));
         let clients = if client_certs { "yes" } else { "no" };
-        let server = Server::with(
-            flavour,
-            &[
-                "--tls-port",
-                &number,
-                "--tls-cert-file",
-                &cert,
-                "--tls-key-file",
-                &key,
-                "--tls-ca-cert-file",
-                &ca,
-                "--tls-auth-clients",
-                clients,
-            ],
-        )?;
+        let tls = [
+            "--tls-port",
+            &number,
+            "--tls-cert-file",
+            &cert,
+            "--tls-key-file",
+            &key,
+            "--tls-ca-cert-file",
+            &ca,
+            "--tls-auth-clients",
+            clients,
+        ];
+        let server = Server::with(flavour, &[&tls, settings].concat())?;
         Some(TlsServer { server, port })
     }
 
