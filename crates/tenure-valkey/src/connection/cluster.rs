@@ -10,8 +10,9 @@
 //! do not exist; the node that receives a slot reads what has not arrived yet as missing, and would decide on half of a
 //! group. For the group it is a gap like any other.
 //!
-//! The map is asked for when the cluster is opened, whenever a node is out of reach or says `MOVED`, and else now and
-//! then. Nodes are asked in turn, so that one that was cut off and tells an old map is not believed for long.
+//! The map is asked for when the cluster is opened, whenever a node is out of reach or says `MOVED` or that the cluster is
+//! down, and else now and then; while that tells nothing new, after longer and longer pauses. Nodes are asked in turn, so
+//! that one that was cut off and tells an old map is not believed for long.
 
 use std::sync::Arc;
 use std::time::Duration;

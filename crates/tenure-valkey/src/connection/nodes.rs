@@ -21,6 +21,8 @@ use crate::classify::Redirection;
 const IDLE: u32 = 10;
 /// The map is not asked for more often than this.
 const FLOOR: Duration = Duration::from_millis(50);
+/// The longest pause between two askings that bring nothing new is a ping interval over this.
+const OFTEN: u32 = 2;
 /// How soon to try again when a slot is on its way.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -59,6 +61,17 @@ fn on_its_way(redirected: &Error) -> Error {
     Error::unavailable(message, Outcome::Unchanged)
         .because(why)
         .with_retry_after(RETRY)
+}
+
+/// Whether a redirection tells where. Without a host it is the host that said so, and `?` is a node that has no name.
+fn is_named(to: &Endpoint) -> bool {
+    !to.host.is_empty() && to.host != "?"
+}
+
+/// Whether a node says that the cluster does not serve, or not this slot: in its own words, or in those of a script.
+fn says_cluster_is_down(error: &Error) -> bool {
+    let words = std::error::Error::source(error).map(ToString::to_string);
+    words.is_some_and(|words| words.starts_with("CLUSTERDOWN") || words.contains("cluster is down"))
 }
 
 impl Nodes {
@@ -138,7 +151,7 @@ impl Nodes {
     /// Whether a call that failed is to be sent to another node: it is when this answers `Ok`.
     pub(super) fn redirect(&self, slot: u16, error: Error, give_up: Mono) -> Result<()> {
         match redirection(&error) {
-            Some(Redirection::Moved(to)) if !to.host.is_empty() && self.clock.mono() < give_up => {
+            Some(Redirection::Moved(to)) if is_named(to) && self.clock.mono() < give_up => {
                 tracing::debug!(slot, %to, "a slot has moved");
                 self.moved(slot, to);
                 Ok(())
@@ -160,24 +173,33 @@ impl Nodes {
         if redirected {
             return on_its_way(&error);
         }
-        if error.is_unavailable() {
+        // A node that refuses for a reason of its own is still where it was.
+        if self.is_away(slot) || says_cluster_is_down(&error) {
             self.stale.notify_one();
         }
         error
     }
 
+    /// Whether nobody is connected to the node of a slot.
+    fn is_away(&self, slot: u16) -> bool {
+        let nodes = self.read();
+        let link = nodes.map.node(slot).and_then(|node| nodes.links.get(node));
+        link.is_none_or(|link| link.health() != Health::Up)
+    }
+
     fn moved(&self, slot: u16, to: &Endpoint) {
         self.stale.notify_one();
-        if to.host.is_empty() {
-            // It is where the node is that said so, which the next map tells in full.
+        if !is_named(to) {
+            // The next map tells in full where it is.
             return;
         }
         self.link(to);
         self.write().map.moved(slot, to.clone());
     }
 
-    /// Takes a new map: makes links to nodes that are new, and lets go of those that have no slot any more.
-    fn take(&self, map: SlotMap) {
+    /// Takes a new map: makes links to nodes that are new, and lets go of those that have no slot any more. Whether it is
+    /// another than before.
+    fn take(&self, map: SlotMap) -> bool {
         for node in map.nodes() {
             self.link(node);
         }
@@ -186,7 +208,8 @@ impl Nodes {
         nodes
             .links
             .retain(|node, _| map.nodes().contains(node) || self.seeds.contains(node));
-        if nodes.map != map {
+        let news = nodes.map != map;
+        if news {
             tracing::info!(
                 place = self.address.place(),
                 primaries = map.nodes().len(),
@@ -194,6 +217,7 @@ impl Nodes {
             );
         }
         (nodes.map, nodes.trouble) = (map, None);
+        news
     }
 
     /// Asks one node for the map; those that answered last come later.
@@ -251,14 +275,16 @@ pub(super) async fn refresh(nodes: Arc<Nodes>) {
             }
         }
     }
+    let mut pause = FLOOR;
     while !nodes.read().closed {
-        match nodes.ask_for_map().await {
+        let news = match nodes.ask_for_map().await {
             Ok(map) => nodes.take(map),
             Err(error) => {
                 tracing::debug!(error = error.chain(), "no node tells the cluster's slots");
                 nodes.write().trouble = Some((error.kind(), error.chain()));
+                false
             }
-        }
+        };
         if !*nodes.tried.borrow() {
             let links: Vec<Link> = nodes.read().links.values().cloned().collect();
             for link in links {
@@ -266,12 +292,68 @@ pub(super) async fn refresh(nodes: Arc<Nodes>) {
             }
             nodes.tried.send_replace(true);
         }
-        nodes.clock.sleep(FLOOR).await;
-        let patience = match nodes.is_well() {
+        if news {
+            pause = FLOOR;
+        }
+        nodes.clock.sleep(jittered(&*nodes.clock, pause)).await;
+        let well = nodes.is_well();
+        let patience = match well {
             true => nodes.options.ping_interval * IDLE,
             false => nodes.options.ping_interval / 4,
         };
-        // Either way it is time: what woke us does not matter.
-        let _ = within(&*nodes.clock, patience, nodes.stale.notified()).await;
+        let asked_for = within(&*nodes.clock, patience, nodes.stale.notified()).await.is_some();
+        pause = match well && !asked_for {
+            true => FLOOR,
+            // Whoever was asked knows no better yet; all processes ask, and all of them now.
+            false => (pause * 2).min(nodes.options.ping_interval / OFTEN).max(FLOOR),
+        };
+    }
+}
+
+/// From half of a pause to the whole, so that those who noticed together do not ask together.
+fn jittered(clock: &dyn Clock, pause: Duration) -> Duration {
+    let half = pause / 2;
+    let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);
+    half + Duration::from_nanos(clock.entropy() % nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::clock::ManualClock;
+
+    use super::*;
+    use crate::classify::Verdict;
+
+    #[test]
+    fn a_redirection_to_nobody_is_followed_nowhere() {
+        let named = |words| match Redirection::read(words) {
+            Some(Redirection::Moved(to)) => is_named(&to),
+            _ => panic!("{words}"),
+        };
+        assert!(named("MOVED 1 a:7") && named("MOVED 1 ::1:7"));
+        assert!(!named("MOVED 1 :7") && !named("MOVED 1 ?:7"));
+    }
+
+    #[test]
+    fn only_the_words_of_a_cluster_that_is_down_are_a_reason_to_ask() {
+        let down = |words: &str| says_cluster_is_down(&Verdict::Later.into_error(words));
+        assert!(down("CLUSTERDOWN Hash slot not served"));
+        assert!(down(
+            "ERR Script attempted to access keys while the cluster is down script: 5c"
+        ));
+        assert!(!down("OOM command not allowed when used memory > 'maxmemory'."));
+        assert!(!down("NOREPLICAS Not enough good replicas to write."));
+        assert!(!says_cluster_is_down(&Error::unavailable(
+            "in flight",
+            Outcome::Unchanged
+        )));
+    }
+
+    #[test]
+    fn a_pause_is_jittered_and_never_shorter_than_its_half() {
+        let clock = ManualClock::new(0, 3);
+        let drawn: Vec<_> = (0..1000).map(|_| jittered(&clock, FLOOR)).collect();
+        assert!(drawn.iter().all(|pause| (FLOOR / 2..FLOOR).contains(pause)));
+        assert!(drawn.iter().any(|pause| *pause < FLOOR * 6 / 10) && drawn.iter().any(|pause| *pause > FLOOR * 9 / 10));
     }
 }

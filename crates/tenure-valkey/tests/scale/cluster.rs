@@ -7,8 +7,10 @@ use tenure_core::id::Group;
 use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::{Join, Labels, MembershipStore};
 use tenure_core::store::{Call, Health, Severity, Store, StoreOptions};
+use tenure_testkit::certs::Certs;
 use tenure_testkit::valkey::Flavour;
 use tenure_testkit::valkey::cluster::Cluster;
+use tenure_testkit::valkey::cluster::tls::TlsCluster;
 use tenure_testkit::wait;
 use tenure_valkey::{Connection, ConnectionOptions};
 
@@ -20,6 +22,7 @@ on_both! {
     a_slot_that_moves_under_load_ends_nobody,
     all_nodes_are_looked_at_and_all_groups_are_listed,
     a_user_of_a_cluster_needs_one_rule_more,
+    a_cluster_is_reached_over_tls,
 }
 
 /// One group on each primary: the second, the first, the third.
@@ -212,4 +215,123 @@ async fn a_cluster_that_is_away_fails_at_once_and_a_lone_node_is_no_plain_server
         panic!("up without a node")
     };
     assert!(reason.contains("127.0.0.1:1"), "{reason}");
+}
+
+/// For what is about whom a store talks to, and not about how soon: a busy machine does not change the answer.
+pub(crate) async fn open_patiently(url: &str) -> std::sync::Arc<tenure_valkey::ValkeyStore> {
+    let patient = ConnectionOptions {
+        request_timeout: PATIENCE,
+        connect_timeout: PATIENCE / 3,
+        ..options()
+    };
+    open_with(url, patient).await
+}
+
+/// Asserts that a store is never reached, and waits until it says that somebody has to mend something, and what.
+pub(crate) async fn until_refused(url: &str, what: &str) {
+    let store = open_patiently(url).await;
+    wait::until_async("the refusal is told", PATIENCE, || async {
+        let error = try_join(&store, "a").await.expect_err("it is refused");
+        assert_eq!(error.outcome(), Outcome::Unchanged, "{error:?}");
+        error.kind() == ErrorKind::Misconfigured && error.chain().contains(what)
+    })
+    .await;
+}
+
+async fn a_cluster_is_reached_over_tls(flavour: Flavour) {
+    let certs = Certs::new();
+    let cluster = TlsCluster::start(flavour, &certs, "127.0.0.1").expect("these tests need their servers");
+    let url = |ca: std::path::PathBuf| format!("{}?tls_ca={}", cluster.url(), ca.display());
+    let store = open_patiently(&url(certs.ca())).await;
+    until_up(&store).await;
+    let join = Join {
+        member: member("a"),
+        ttl: Duration::from_secs(30),
+        labels: Labels::default(),
+    };
+    for name in GROUPS {
+        let group = Group::new(name).unwrap();
+        store.join(&group, &join, Call::default()).await.unwrap();
+    }
+    for node in cluster.nodes() {
+        // One of the groups is here.
+        let keys = node.plain().cli(&["KEYS", "{tenure:*}:members"]).unwrap().texts();
+        assert_eq!(keys.len(), 1, "{keys:?}");
+    }
+    until_refused(&url(certs.other_ca()), "tls_ca=PATH").await;
+    until_refused(&format!("{}?tls=on", cluster.url()), "tls_ca=PATH").await;
+    // The seeds are believed by their names, the nodes by the addresses that they announce.
+    let elsewhere = TlsCluster::start(flavour, &certs, "127.0.0.2").expect("these tests need their servers");
+    let url = format!("{}?tls_ca={}", elsewhere.url(), certs.ca().display());
+    until_refused(&url, "the certificate of 127.0.0.2").await;
+}
+
+/// How often the nodes that run were asked for the map so far.
+fn askings(cluster: &Cluster) -> u64 {
+    let of = |node: &tenure_testkit::valkey::Server| {
+        let told = node.cli(&["INFO", "commandstats"]).ok()?.text();
+        let line = told
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="))?;
+        line.split(',').next()?.parse::<u64>().ok()
+    };
+    cluster.nodes().iter().filter_map(of).sum()
+}
+
+/// Calls in vain for some seconds; how often the map was asked for, how long it took, and the last error.
+async fn call_in_vain(cluster: &Cluster, store: &tenure_valkey::ValkeyStore) -> (u64, Duration, String) {
+    let (before, began) = (askings(cluster), Instant::now());
+    let mut last = String::new();
+    while began.elapsed() < Duration::from_secs(3) {
+        let error = try_join(store, "b").await.expect_err("it is refused");
+        assert!(error.is_unavailable(), "{error:?}");
+        last = error.chain();
+        tokio::time::sleep(Duration::from_millis(10)).await; // tidy: waits on the pace of the calls
+    }
+    (askings(cluster) - before, began.elapsed(), last)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_asks_for_no_map_and_a_cluster_that_is_down_for_one_now_and_then() {
+    let cluster = cluster(Flavour::Valkey);
+    let ping_interval = Duration::from_secs(1);
+    let store = open_with(
+        &cluster.url(),
+        ConnectionOptions {
+            ping_interval,
+            request_timeout: PATIENCE,
+            ..options()
+        },
+    )
+    .await;
+    until_up(&store).await;
+    join(&store, "a").await;
+    let slot = slot_of(&cluster, "ingest");
+    let primary = cluster.owner(slot).unwrap();
+    let at = cluster.nodes().iter().position(|node| node.port() == primary.port());
+    let replica = &cluster.nodes()[at.unwrap() + 3];
+    let limit = |bytes| primary.cli(&["CONFIG", "SET", "maxmemory", bytes]).unwrap();
+
+    limit("1");
+    let (asked, took, last) = call_in_vain(&cluster, &store).await;
+    limit("0");
+    assert!(last.contains("OOM"), "{last}");
+    // One that is well is asked every ten intervals.
+    assert!(
+        u128::from(asked) <= 1 + took.as_millis() / 10_000,
+        "{asked} in {took:?}"
+    );
+
+    replica.kill();
+    primary.kill();
+    until_down(&store).await;
+    let (asked, took, _) = call_in_vain(&cluster, &store).await;
+    // The pause grows to half an interval, and is never less than half of that; six for the time until then.
+    let most = 6 + took.as_millis() / 250;
+    assert!((1..=most).contains(&u128::from(asked)), "{asked} in {took:?}");
+    primary.restart_with_data();
+    replica.restart_with_data();
+    cluster.until_whole();
+    until_up(&store).await;
+    join(&store, "c").await;
 }

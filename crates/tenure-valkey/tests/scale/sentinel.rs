@@ -7,12 +7,15 @@ use tenure_core::error::ErrorKind;
 use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::{Beat, BeatReply, MembershipStore};
 use tenure_core::store::{Call, Health, Severity, Store};
+use tenure_testkit::certs::Certs;
 use tenure_testkit::valkey::sentinel::Sentinels;
 use tenure_testkit::valkey::sentinel::fake::{FakeSentinel, Told};
+use tenure_testkit::valkey::sentinel::tls::TlsSentinels;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 use tenure_valkey::ValkeyStore;
 
+use crate::cluster::{open_patiently, until_refused};
 use crate::load::Load;
 use crate::world::*;
 
@@ -20,6 +23,7 @@ on_both! {
     a_killed_primary_and_an_ordered_failover_end_nobody,
     two_clients_act_on_one_primary_through_failovers,
     a_grant_that_the_promoted_replica_never_had_is_noticed,
+    sentinels_and_their_primary_are_reached_over_tls,
 }
 
 fn sentinels(flavour: Flavour, settings: &str) -> Sentinels {
@@ -113,7 +117,8 @@ async fn stay_on(stores: &[(&str, &ValkeyStore)], server: &Server, other: &Serve
 }
 
 async fn two_clients_act_on_one_primary_through_failovers(flavour: Flavour) {
-    let sentinels = sentinels(flavour, "");
+    // They take nobody for dead on a busy machine.
+    let sentinels = sentinels(flavour, "sentinel down-after-milliseconds main 3000");
     let others = |than: &Server| {
         let than = than.port();
         sentinels.servers().iter().filter(move |server| server.port() != than)
@@ -121,8 +126,8 @@ async fn two_clients_act_on_one_primary_through_failovers(flavour: Flavour) {
     let first = sentinels.primary();
     mature(first);
     others(first).for_each(|replica| replica.catch_up_with(first));
-    let a = open(&sentinels.url_of(&[0, 1, 2])).await;
-    let b = open(&sentinels.url_of(&[1, 2, 0])).await;
+    let a = open_patiently(&sentinels.url_of(&[0, 1, 2])).await;
+    let b = open_patiently(&sentinels.url_of(&[1, 2, 0])).await;
     until_on(&a, first, "a").await;
     until_on(&b, first, "b").await;
 
@@ -145,13 +150,15 @@ async fn two_clients_act_on_one_primary_through_failovers(flavour: Flavour) {
     }
     let ask = |one: usize, args: &[&str]| sentinels.sentinels()[one].cli(args).unwrap();
     for one in 0..3 {
-        let set = ask(one, &["SENTINEL", "SET", "main", "failover-timeout", "90000"]);
-        assert_eq!(set.text(), "OK");
+        for (what, millis) in [("failover-timeout", "90000"), ("down-after-milliseconds", "30000")] {
+            let set = ask(one, &["SENTINEL", "SET", "main", what, millis]);
+            assert_eq!(set.text(), "OK");
+        }
     }
     order_failover(&sentinels, 0).await;
     sentinels.until_not(second);
     let third = sentinels.primary();
-    let late = open(&sentinels.url_of(&[0])).await;
+    let late = open_patiently(&sentinels.url_of(&[0])).await;
     until_up(&late).await;
     until_on(&a, third, "a").await;
     until_on(&b, third, "b").await;
@@ -176,7 +183,7 @@ async fn a_sentinel_that_was_cut_off_keeps_nobody_at_the_primary_of_before() {
     let orders = [[&cut, &one, &two], [&one, &cut, &two], [&two, &one, &cut]];
     let mut stores = Vec::new();
     for order in orders {
-        let store = open(&FakeSentinel::url(&order)).await;
+        let store = open_patiently(&FakeSentinel::url(&order)).await;
         until_on(&store, &old, "before").await;
         stores.push(store);
     }
@@ -189,7 +196,7 @@ async fn a_sentinel_that_was_cut_off_keeps_nobody_at_the_primary_of_before() {
     // Whoever comes now, and whoever has to come back, goes by the same.
     assert!(new.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap().int() > Some(0));
     for (store, order) in stores.iter().zip(orders) {
-        let late = open(&FakeSentinel::url(&order)).await;
+        let late = open_patiently(&FakeSentinel::url(&order)).await;
         until_up(&late).await;
         until_on(store, &new, "back").await;
         stay_on(&[("late", &late), ("back", store)], &new, &old).await;
@@ -199,7 +206,7 @@ async fn a_sentinel_that_was_cut_off_keeps_nobody_at_the_primary_of_before() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_promoted_server_is_the_primary_as_soon_as_the_leader_names_it() {
     let (old, new, [leader, one, two]) = partition();
-    let store = open(&FakeSentinel::url(&[&leader, &one, &two])).await;
+    let store = open_patiently(&FakeSentinel::url(&[&leader, &one, &two])).await;
     until_on(&store, &old, "before").await;
     leader.tell(Told {
         named: new.addr(),
@@ -207,7 +214,7 @@ async fn the_promoted_server_is_the_primary_as_soon_as_the_leader_names_it() {
         epoch: 2,
     });
     until_on(&store, &new, "after").await;
-    let late = open(&FakeSentinel::url(&[&one, &leader, &two])).await;
+    let late = open_patiently(&FakeSentinel::url(&[&one, &leader, &two])).await;
     until_up(&late).await;
     stay_on(&[("after", &store), ("late", &late)], &new, &old).await;
 }
@@ -264,6 +271,18 @@ async fn a_grant_that_the_promoted_replica_never_had_is_noticed(flavour: Flavour
     assert!(join(&store, "c").await.term().get() > lost.get());
 }
 
+async fn sentinels_and_their_primary_are_reached_over_tls(flavour: Flavour) {
+    let certs = Certs::new();
+    let sentinels = TlsSentinels::start(flavour, &certs).expect("these tests need their servers");
+    let url = |host, ca: std::path::PathBuf| format!("{}?tls_ca={}", sentinels.url(host), ca.display());
+    let store = open_patiently(&url("localhost", certs.ca())).await;
+    until_on(&store, sentinels.servers()[0].plain(), "a").await;
+    assert_eq!(store.health(), Health::Up);
+    until_refused(&url("localhost", certs.other_ca()), "tls_ca=PATH").await;
+    until_refused(&format!("{}?tls=on", sentinels.url("localhost")), "tls_ca=PATH").await;
+    until_refused(&url("127.0.0.2", certs.ca()), "the certificate of 127.0.0.2").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_sentinels_refuse_is_said_with_what_to_do() {
     let sentinels = sentinels(Flavour::Valkey, "requirepass watch\nsentinel sentinel-pass watch");
@@ -284,11 +303,13 @@ async fn what_sentinels_refuse_is_said_with_what_to_do() {
     };
     told(&["ACL", "SETUSER", "app", "reset", "on", ">s3cret", "+sentinel|master"]);
     let app = format!("{url}?sentinel_user=app&sentinel_password=s3cret");
-    let error = try_join(&*open(&app).await, "a").await.expect_err("a rule is missing");
+    let error = try_join(&*open_patiently(&app).await, "a")
+        .await
+        .expect_err("a rule is missing");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     assert!(error.chain().contains("+sentinel|get-master-addr-by-name"), "{error:?}");
     told(&["ACL", "SETUSER", "app", "+sentinel|get-master-addr-by-name"]);
-    join(&*open(&app).await, "app").await;
+    join(&*open_patiently(&app).await, "app").await;
     // One sentinel is enough to find the primary, and one that is frozen does not keep anybody.
     sentinels.sentinels()[0].process().kill();
     sentinels.sentinels()[1].process().pause().unwrap();
