@@ -11,8 +11,8 @@ use crate::connect::show_token_of;
 use crate::exit::Usage;
 
 use crate::{
-    adopt, claims, completions, config, demo, doctor, events, join, launch, leases, man, members, roster, run, serve,
-    sessions, status, sweep, targets, token, why,
+    adopt, bench, claims, completions, config, demo, doctor, events, join, launch, leases, man, members, roster, run,
+    serve, sessions, status, sweep, targets, token, why,
 };
 
 /// Where a daemon listens unless it is told otherwise.
@@ -66,6 +66,8 @@ enum Command {
     #[command(after_help = examples::ADOPT)]
     Adopt(adopt::Adopt),
     Doctor(doctor::Doctor),
+    #[command(after_help = examples::BENCH)]
+    Bench(bench::Bench),
     Token(token::Token),
     Demo(demo::Demo),
     Config(config::Config),
@@ -110,6 +112,7 @@ impl Cli {
             Command::Sweep(sweep) => sweep.store.with(async |store| sweep.run(store).await),
             Command::Adopt(adopt) => adopt.run(),
             Command::Doctor(doctor) => doctor.run(),
+            Command::Bench(bench) => bench.run(),
             Command::Token(token) => token.run(),
             Command::Demo(demo) => demo.run(),
             Command::DemoPart(part) => part.run(),

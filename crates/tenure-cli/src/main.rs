@@ -39,7 +39,5 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let code = exit::report(cli::Cli::parse().run());
-    logging::finish();
-    code
+    exit::report(cli::Cli::parse().run())
 }

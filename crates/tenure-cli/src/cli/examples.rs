@@ -82,6 +82,11 @@ Examples:
   tenure adopt leases --store valkey://db --pattern 'poll:lease:*'
   tenure adopt sessions --store valkey://db --pattern 's:*' --disconnected-field left --dry-run";
 
+pub(super) const BENCH: &str = "\
+Examples:
+  tenure bench
+  tenure bench --store valkey://db:6379 --members 10000 --for 10s --json";
+
 #[cfg(test)]
 mod tests {
     use clap::{Command, CommandFactory};

@@ -84,7 +84,7 @@ fn the_help_is_short_and_has_examples() {
     assert!(commands.len() > 18, "{help}");
     assert!(!help.contains("launch") && !help.contains("demo-part"), "{help}");
     for command in [
-        "serve", "join", "run", "doctor", "demo", "events", "why", "status", "sweep",
+        "serve", "join", "run", "doctor", "bench", "demo", "events", "why", "status", "sweep",
     ] {
         let help = ran(&[command, "--help"]).out;
         assert!(

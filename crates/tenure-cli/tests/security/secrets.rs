@@ -82,6 +82,7 @@ fn what_cannot_be_reached_or_read_is_named_without_its_password() {
             &["status"][..],
             &["doctor"],
             &["members"],
+            &["bench", "--for", "100ms"],
             &["serve", "--listen", "127.0.0.1:0"],
             &["join", "--", "true"],
             &["config", "explain"],

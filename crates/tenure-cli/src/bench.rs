@@ -1,0 +1,198 @@
+//! `tenure bench`: what one client gets out of the store that is there, measured in a group of its own.
+//!
+//! `cargo xtask bench` compares Tenure with others; this tells whoever runs it what to expect of their own store. It goes
+//! the way every client goes ([`Store`](tenure_core::Store)), and leaves no member behind, also when it is interrupted.
+
+mod load;
+mod measured;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use rustix::process::Signal;
+use tenure_core::id::Group;
+use tenure_core::store::{MAX_PAGE, PageRequest};
+use tenure_core::time::{parse_duration, show_duration};
+use tenure_core::timing::Timing;
+use tenure_supervise::signals::Signals;
+
+use crate::cli::{FormatArgs, StoreArgs};
+use crate::connect;
+use crate::exit::{DONE, FAILED, Usage, say};
+use crate::output::json;
+use crate::settings::LONGEST_TTL;
+use load::{Halt, Load, OPERATIONS};
+use measured::Report;
+
+/// Measures what this client gets out of a store: beats, claims, leases and lookups a second, and how long each takes.
+///
+/// Members join a group of their own, each kind of operation is repeated for a while, and the members leave again, also
+/// after Ctrl-C. A group that has members already is refused. Others who use the store notice the load; its events stay in
+/// the group. A daemon that asks who is calling has to be shown a token for `read` and `beat`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Bench {
+    /// How many members join.
+    #[arg(long, value_name = "MEMBERS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    members: u32,
+    /// How long each kind of operation is repeated, from 100ms to 1h.
+    #[arg(long = "for", value_name = "DURATION", default_value = "5s", value_parser = span)]
+    time: Duration,
+    /// The group to do it in. A store remembers every group, so one name is used again.
+    #[arg(long, value_name = "GROUP", default_value = "bench")]
+    group: Group,
+    /// How many calls are under way at once.
+    #[arg(long, value_name = "CALLS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
+    concurrency: u32,
+    /// The ttl of the members: what stays of them for longer when this is killed.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    ttl: Duration,
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let span = parse_duration(text).map_err(|error| error.to_string())?;
+    if span < Duration::from_millis(100) || span > Duration::from_secs(3600) {
+        return Err(format!("{} is not from 100ms to 1h", show_duration(span)));
+    }
+    Ok(span)
+}
+
+/// How the measuring ended.
+enum Ended {
+    Complete,
+    Interrupted,
+    Failed(tenure_core::error::Error),
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> anyhow::Result<u8> {
+        let timing = Timing::for_ttl(self.ttl).check(LONGEST_TTL);
+        timing.map_err(|error| Usage::new(format!("--ttl: {error}")))?;
+        crate::logging::start_quiet("error")?;
+        connect::block_on(self.perform())
+    }
+
+    async fn perform(self) -> anyhow::Result<u8> {
+        let connected = self.store.connect().await?;
+        let mut signals = Signals::listen().context("cannot listen to signals")?;
+        let load = Arc::new(Load::new(&connected.tenure, &self.group, self.ttl));
+        let done = match self.refuse_occupied(&load).await {
+            Ok(()) => self.measure(&load, &mut signals).await,
+            Err(error) => Err(error),
+        };
+        connected.tenure.close().await;
+        done
+    }
+
+    /// What is measured in a group of others would be in their way, and they in its.
+    async fn refuse_occupied(&self, load: &Load) -> anyhow::Result<()> {
+        let group = &self.group;
+        let mut page = PageRequest::new(None, MAX_PAGE)?;
+        loop {
+            let found = load.store.members(group, &page).await?;
+            if let Some(one) = found.items.first() {
+                anyhow::bail!(
+                    "the group {group} has members already, like {}; nothing was done. Name another one with --group, or \
+                     wait until they have lapsed and `tenure sweep --group {group}`, if they are what a bench left that \
+                     was killed",
+                    one.member
+                );
+            }
+            match found.next {
+                Some(next) => page.after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn measure(&self, load: &Arc<Load>, signals: &mut Signals) -> anyhow::Result<u8> {
+        let place = load.store.place();
+        let kinds = u32::try_from(OPERATIONS.len()).unwrap_or(u32::MAX);
+        say(format_args!(
+            "measuring {place} for about {}; Ctrl-C ends it sooner and cleans up",
+            show_duration(self.time * kinds)
+        ));
+        let mut report = Report::new(
+            place,
+            self.group.clone(),
+            self.members,
+            self.concurrency,
+            self.time,
+            self.ttl,
+        );
+        let ended = tokio::select! {
+            ended = self.load(load, &mut report, signals) => ended,
+            never = load.keep_alive() => match never {},
+        };
+        let has_failed = matches!(ended, Ended::Failed(_));
+        let left = tokio::select! {
+            left = load.clean_up(self.concurrency, has_failed) => left,
+            () = asked_to_end(signals) => Err(anyhow::anyhow!("interrupted while cleaning up")),
+            never = load.keep_alive() => match never {},
+        };
+        report.end(&ended);
+        if self.format.json {
+            json(&report)?;
+        } else {
+            report.show()?;
+        }
+        let is_left = left.is_ok();
+        let gone = match left {
+            Ok(()) => "its members have left".to_owned(),
+            Err(error) => {
+                let ttl = show_duration(self.ttl);
+                format!("not all of its members could leave, they lapse within {ttl} ({error:#})")
+            }
+        };
+        match ended {
+            Ended::Failed(error) => {
+                return Err(anyhow::Error::from(error).context(format!("the measurement has ended, and {gone}")));
+            }
+            Ended::Interrupted => say(format_args!("interrupted; {gone}")),
+            Ended::Complete if is_left => return Ok(DONE),
+            Ended::Complete => say(gone),
+        }
+        Ok(FAILED)
+    }
+
+    /// One kind of operation after the other.
+    async fn load(&self, load: &Arc<Load>, report: &mut Report, signals: &mut Signals) -> Ended {
+        for (operation, bound) in OPERATIONS.map(|operation| (operation, operation.bound(self.members, self.time))) {
+            let run = load.run(operation, bound, self.concurrency);
+            let (measured, halt) = tokio::select! {
+                done = run => done,
+                never = stop_when_asked(signals, load) => match never {},
+            };
+            match halt {
+                None => report.add(operation, measured),
+                Some(Halt::Unsettled(retry_in)) => report.leave_out(operation, retry_in),
+                Some(Halt::Failed(error)) => {
+                    report.add(operation, measured);
+                    return Ended::Failed(error);
+                }
+            }
+            if load.stop.is_cancelled() {
+                return Ended::Interrupted;
+            }
+        }
+        Ended::Complete
+    }
+}
+
+/// Lets what is under way come to its end: an operation that is cut in two leaves something behind.
+async fn stop_when_asked(signals: &mut Signals, load: &Load) -> Infallible {
+    loop {
+        asked_to_end(signals).await;
+        load.stop.cancel();
+    }
+}
+
+async fn asked_to_end(signals: &mut Signals) {
+    while matches!(signals.next().await, Signal::USR1 | Signal::USR2 | Signal::WINCH) {}
+}

@@ -1,0 +1,140 @@
+//! `tenure bench`: what it measures on each store, and that nothing of it is left, however it ends.
+
+use serde_json::Value;
+use tenure_testkit::server::Signal;
+use tenure_testkit::valkey::{Flavour, Server};
+use tenure_testkit::wait;
+
+use crate::support::{Daemon, Ran, SOON, run, said, tenure};
+
+const QUICK: [&str; 7] = ["bench", "--members", "30", "--for", "100ms", "--concurrency", "4"];
+
+/// Everything that is measured where leases are given out.
+const ALL: [&str; 8] = [
+    "join",
+    "round_trip",
+    "beats_in_batches",
+    "beat",
+    "claim_and_release",
+    "acquire_and_release",
+    "look_up_a_member",
+    "list_100_members",
+];
+
+fn with(store: &str, args: &[&str]) -> Ran {
+    let mut command = tenure();
+    command.args(args).env("TENURE_STORE", store);
+    run(command)
+}
+
+fn members(store: &str) -> usize {
+    let listed = with(store, &["members", "--group", "bench", "--json"]).json();
+    listed["members"].as_array().unwrap().len()
+}
+
+/// The kinds that were measured, each with numbers that can be.
+#[track_caller]
+fn measured(report: &Value) -> Vec<&str> {
+    let rows = report["measured"].as_array().unwrap();
+    let of = |row: &'static str, one: &Value| one[row].as_f64().unwrap();
+    for one in rows {
+        let in_order = ["p50_ms", "p95_ms", "p99_ms", "max_ms"].map(|row| of(row, one));
+        assert!(of("count", one) > 0.0 && of("per_second", one) > 0.0, "{one}");
+        assert!(in_order[0] > 0.0 && in_order.is_sorted(), "{one}");
+    }
+    rows.iter().map(|one| one["what"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn an_embedded_store_and_a_daemon_are_measured_and_their_group_is_empty_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    for store in [format!("sqlite:{}/bench.db", dir.path().display()), daemon.url()] {
+        let report = with(&store, &[&QUICK[..], &["--json"]].concat()).json();
+        assert_eq!(measured(&report), ALL, "{report}");
+        assert_eq!((&report["complete"], &report["error"]), (&true.into(), &Value::Null));
+        assert_eq!(report["measured"][0]["count"], 30, "every member joins once");
+        assert_eq!(members(&store), 0);
+    }
+    // For people, and a second time in the same group.
+    let shown = with(&daemon.url(), &QUICK);
+    assert_eq!(shown.code, Some(0), "{}", shown.err);
+    for what in [
+        "P99 MS",
+        "claim and release",
+        "note: one client with 4 calls",
+        &daemon.url(),
+    ] {
+        assert!(shown.out.contains(what), "{what}: {}", shown.out);
+    }
+}
+
+#[test]
+fn a_group_that_gives_no_leases_yet_is_measured_without_them_and_no_password_is_told() {
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    let store = server.url();
+    let report = with(&store, &[&QUICK[..], &["--json"]].concat()).json();
+    let rest: Vec<_> = ALL.into_iter().filter(|what| *what != "acquire_and_release").collect();
+    assert_eq!(measured(&report), rest, "{report}");
+    let left_out = &report["not_measured"][0];
+    assert_eq!(
+        (&left_out["what"], &left_out["why"]),
+        (&"acquire_and_release".into(), &"unsettled".into())
+    );
+    assert!(left_out["retry_in_ms"].as_u64().unwrap() > 0, "{left_out}");
+    assert_eq!(members(&store), 0);
+
+    let with_password = store.replace("://", "://default:hunter2@");
+    let refused = with(&with_password, &QUICK);
+    assert!(
+        !format!("{}{}", refused.out, refused.err).contains("hunter2"),
+        "{}",
+        refused.err
+    );
+}
+
+#[test]
+fn a_group_of_others_is_left_alone() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    daemon.join("prod", "gw-1", 30_000);
+    let refused = daemon.run(&[&QUICK[..], &["--group", "prod"]].concat());
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused.err.contains("has members already, like gw-1"),
+        "{}",
+        refused.err
+    );
+    let (_, page) = daemon.http("GET", "/v1/groups/prod/events", "");
+    assert_eq!(page["events"].as_array().unwrap().len(), 1, "{page}");
+}
+
+#[test]
+fn one_that_is_interrupted_leaves_nothing_behind() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let bench = daemon.spawn(&["bench", "--members", "300", "--for", "1h"]);
+    wait::until("all have joined", SOON, || has_joined(&bench, &daemon, 300));
+    bench.signal(Signal::INT).unwrap();
+    assert_eq!(bench.wait(SOON).unwrap().code(), Some(1), "{}", bench.log());
+    said(&bench, "interrupted; its members have left");
+    said(&bench, "round trip");
+    assert_eq!(members(&daemon.url()), 0);
+}
+
+#[test]
+fn one_whose_store_goes_away_tells_what_it_has_measured() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let bench = daemon.spawn(&["bench", "--members", "30", "--for", "1h", "--json"]);
+    wait::until("all have joined", SOON, || has_joined(&bench, &daemon, 30));
+    daemon.process.kill();
+    assert_eq!(bench.wait(2 * SOON).unwrap().code(), Some(1), "{}", bench.log());
+    said(&bench, "\"complete\": false");
+    said(&bench, "\"what\": \"join\"");
+    said(&bench, "not all of its members could leave, they lapse within 30s");
+}
+
+fn has_joined(bench: &tenure_testkit::Process, daemon: &Daemon, all: usize) -> bool {
+    assert!(bench.is_running(), "{}", bench.log());
+    members(&daemon.url()) == all
+}
