@@ -39,5 +39,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    exit::report(cli::Cli::parse().run())
+    let code = exit::report(cli::Cli::parse().run());
+    logging::finish();
+    code
 }
