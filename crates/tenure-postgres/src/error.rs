@@ -36,19 +36,22 @@ impl Stage {
 pub(crate) fn classify(error: tokio_postgres::Error, stage: Stage) -> Error {
     let outer = match error.as_db_error() {
         Some(said) => of_database(said, stage),
-        None if says_read_only(&error) => read_only(),
-        None => {
-            if let Some(explained) = tls::explain(&chain(&error)) {
-                return explained.because(error);
-            }
-            let message = match stage {
-                Stage::Connecting => "the ledger's database cannot be reached",
-                _ => "the connection to the ledger's database was lost",
-            };
-            Error::unavailable(message, stage.lost())
-        }
+        None => of_connection(&chain(&error), says_read_only(&error), stage),
     };
     outer.because(error)
+}
+
+/// What the connection says. Only while it is made do its words tell why it was refused, and that nothing changed:
+/// an alert that ends one in mid-statement says nothing of the statement.
+fn of_connection(words: &str, read_only_server: bool, stage: Stage) -> Error {
+    if stage != Stage::Connecting {
+        return Error::unavailable("the connection to the ledger's database was lost", stage.lost());
+    }
+    if read_only_server {
+        return read_only();
+    }
+    tls::explain(words)
+        .unwrap_or_else(|| Error::unavailable("the ledger's database cannot be reached", Outcome::Unchanged))
 }
 
 /// An error with all its causes.
@@ -147,4 +150,37 @@ pub(crate) fn ends_the_connection(error: &tokio_postgres::Error) -> bool {
 pub(crate) fn time_of_refusal(error: &tokio_postgres::Error) -> Option<StoreTime> {
     let said = error.as_db_error().filter(|said| said.code().code() == TOO_LATE)?;
     said.detail()?.parse().ok().map(StoreTime::from_micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_while_connecting_do_the_words_of_a_connection_tell_that_nothing_changed() {
+        let alert = "error communicating with the server: received fatal alert: BadRecordMac";
+        for (words, read_only, kind) in [
+            (alert, false, ErrorKind::Denied),
+            (
+                "invalid peer certificate: UnknownIssuer",
+                false,
+                ErrorKind::Misconfigured,
+            ),
+            ("error connecting to server", true, ErrorKind::Unavailable),
+            ("connection refused", false, ErrorKind::Unavailable),
+        ] {
+            for (stage, kind, outcome) in [
+                (Stage::Connecting, kind, Outcome::Unchanged),
+                (Stage::Reading, ErrorKind::Unavailable, Outcome::Unchanged),
+                (Stage::Writing, ErrorKind::Unavailable, Outcome::Unknown),
+            ] {
+                let error = of_connection(words, read_only, stage);
+                assert_eq!(
+                    (error.kind(), error.outcome()),
+                    (kind, outcome),
+                    "{words} while {stage:?}"
+                );
+            }
+        }
+    }
 }

@@ -54,6 +54,17 @@ impl PostgresOptions {
     /// whether anything is encrypted or checked. No error repeats the URL, since it may hold a password.
     pub fn new(url: &str) -> Result<Self> {
         let refused = |why: String| Error::new(ErrorKind::Misconfigured, why);
+        // The client also reads `host=… sslmode=…`, of which nothing here would see the settings of TLS.
+        if !["postgres://", "postgresql://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme))
+        {
+            return Err(refused(
+                "the ledger's URL is refused: it has to begin with postgres:// or postgresql://, as in \
+                 postgres://[user[:password]@]host[:port]/database"
+                    .to_owned(),
+            ));
+        }
         let (url, tls) = crate::tls::take(url)?;
         let mut config: Config = url.parse().map_err(|_| {
             refused("the ledger's URL is refused: write postgres://[user[:password]@]host[:port]/database".to_owned())
@@ -119,6 +130,8 @@ mod tests {
         for url in [
             "s3cret",
             "mysql://a:s3cret@b/c",
+            "host=b dbname=c user=a password=s3cret sslmode=require",
+            "postgres://a:s3cret@b/c?%73slmode=require",
             "postgres://a:s3cret@b/c?sslmode=prefer",
             "postgres:///app",
         ] {

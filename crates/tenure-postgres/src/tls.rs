@@ -30,6 +30,8 @@ pub(crate) fn take(url: &str) -> Result<(String, Option<ClientTls>)> {
             "sslrootcert" | "sslcert" | "sslkey" => {
                 return Err(refused("write tls_ca, tls_cert and tls_key for the files of TLS"));
             }
+            // It would be another name for the client than it is here.
+            _ if name.contains('%') => return Err(refused("the name of one of its settings is escaped")),
             _ => {
                 kept.push(pair);
                 continue;

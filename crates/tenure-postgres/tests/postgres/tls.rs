@@ -1,14 +1,20 @@
 //! TLS to a real Postgres: who is believed, who is let in, what is said when it does not work, and statements that are
 //! cancelled over it.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tenure_core::error::Outcome;
 use tenure_core::ledger::ProviderSpec;
 use tenure_core::store::Call;
 use tenure_core::{Error, ErrorKind, Ledger, ProviderId, RosterName};
 use tenure_testkit::certs::Certs;
 use tenure_testkit::postgres::Server;
 use tenure_testkit::wait::until_async;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::servers::{cell, connect, ledger, patient};
 
@@ -54,6 +60,66 @@ async fn a_ledger_is_reached_over_tls_and_only_with_a_certificate_that_is_believ
     let error = ledger(patient(&wrong)).now().await.expect_err("another authority");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     assert!(error.message().contains("tls_ca"), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_for_another_name_is_not_believed() {
+    let certs = Certs::new();
+    let Some(server) = Server::with_tls(&certs, false) else {
+        return;
+    };
+    // The same server under a name that is in its certificate, and under one that is not.
+    let right = url(&server, &certs, "&hostaddr=127.0.0.1");
+    ledger(patient(&right)).now().await.expect("the time");
+    let wrong = right.replace("@localhost:", "@elsewhere.example:");
+    let error = ledger(patient(&wrong)).now().await.expect_err("another name");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(error.message().contains("by a name that is in it"), "{error:?}");
+}
+
+/// Relays to a server; once told to, it spoils the last byte of whatever a client sends.
+async fn spoiling(upstream: SocketAddr, spoilt: Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let addr = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(upstream).await.expect("the server");
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+            let spoilt = Arc::clone(&spoilt);
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 1 << 16];
+                while let Ok(read @ 1..) = from_client.read(&mut buffer).await {
+                    buffer[read - 1] ^= u8::from(spoilt.load(Ordering::Relaxed));
+                    if to_server.write_all(&buffer[..read]).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    addr
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alert_in_mid_statement_leaves_the_outcome_unknown() {
+    let certs = Certs::new();
+    let Some(server) = Server::with_tls(&certs, false) else {
+        return;
+    };
+    let spoilt = Arc::new(AtomicBool::new(false));
+    let relay = spoiling(server.addr(), Arc::clone(&spoilt)).await;
+    let (port, through) = (format!(":{}/", server.port()), format!(":{}/", relay.port()));
+    let ledger = ledger(patient(&url(&server, &certs, "").replace(&port, &through)));
+    put(&*ledger).await.expect("a provider");
+    spoilt.store(true, Ordering::Relaxed);
+    let error = put(&*ledger).await.expect_err("the server ends it");
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unknown),
+        "{error:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
