@@ -265,8 +265,9 @@ mod tests {
         let mut stranger = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(stranger.id()).unwrap()).unwrap();
         processes.kill_group_of(pid);
-        assert!(stranger.try_wait().unwrap().is_none());
-        stranger.kill().unwrap();
-        stranger.wait().unwrap();
+        // KILL would come before it.
+        kill_process(pid, Signal::TERM).unwrap();
+        let ended = std::os::unix::process::ExitStatusExt::signal(&stranger.wait().unwrap());
+        assert_eq!(ended, Some(Signal::TERM.as_raw()));
     }
 }

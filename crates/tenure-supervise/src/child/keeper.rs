@@ -202,18 +202,23 @@ mod tests {
 
     #[test]
     fn the_group_is_struck_before_anything_that_may_hang_and_nothing_of_a_stranger() {
-        let ((mut kept, group), (mut stranger, _)) = (self::group(), self::group());
-        let (_go, wait) = mpsc::channel::<()>();
+        let ((mut kept, group), (mut stranger, its)) = (self::group(), self::group());
+        let ((tell, looks), (_go, wait)) = (mpsc::channel(), mpsc::channel::<()>());
         let wait = std::sync::Mutex::new(wait);
-        let look = move |_| wait.lock().unwrap().recv().is_ok();
+        let look = move |_| {
+            tell.send(()).unwrap();
+            wait.lock().unwrap().recv().is_ok()
+        };
         // Whoever has the number of the supervisor is not our parent.
         let supervisor = getpid();
         std::thread::spawn(move || Keep { supervisor, group }.strike(Search::by(std::sync::Arc::new(look))));
         let long = Duration::from_secs(20);
         tenure_testkit::wait::until("the group is dead", long, || kept.try_wait().unwrap().is_some());
-        assert!(stranger.try_wait().unwrap().is_none());
-        stranger.kill().unwrap();
-        stranger.wait().unwrap();
+        looks.recv_timeout(long).unwrap();
+        // By now all that could be killed without a look is; KILL would come before it.
+        kill_process(its, Signal::TERM).unwrap();
+        let ended = std::os::unix::process::ExitStatusExt::signal(&stranger.wait().unwrap());
+        assert_eq!(ended, Some(Signal::TERM.as_raw()));
     }
 
     #[test]

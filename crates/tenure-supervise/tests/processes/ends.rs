@@ -134,10 +134,13 @@ const WORKER: &str =
 
 #[test]
 fn what_becomes_an_orphan_at_the_end_of_the_child_is_asked_to_end_before_it_is_killed() {
-    let mut supervisor = supervise(&[], &format!("{WORKER} exec sleep 1000"));
+    // It takes a moment to end, so that the worker is nobody's orphan yet when it is told to.
+    let script = format!("{WORKER} trap 'sleep 0.3; exit 3' TERM; echo trap > trap; while :; do sleep 0.02; done");
+    let mut supervisor = supervise(&[], &script);
     supervisor.say("primary");
     supervisor.running();
     supervisor.file("up");
+    supervisor.file("trap");
     supervisor.say("replica");
     supervisor.hear("\"state\":\"waiting\"");
     assert_eq!(supervisor.file("told"), "told");
