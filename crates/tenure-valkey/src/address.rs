@@ -58,6 +58,8 @@ pub(crate) struct Address {
     tls: Option<ClientTls>,
     wait: Option<Wait>,
     place: String,
+    /// Whether a single server has to be a primary.
+    primary: bool,
 }
 
 impl Address {
@@ -132,6 +134,7 @@ impl Address {
             tls: settings.tls,
             wait: settings.wait,
             place,
+            primary: true,
         })
     }
 
@@ -141,8 +144,20 @@ impl Address {
         Self {
             servers: Servers::One(node.clone()),
             place: format!("{scheme}://{node}"),
+            // It also tells who is.
+            primary: false,
             ..self.clone()
         }
+    }
+
+    /// The same, where a single server may be a replica.
+    pub(crate) fn of_any_role(self) -> Self {
+        Self { primary: false, ..self }
+    }
+
+    /// Whether a single server has to be a primary.
+    pub(crate) fn wants_primary(&self) -> bool {
+        self.primary
     }
 
     /// Who serves. Names are resolved anew for each connection.

@@ -11,6 +11,7 @@ mod life;
 mod link;
 mod nodes;
 mod options;
+mod patient;
 mod sentinel;
 mod slots;
 mod supervisor;
@@ -49,11 +50,15 @@ impl Connection {
     /// Makes a connection to one server, or to the primary that sentinels name, that comes up by itself, now or whenever
     /// the server is there. Must be called on a tokio runtime with I/O and time, which it lives on from then on.
     ///
+    /// A single server may be a replica: what works on other programs' keys asks for the role itself. A store does not
+    /// work on one.
+    ///
     /// # Errors
     /// Only for the URL: `Unsupported` for that of a cluster, `Misconfigured`. A server that is away is no error; calls
     /// fail until it is there.
     pub fn open(url: &str, options: ConnectionOptions, needs: Vec<Need>, clock: Arc<dyn Clock>) -> Result<Self> {
-        let opened = Self::open_any(url, options, |_| needs, clock)?;
+        let address = Address::parse(url)?.of_any_role();
+        let opened = Self::open_at(address, options, |_| needs, clock)?;
         match opened.to {
             To::One(_) => Ok(opened),
             To::Cluster(_) => Err(Error::new(
@@ -63,14 +68,22 @@ impl Connection {
         }
     }
 
-    /// The same, also to a cluster; `needs` is told whether it is one.
+    /// The same for a store, also to a cluster; `needs` is told whether it is one. A single server has to be a primary.
     pub(crate) fn open_any(
         url: &str,
         options: ConnectionOptions,
         needs: impl FnOnce(bool) -> Vec<Need>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let address = Address::parse(url)?;
+        Self::open_at(Address::parse(url)?, options, needs, clock)
+    }
+
+    fn open_at(
+        address: Address,
+        options: ConnectionOptions,
+        needs: impl FnOnce(bool) -> Vec<Need>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
         let runtime = Handle::try_current().map_err(|error| {
             Error::new(
                 ErrorKind::Misconfigured,

@@ -12,6 +12,10 @@
 mod cluster;
 #[path = "scale/load.rs"]
 mod load;
+#[path = "faults/relay.rs"]
+mod relay;
+#[path = "scale/role.rs"]
+mod role;
 #[path = "scale/sentinel.rs"]
 mod sentinel;
 #[path = "scale/tls.rs"]

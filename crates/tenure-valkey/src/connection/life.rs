@@ -8,25 +8,29 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, ErrorKind, Outcome};
-use tenure_core::time::{StoreTime, micros};
+use tenure_core::time::StoreTime;
 use tokio::sync::watch;
 
 use super::link::Shared;
+use super::patient::Patient;
 use super::wire::Driver;
-use crate::address::Wait;
 use crate::classify::{Redirection, Verdict, classify, missing_rule};
 use crate::reply::{Malformed, Read, Reader};
 
 /// After this many requests in a row without an answer the connection is given up.
-const TIMEOUTS: u32 = 3;
+pub(super) const TIMEOUTS: u32 = 3;
 
 /// Why a request failed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Failure {
+    /// It was not sent.
+    Unsent(String),
     /// The server refused it.
     Refused(Verdict, String),
-    /// It was done, and fewer replicas than asked for have it: this many of how many.
+    /// It was done, and is not known to be on as many replicas as asked for.
     Unconfirmed(String),
+    /// It was not answered for this long.
+    Silent(Duration),
     /// The connection broke, or what came over it is no reply.
     Broken(String),
 }
@@ -42,9 +46,9 @@ struct Reading {
 pub(super) struct Life {
     number: u64,
     wire: MultiplexedConnection,
-    /// For what replicas have to confirm: whatever comes after a `WAIT` on its connection waits with it.
-    patient: Option<MultiplexedConnection>,
-    drivers: Vec<Driver>,
+    driver: Driver,
+    /// For what replicas have to confirm.
+    patient: Option<Patient>,
     reading: Mutex<Reading>,
     timeouts: AtomicU32,
     ended: watch::Sender<Option<String>>,
@@ -55,9 +59,8 @@ impl Life {
     /// Takes over an established connection, its driver, and the first reading of the store's clock.
     pub(super) fn new(
         number: u64,
-        wire: MultiplexedConnection,
-        patient: Option<MultiplexedConnection>,
-        drivers: Vec<Driver>,
+        (wire, driver): (MultiplexedConnection, Driver),
+        patient: Option<Patient>,
         first: (StoreTime, Mono),
         fresh: Duration,
     ) -> Arc<Self> {
@@ -68,8 +71,8 @@ impl Life {
         Arc::new(Self {
             number,
             wire,
+            driver,
             patient,
-            drivers,
             reading,
             timeouts: AtomicU32::new(0),
             ended: watch::Sender::new(None),
@@ -86,18 +89,27 @@ impl Life {
         self.judged(send(&mut self.wire.clone(), cmd).await)
     }
 
-    /// Sends one command, and waits until replicas have what it wrote. In one round trip to the primary.
-    pub(super) async fn send_confirmed(&self, cmd: Cmd, wait: Wait) -> Result<Value, Failure> {
-        match &self.patient {
-            Some(wire) => self.judged(send_confirmed(&mut wire.clone(), cmd, wait).await),
-            None => self.send(cmd).await,
+    /// Has one command sent in its turn, by an instant, and waits until replicas have what it wrote. What goes wrong there
+    /// does not end this life, but for a server that is no primary any more.
+    pub(super) async fn send_confirmed(&self, cmd: Cmd, sent_by: Mono) -> Result<Value, Failure> {
+        let Some(patient) = &self.patient else {
+            return self.send(cmd).await;
+        };
+        let done = patient.send(cmd, sent_by).await;
+        if let Err(Failure::Refused(Verdict::Leave, why)) = &done {
+            self.end(why);
         }
+        done
+    }
+
+    /// The connection for what replicas have to confirm, where the store's URL asks for that.
+    pub(super) fn patient(&self) -> Option<&Patient> {
+        self.patient.as_ref()
     }
 
     fn judged(&self, done: Result<Value, Failure>) -> Result<Value, Failure> {
-        match &done {
-            Err(Failure::Broken(why) | Failure::Refused(Verdict::Leave, why)) => self.end(why),
-            Err(Failure::Refused(..) | Failure::Unconfirmed(_)) | Ok(_) => {}
+        if let Err(Failure::Broken(why) | Failure::Refused(Verdict::Leave, why)) = &done {
+            self.end(why);
         }
         done
     }
@@ -149,11 +161,7 @@ impl Life {
         if self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS {
             self.end("three requests in a row were not answered in time");
         }
-        let bound = tenure_core::time::show_duration(bound);
-        Error::unavailable(
-            format!("the store did not answer within {bound}; the outcome is unknown"),
-            Outcome::Unknown,
-        )
+        into_error(Failure::Silent(bound))
     }
 
     /// A reply made no sense: nothing that comes over this connection is believed any more.
@@ -181,7 +189,7 @@ impl Life {
             first
         });
         if first {
-            self.drivers.iter().for_each(Driver::abort);
+            self.driver.abort();
         }
     }
 
@@ -208,26 +216,8 @@ pub(super) async fn send(wire: &mut MultiplexedConnection, cmd: Cmd) -> Result<V
     }
 }
 
-/// Sends a command and a `WAIT` after it.
-async fn send_confirmed(wire: &mut MultiplexedConnection, cmd: Cmd, wait: Wait) -> Result<Value, Failure> {
-    let mut pipe = redis::pipe();
-    pipe.add_command(cmd)
-        .cmd("WAIT")
-        .arg(wait.replicas)
-        .arg(micros(wait.within).div_ceil(1000));
-    let replies = wire.send_packed_commands(&pipe, 0, 2).await;
-    let replies = replies.map_err(|error| failure_of(&error))?;
-    let [done, confirmed] = <[Value; 2]>::try_from(replies)
-        .map_err(|replies| Failure::Broken(format!("{} replies to two commands", replies.len())))?;
-    let done = accepted(done)?;
-    match accepted(confirmed)? {
-        Value::Int(replicas) if replicas >= i64::from(wait.replicas) => Ok(done),
-        Value::Int(replicas) => Err(Failure::Unconfirmed(format!("{replicas} of {}", wait.replicas))),
-        other => Err(Failure::Broken(format!("WAIT was answered with {other:?}"))),
-    }
-}
-
-fn accepted(value: Value) -> Result<Value, Failure> {
+/// A reply that may be a refusal.
+pub(super) fn accepted(value: Value) -> Result<Value, Failure> {
     match value {
         Value::ServerError(error) => Err(refused(error.code(), error.details().unwrap_or_default())),
         value => Ok(value),
@@ -249,7 +239,10 @@ fn refused(code: &str, detail: &str) -> Failure {
     Failure::Refused(classify(code, detail), format!("{code} {detail}"))
 }
 
-/// The outer error of a failure of a request that was sent.
+/// How soon to ask again after a refusal that may pass.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The outer error of a failure of a request.
 pub(super) fn into_error(failure: Failure) -> Error {
     match failure {
         Failure::Refused(Verdict::Denied, words) => {
@@ -270,14 +263,22 @@ pub(super) fn into_error(failure: Failure) -> Error {
                 None => verdict.into_error(words),
             };
             match error.kind() {
-                ErrorKind::Unavailable => error.with_retry_after(Duration::from_millis(100)),
+                ErrorKind::Unavailable => error.with_retry_after(RETRY),
                 _ => error,
             }
         }
-        Failure::Unconfirmed(replicas) => Error::unavailable(
-            format!("{replicas} replicas confirmed in time; a failover may lose it, so that the outcome is unknown"),
+        Failure::Unsent(why) => Error::unavailable(why, Outcome::Unchanged).with_retry_after(RETRY),
+        Failure::Unconfirmed(why) => Error::unavailable(
+            format!("{why}; it was done and a failover may lose it, so that the outcome is unknown"),
             Outcome::Unknown,
         ),
+        Failure::Silent(bound) => {
+            let bound = tenure_core::time::show_duration(bound);
+            Error::unavailable(
+                format!("the store did not answer within {bound}; the outcome is unknown"),
+                Outcome::Unknown,
+            )
+        }
         Failure::Broken(why) => Error::unavailable(
             "the connection to the store broke; the outcome is unknown",
             Outcome::Unknown,

@@ -20,8 +20,9 @@ use tokio::sync::{Semaphore, watch};
 
 use super::life::{self, Failure, Life};
 use super::options::{ConnectionOptions, Need};
+use super::patient::{self, Patient};
 use super::supervisor;
-use crate::address::{Address, Wait};
+use crate::address::Address;
 use crate::classify::Verdict;
 use crate::reply::{Malformed, Read, Reader};
 use crate::script::{Invocation, Lateness, Script};
@@ -122,7 +123,10 @@ impl Link {
 
     pub(super) fn health(&self) -> Health {
         match &*self.shared.read_state() {
-            State::Up(life) => life.why_ended().map_or(Health::Up, |reason| Health::Down { reason }),
+            State::Up(life) => {
+                let why = life.why_ended().or_else(|| life.patient().and_then(Patient::why_away));
+                why.map_or(Health::Up, |reason| Health::Down { reason })
+            }
             State::Down { reason, .. } => Health::Down { reason: reason.clone() },
         }
     }
@@ -149,19 +153,26 @@ impl Link {
         let life = self.shared.life()?;
         let nonce = format!("{:x}", self.shared.nonce.fetch_add(1, Ordering::Relaxed));
         let bound = self.shared.options.request_timeout;
-        let give_up = self.shared.clock.mono() + bound;
-        // Replicas are waited for after the step was done.
+        let began = self.shared.clock.mono();
         let wait = self.shared.address.wait().filter(|_| invocation.confirmed);
-        let bound = bound + wait.map_or(Duration::ZERO, |wait| wait.within);
+        let turn = wait.map(|_| began + patient::turn(bound));
         let work = exchange(
             Arc::clone(&self.shared),
             Arc::clone(&life),
             Arc::clone(script),
             invocation,
             nonce.clone(),
-            give_up,
+            (began + bound, turn),
         );
-        let (value, arrived) = self.run(&life, bound, work).await?;
+        let (value, arrived) = match wait {
+            None => self.run(&life, bound, work).await?,
+            Some(wait) => {
+                // Replicas are waited for after the step was done, and for the turn before it.
+                let bound = patient::turn(bound) + bound + wait.within;
+                let done = self.bounded(bound, work).await?;
+                done.unwrap_or(Err(Failure::Silent(bound))).map_err(life::into_error)?
+            }
+        };
         Ok(Answer {
             value,
             arrived,
@@ -226,13 +237,29 @@ impl Link {
         self.shared.life().ok().map(|life| life.number())
     }
 
-    /// Runs work on our own runtime, bounded in time and by the requests in flight.
+    /// Runs work over the first connection, which is given up when it is silent too often.
     async fn run(
         &self,
         life: &Arc<Life>,
         bound: Duration,
         work: impl Future<Output = Result<Value, Failure>> + Send + 'static,
     ) -> Result<(Value, Mono)> {
+        match self.bounded(bound, work).await? {
+            Some(Ok(done)) => {
+                life.answered();
+                Ok(done)
+            }
+            Some(Err(failure)) => Err(life.fail(failure)),
+            None => Err(life.timed_out(bound)),
+        }
+    }
+
+    /// Runs work on our own runtime, bounded in time and by the requests in flight. `None` when the time has passed.
+    async fn bounded(
+        &self,
+        bound: Duration,
+        work: impl Future<Output = Result<Value, Failure>> + Send + 'static,
+    ) -> Result<Option<Result<(Value, Mono), Failure>>> {
         let shared = &self.shared;
         let Ok(permit) = Arc::clone(&shared.in_flight).try_acquire_owned() else {
             let message = format!(
@@ -249,18 +276,10 @@ impl Link {
             drop(permit);
             done.map(|done| done.map(|value| (value, clock.mono())))
         });
-        match AbortOnDrop(task).join().await {
-            Some(Some(Ok(done))) => {
-                life.answered();
-                Ok(done)
-            }
-            Some(Some(Err(failure))) => Err(life.fail(failure)),
-            Some(None) => Err(life.timed_out(bound)),
-            None => Err(Error::unavailable(
-                "the runtime that the store was opened on has ended",
-                Outcome::Unknown,
-            )),
-        }
+        AbortOnDrop(task)
+            .join()
+            .await
+            .ok_or_else(|| Error::unavailable("the runtime that the store was opened on has ended", Outcome::Unknown))
     }
 }
 
@@ -270,14 +289,15 @@ const RETRY_AT_ONCE: Duration = Duration::from_millis(100);
 /// The key that holds a test's time.
 pub(crate) const TEST_NOW: &str = "tenure:test:now";
 
-/// Sends a script's call, and the script's text when the server does not know it.
+/// Sends a script's call, and the script's text when the server does not know it. With a turn replicas have to confirm it,
+/// and it is sent by then or not at all.
 async fn exchange(
     shared: Arc<Shared>,
     life: Arc<Life>,
     script: Arc<Script>,
     invocation: Invocation,
     nonce: String,
-    give_up: Mono,
+    (give_up, turn): (Mono, Option<Mono>),
 ) -> Result<Value, Failure> {
     let not_after = match invocation.lateness {
         Lateness::Harmless => None,
@@ -287,19 +307,18 @@ async fn exchange(
             Some(call.not_after.map_or(ours, |theirs| theirs.min(ours)))
         }
     };
-    let wait = shared.address.wait().filter(|_| invocation.confirmed);
-    match post(&life, invocation.command(&script, false, &nonce, not_after), wait).await {
+    match post(&life, invocation.command(&script, false, &nonce, not_after), turn).await {
         Err(Failure::Refused(Verdict::SendText, _)) => {
-            post(&life, invocation.command(&script, true, &nonce, not_after), wait).await
+            post(&life, invocation.command(&script, true, &nonce, not_after), turn).await
         }
         done => done,
     }
 }
 
-async fn post(life: &Life, cmd: Cmd, wait: Option<Wait>) -> Result<Value, Failure> {
-    match wait {
+async fn post(life: &Life, cmd: Cmd, turn: Option<Mono>) -> Result<Value, Failure> {
+    match turn {
         None => life.send(cmd).await,
-        Some(wait) => life.send_confirmed(cmd, wait).await,
+        Some(sent_by) => life.send_confirmed(cmd, sent_by).await,
     }
 }
 

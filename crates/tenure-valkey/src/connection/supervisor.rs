@@ -11,6 +11,7 @@ use tenure_core::error::{Error, ErrorKind, Outcome};
 use super::life::{self, Failure, Life};
 use super::link::{Shared, State};
 use super::options::Need;
+use super::patient::{self, Duty};
 use super::sentinel::{self, Found};
 use super::wire::{self, unsent};
 use crate::address::{Endpoint, Servers};
@@ -44,8 +45,8 @@ async fn supervise(shared: Arc<Shared>) {
         let number = shared.lives.fetch_add(1, Ordering::Relaxed) + 1;
         let began = shared.clock.mono();
         let reason = match connect(&shared, number).await {
-            Ok((life, found)) => {
-                let reason = serve(&shared, &life, found.as_ref()).await;
+            Ok((life, found, duty)) => {
+                let reason = serve(&shared, &life, found.as_ref(), duty).await;
                 // A connection that did not last is a failure like one that was refused.
                 if shared.clock.mono().since(began) > LAST_BACKOFF {
                     failures = 0;
@@ -63,7 +64,7 @@ async fn supervise(shared: Arc<Shared>) {
 }
 
 /// Publishes the connection and watches it until it ends; tells why it did.
-async fn serve(shared: &Arc<Shared>, life: &Arc<Life>, found: Option<&Found>) -> String {
+async fn serve(shared: &Arc<Shared>, life: &Arc<Life>, found: Option<&Found>, duty: Option<Duty>) -> String {
     shared.set_state(State::Up(Arc::clone(life)));
     if shared.is_closed() {
         // `close` came between: it found nothing to end.
@@ -75,6 +76,15 @@ async fn serve(shared: &Arc<Shared>, life: &Arc<Life>, found: Option<&Found>) ->
         why = life.until_ended() => why,
         why = keep_asking(shared, life) => why,
         why = keep_following(shared, life, found) => why,
+        why = keep_confirming(shared, life, duty) => why,
+    }
+}
+
+/// Sends what replicas have to confirm. Returns never.
+async fn keep_confirming(shared: &Arc<Shared>, life: &Arc<Life>, duty: Option<Duty>) -> String {
+    match (life.patient(), duty) {
+        (Some(patient), Some(duty)) => patient::keep(shared, life, patient, duty).await,
+        _ => std::future::pending().await,
     }
 }
 
@@ -96,11 +106,9 @@ async fn keep_asking(shared: &Arc<Shared>, life: &Arc<Life>) -> String {
         }
         let bound = shared.options.request_timeout;
         match within(&*shared.clock, bound, life.ask_time(shared)).await {
-            Some(Ok(()) | Err(Failure::Unconfirmed(_))) => life.answered(),
+            Some(Ok(())) => life.answered(),
             Some(Err(Failure::Broken(why))) => life.end(&why),
-            Some(Err(Failure::Refused(verdict, words))) => {
-                tracing::debug!(?verdict, words, "the store refused to tell its time")
-            }
+            Some(Err(failure)) => tracing::debug!(?failure, "the store refused to tell its time"),
             None => drop(life.timed_out(bound)),
         }
     }
@@ -130,18 +138,18 @@ fn go_down(shared: &Shared, reason: &Error, retry_after: Duration) {
 }
 
 /// The bound of the wait after so many failures in a row: 25 ms, doubled each time, up to 1 s.
-fn backoff(failures: u32) -> Duration {
+pub(super) fn backoff(failures: u32) -> Duration {
     FIRST_BACKOFF.saturating_mul(1 << failures.min(10)).min(LAST_BACKOFF)
 }
 
 /// Anything from nothing to the bound, so that those who lost one server together do not come back together.
-fn full_jitter(clock: &dyn Clock, bound: Duration) -> Duration {
+pub(super) fn full_jitter(clock: &dyn Clock, bound: Duration) -> Duration {
     let nanos = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1);
     Duration::from_nanos(clock.entropy() % nanos)
 }
 
 /// Resolves the name, connects, says who we are, asks the time, and looks whether we may do what we need.
-async fn connect(shared: &Arc<Shared>, number: u64) -> Result<(Arc<Life>, Option<Found>), Error> {
+async fn connect(shared: &Arc<Shared>, number: u64) -> Result<Established, Error> {
     let bound = shared.options.connect_timeout;
     let done = within(&*shared.clock, bound, establish(shared, number)).await;
     done.unwrap_or_else(|| {
@@ -156,32 +164,29 @@ async fn connect(shared: &Arc<Shared>, number: u64) -> Result<(Arc<Life>, Option
     })
 }
 
-async fn establish(shared: &Arc<Shared>, number: u64) -> Result<(Arc<Life>, Option<Found>), Error> {
+/// A connection, whom sentinels named, and what is to be done for what replicas confirm.
+type Established = (Arc<Life>, Option<Found>, Option<Duty>);
+
+async fn establish(shared: &Arc<Shared>, number: u64) -> Result<Established, Error> {
     let (at, found) = resolve(shared).await?;
     let (handshake, tls) = (shared.address.handshake(), shared.address.tls());
     let (mut wire, driver) = wire::open(&shared.runtime, &at, handshake, tls).await?;
     let value = life::send(&mut wire, redis::cmd("TIME")).await.map_err(unsent)?;
     let arrived = shared.clock.mono();
     let now = life::read_time(value).map_err(|malformed| unsent(Failure::Broken(malformed.to_string())))?;
-    if found.is_some() {
-        check_role(&mut wire, &at).await?;
+    if found.is_some() || shared.address.wants_primary() {
+        check_role(&mut wire, &at, found.is_some()).await?;
     }
     probe(&mut wire, &shared.needs).await?;
-    let (mut patient, mut drivers) = (None, vec![driver]);
-    if shared.address.wait().is_some() {
-        let (wire, driver) = wire::open(&shared.runtime, &at, handshake, tls).await?;
-        patient = Some(wire);
-        drivers.push(driver);
+    let (mut confirming, mut duty) = (None, None);
+    if let Some(wait) = shared.address.wait() {
+        let wire = wire::open(&shared.runtime, &at, handshake, tls).await?;
+        let (patient, of_patient) = patient::begin(wire, at, wait);
+        (confirming, duty) = (Some(patient), Some(of_patient));
     }
-    let life = Life::new(
-        number,
-        wire,
-        patient,
-        drivers,
-        (now, arrived),
-        shared.options.ping_interval,
-    );
-    Ok((life, found))
+    let fresh = shared.options.ping_interval;
+    let life = Life::new(number, (wire, driver), confirming, (now, arrived), fresh);
+    Ok((life, found, duty))
 }
 
 /// Whom to connect to.
@@ -199,22 +204,34 @@ async fn resolve(shared: &Shared) -> Result<(Endpoint, Option<Found>), Error> {
     }
 }
 
-/// A server that the sentinels name may not have heard yet that it is the primary, or not any more. One that may not be
-/// asked is believed: it refuses to write if it is none.
-async fn check_role(wire: &mut MultiplexedConnection, at: &Endpoint) -> Result<(), Error> {
+/// A replica is read as willingly as a primary, and says nothing of how far behind it is; and one that the sentinels name
+/// may not have heard yet that it is the primary, or not any more. A single server that may not be asked is believed: it
+/// refuses to write if it is none.
+async fn check_role(wire: &mut MultiplexedConnection, at: &Endpoint, by_sentinels: bool) -> Result<(), Error> {
     let role = match life::send(wire, redis::cmd("ROLE")).await {
         Ok(value) => Reader::new(value).and_then(|mut reader| reader.text()),
-        Err(Failure::Refused(Verdict::Denied, _)) => return Ok(()),
+        Err(Failure::Refused(Verdict::Denied, words)) if by_sentinels => {
+            let message = "the user may not ask a server that the sentinels name whether it is the primary; give it the \
+                           rule +role";
+            return Err(Error::new(ErrorKind::Denied, message).because(words));
+        }
+        Err(Failure::Refused(verdict, _)) if !by_sentinels && !matches!(verdict, Verdict::Leave | Verdict::Later) => {
+            return Ok(());
+        }
         Err(failure) => return Err(unsent(failure)),
     };
-    match role {
-        Ok(role) if role == "master" => Ok(()),
-        Ok(role) => {
-            let message = format!("the sentinels name {at} as the primary, which is a {role}");
-            Err(Error::unavailable(message, Outcome::Unchanged))
-        }
-        Err(malformed) => Err(unsent(Failure::Broken(malformed.to_string()))),
-    }
+    let role = role.map_err(|malformed| unsent(Failure::Broken(malformed.to_string())))?;
+    let message = match (role.as_str(), by_sentinels) {
+        ("master", _) => return Ok(()),
+        (role, true) => format!("the sentinels name {at} as the primary, which is a {role}"),
+        ("slave", false) => format!(
+            "{at} is a replica, and Tenure works on the primary only; name the primary in the URL, or its sentinels with \
+             valkey-sentinel://"
+        ),
+        (role, false) => format!("{at} is a {role}, and not a primary that Tenure could work on"),
+    };
+    // It may be the primary soon.
+    Err(Error::unavailable(message, Outcome::Unchanged))
 }
 
 /// Asks the server which of the needed commands this user may not run. Servers that cannot tell are believed.

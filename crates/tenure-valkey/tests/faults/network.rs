@@ -150,6 +150,7 @@ async fn liar(answer: &'static str) -> (String, tokio::sync::mpsc::UnboundedRece
                         Some("TIME") => "*2\r\n$10\r\n1763676800\r\n$1\r\n7\r\n",
                         Some("EVAL") => "*0\r\n",
                         Some("SADD") => ":1\r\n",
+                        Some("ROLE") => "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n",
                         _ => answer,
                     };
                     if stream.write_all(reply.as_bytes()).await.is_err() {

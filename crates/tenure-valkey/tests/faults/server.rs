@@ -6,7 +6,7 @@ use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::membership::{BeatReply, EndBy, MembershipStore};
 use tenure_core::registry::RegistryStore;
 use tenure_core::settling::GapCause;
-use tenure_core::store::{Call, PageRequest, Store};
+use tenure_core::store::{Call, Health, PageRequest, Store};
 use tenure_core::sweep::{Sweep, SweepRequest, SweepSteps};
 use tenure_testkit::valkey::{DURABLE, Flavour};
 
@@ -19,6 +19,7 @@ on_both! {
     a_frozen_server_is_down_after_three_timeouts_and_up_again,
     a_full_memory_refuses_a_step_whole,
     a_replica_is_left_until_it_is_a_primary,
+    a_replica_is_not_even_read,
     a_store_that_is_opened_before_its_server_comes_up_by_itself,
 }
 
@@ -191,7 +192,11 @@ async fn a_replica_is_left_until_it_is_a_primary(flavour: Flavour) {
     let before = open(&primary.url()).await;
     let tenure = join(&before, "a").await;
     replica.replica_of(&primary);
-    let store = open(&replica.url()).await;
+    // Whoever may not ask for the role learns it from the first write.
+    replica
+        .cli(&["ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", "-role"])
+        .unwrap();
+    let store = open(&format!("valkey://app:s3cret@{}", replica.addr())).await;
     let refused = unavailable(try_beat(&store, &tenure).await, Outcome::Unchanged);
     assert!(refused.chain().contains("READONLY"), "{refused:?}");
     until_down(&store).await;
@@ -207,6 +212,21 @@ async fn a_replica_is_left_until_it_is_a_primary(flavour: Flavour) {
         tokio::task::yield_now().await;
     };
     assert!(matches!(reply, BeatReply::Renewed { .. }));
+}
+
+async fn a_replica_is_not_even_read(flavour: Flavour) {
+    let (primary, replica) = (server(flavour, &[]), server(flavour, &[]));
+    join(&*open(&primary.url()).await, "a").await;
+    replica.replica_of(&primary);
+    let store = open(&replica.url()).await;
+    let read = store.member(&group(), &member("a")).await;
+    let refused = unavailable(read, Outcome::Unchanged);
+    assert!(refused.message().contains("is a replica"), "{refused:?}");
+    assert!(refused.message().contains("valkey-sentinel://"), "{refused:?}");
+    assert_ne!(store.health(), Health::Up);
+    replica.promote();
+    until_up(&store).await;
+    assert!(store.member(&group(), &member("a")).await.unwrap().is_some());
 }
 
 async fn a_store_that_is_opened_before_its_server_comes_up_by_itself(flavour: Flavour) {

@@ -120,7 +120,11 @@ async fn a_replica_refuses_every_step_whole_and_is_read(flavour: Flavour) {
     three_providers(&world).await;
     let replica = server(flavour, &[]);
     replica.replica_of(&world.server);
-    let store = open_at(&replica.url()).await;
+    // Else it would not come to a step: a replica is not connected to.
+    let user = ["ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", "-role"];
+    assert_eq!(replica.cli(&user).unwrap().text(), "OK");
+    let url = format!("valkey://app:s3cret@{}", replica.addr());
+    let store = open_at(&url).await;
     let before = dump(&replica);
     let errors = every_step(&store).await;
     assert!(!errors.is_empty());

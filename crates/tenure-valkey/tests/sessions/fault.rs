@@ -89,7 +89,11 @@ async fn a_replica_refuses_every_step_whole(flavour: Flavour) {
     let front = two_sessions(&world).await;
     let replica = server(flavour, &[]);
     replica.replica_of(&world.server);
-    let store = open_at(&replica.url(), tenure_core::session::SessionSettings::default()).await;
+    // Else it would not come to a step: a replica is not connected to.
+    let user = ["ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", "-role"];
+    assert_eq!(replica.cli(&user).unwrap().text(), "OK");
+    let url = format!("valkey://app:s3cret@{}", replica.addr());
+    let store = open_at(&url, tenure_core::session::SessionSettings::default()).await;
     let before = dump(&replica);
     for error in every_step(&store, &front).await {
         assert_eq!(
