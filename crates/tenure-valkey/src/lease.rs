@@ -13,6 +13,7 @@ use tenure_core::membership::Revision;
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::sweep::BATCH;
 
+use crate::parts::Parts;
 use crate::registry::{read_outcomes, read_refusal};
 use crate::reply::{Malformed, Read, Reader, parse};
 use crate::store::ValkeyStore;
@@ -22,13 +23,12 @@ use crate::view::{Life, Packed, foreign};
 impl LeaseStore for ValkeyStore {
     async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
         check_leases(leases.len())?;
-        let mut parts = leases.chunks(BATCH as usize);
+        let (mut parts, mut done) = (leases.chunks(BATCH as usize), Parts::default());
         // Also without any lease the tenure is checked.
-        let mut acquired = self
-            .acquire_part(group, tenure, parts.next().unwrap_or_default(), call)
-            .await?;
+        let first = parts.next().unwrap_or_default();
+        let mut acquired = done.take(self.acquire_part(group, tenure, first, call).await)?;
         for part in parts {
-            let more = self.acquire_part(group, tenure, part, call).await?;
+            let more = done.take(self.acquire_part(group, tenure, part, call).await)?;
             let (mut outcomes, before) = (acquired.outcomes, acquired.before);
             outcomes.extend(more.outcomes);
             acquired = Acquired {
@@ -49,12 +49,11 @@ impl LeaseStore for ValkeyStore {
         call: Call,
     ) -> Result<GivenUp> {
         check_leases(leases.len())?;
-        let mut parts = leases.chunks(BATCH as usize);
-        let mut given_up = self
-            .release_part(group, tenure, parts.next().unwrap_or_default(), to, call)
-            .await?;
+        let (mut parts, mut done) = (leases.chunks(BATCH as usize), Parts::default());
+        let first = parts.next().unwrap_or_default();
+        let mut given_up = done.take(self.release_part(group, tenure, first, to, call).await)?;
         for part in parts {
-            let more = self.release_part(group, tenure, part, to, call).await?;
+            let more = done.take(self.release_part(group, tenure, part, to, call).await)?;
             let (mut outcomes, before) = (given_up.outcomes, given_up.before);
             outcomes.extend(more.outcomes);
             given_up = GivenUp {

@@ -13,6 +13,7 @@ use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::time::{StoreTime, micros};
 use tenure_core::timing::check_ttl;
 
+use crate::parts::Parts;
 use crate::reply::{Malformed, Read, Reader};
 use crate::script::Lateness;
 use crate::store::ValkeyStore;
@@ -67,8 +68,9 @@ impl MembershipStore for ValkeyStore {
         } else {
             beats.chunks(BEATS).collect()
         };
+        let mut done = Parts::default();
         for part in parts {
-            let (replies, as_of) = self.beat_part(group, part).await?;
+            let (replies, as_of) = done.take(self.beat_part(group, part).await)?;
             beaten.replies.extend(replies);
             beaten.as_of = as_of;
         }

@@ -10,6 +10,7 @@ use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, Claimed, RegistrySto
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::sweep::BATCH;
 
+use crate::parts::Parts;
 use crate::reply::{Malformed, Read, Reader, parse};
 use crate::store::ValkeyStore;
 use crate::view::{Life, Packed, foreign};
@@ -31,8 +32,10 @@ impl RegistryStore for ValkeyStore {
             revision: Revision::NONE,
             before: Revision::NONE,
         };
+        let mut parts = Parts::default();
         for (nth, part) in keys.chunks(BATCH as usize).enumerate() {
-            let done = self.claim_part(group, registry, tenure, part, mode, call).await?;
+            let done = self.claim_part(group, registry, tenure, part, mode, call).await;
+            let done = parts.take(done)?;
             if nth == 0 {
                 claimed.before = done.before;
             }

@@ -33,6 +33,7 @@ use tenure_core::store::{Call, PageRequest, check_limit};
 use tenure_core::sweep::ReconcileRequest;
 use tenure_core::time::{StoreTime, micros};
 
+use crate::parts::Parts;
 use crate::script::Lateness;
 use crate::store::ValkeyStore;
 
@@ -53,7 +54,7 @@ impl RosterMirror for ValkeyStore {
         // All of them are looked at before the first is sent.
         let args = puts.iter().map(step::put_args).collect::<Result<Vec<_>>>()?;
         self.announce(group).await?;
-        let mut outcomes = Vec::with_capacity(puts.len());
+        let (mut outcomes, mut parts) = (Vec::with_capacity(puts.len()), Parts::default());
         for part in args.chunks(WRITES) {
             let invocation = self.punctual(group, call).args(part.iter().flatten());
             let done = self
@@ -61,8 +62,8 @@ impl RosterMirror for ValkeyStore {
                 .call(&self.scripts.put_providers, invocation, |reader, _| {
                     step::each(&mut reader.array()?, part.len(), step::read_put)
                 })
-                .await?;
-            outcomes.extend(done);
+                .await;
+            outcomes.extend(parts.take(done)?);
         }
         Ok(outcomes)
     }
@@ -81,7 +82,7 @@ impl RosterMirror for ValkeyStore {
             return Ok(Vec::new());
         }
         self.announce(group).await?;
-        let mut seated = Vec::with_capacity(providers.len());
+        let (mut seated, mut parts) = (Vec::with_capacity(providers.len()), Parts::default());
         for part in providers.chunks(WRITES) {
             let invocation = self
                 .punctual(group, call)
@@ -93,8 +94,8 @@ impl RosterMirror for ValkeyStore {
                 .call(&self.scripts.seat, invocation, |reader, _| {
                     step::read_seated(&mut reader.array()?, part)
                 })
-                .await?;
-            seated.extend(done);
+                .await;
+            seated.extend(parts.take(done)?);
         }
         Ok(seated)
     }
@@ -102,10 +103,11 @@ impl RosterMirror for ValkeyStore {
     async fn heartbeat(&self, group: &Group, heartbeats: &[Heartbeat]) -> Result<Heartbeats> {
         check_items(heartbeats.len())?;
         // An empty batch is still a step: it ticks.
-        let mut parts = heartbeats.chunks(HEARTBEATS);
-        let mut heard = self.heartbeat_part(group, parts.next().unwrap_or_default()).await?;
+        let (mut parts, mut done) = (heartbeats.chunks(HEARTBEATS), Parts::default());
+        let first = parts.next().unwrap_or_default();
+        let mut heard = done.take(self.heartbeat_part(group, first).await)?;
         for part in parts {
-            let more = self.heartbeat_part(group, part).await?;
+            let more = done.take(self.heartbeat_part(group, part).await)?;
             heard.replies.extend(more.replies);
             heard.stamp = more.stamp;
         }
@@ -169,12 +171,13 @@ impl RosterMirror for ValkeyStore {
 
     async fn offline_done(&self, group: &Group, tenures: &[TenureId], call: Call) -> Result<u64> {
         check_items(tenures.len())?;
-        let mut parts = tenures.chunks(HEARTBEATS);
-        let mut done = self.done_part(group, parts.next().unwrap_or_default(), call).await?;
+        let (mut parts, mut done) = (tenures.chunks(HEARTBEATS), Parts::default());
+        let first = parts.next().unwrap_or_default();
+        let mut count = done.take(self.done_part(group, first, call).await)?;
         for part in parts {
-            done += self.done_part(group, part, call).await?;
+            count += done.take(self.done_part(group, part, call).await)?;
         }
-        Ok(done)
+        Ok(count)
     }
 
     async fn put_roster_settings(

@@ -18,6 +18,7 @@ use tenure_core::session::{
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::time::{StoreTime, micros};
 
+use crate::parts::Parts;
 use crate::registry::{read_outcomes, read_refusal};
 use crate::reply::Malformed;
 use crate::store::ValkeyStore;
@@ -32,10 +33,12 @@ impl SessionStore for ValkeyStore {
             revision: Revision::NONE,
             before: Revision::NONE,
         };
+        let mut parts = Parts::default();
         // Also without any item the tenure is checked.
         loop {
             let (done, left) = attaches.split_at(attached.outcomes.len());
-            let part = self.attach_part(group, tenure, step::part_of(left), call).await?;
+            let part = self.attach_part(group, tenure, step::part_of(left), call).await;
+            let part = parts.take(part)?;
             if done.is_empty() {
                 attached.before = part.before;
             }
@@ -56,11 +59,11 @@ impl SessionStore for ValkeyStore {
         call: Call,
     ) -> Result<Vec<DetachOutcome>> {
         check_count(detaches.len(), "detaches")?;
-        let mut parts = detaches.chunks(step::DETACHES);
+        let (mut parts, mut done) = (detaches.chunks(step::DETACHES), Parts::default());
         let first = parts.next().unwrap_or_default();
-        let mut outcomes = self.detach_part(group, tenure, first, call).await?;
+        let mut outcomes = done.take(self.detach_part(group, tenure, first, call).await)?;
         for part in parts {
-            outcomes.extend(self.detach_part(group, tenure, part, call).await?);
+            outcomes.extend(done.take(self.detach_part(group, tenure, part, call).await)?);
         }
         Ok(outcomes)
     }

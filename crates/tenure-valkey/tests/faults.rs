@@ -11,10 +11,15 @@ mod data;
 mod lease;
 #[path = "faults/network.rs"]
 mod network;
+#[path = "faults/parts.rs"]
+mod parts;
 #[path = "faults/permission.rs"]
 mod permission;
 #[path = "faults/refusal.rs"]
 mod refusal;
+#[allow(dead_code, reason = "the tests at scale use all of it")]
+#[path = "faults/relay.rs"]
+mod relay;
 #[path = "faults/server.rs"]
 mod server;
 #[path = "faults/world.rs"]
