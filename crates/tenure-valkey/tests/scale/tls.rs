@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use tenure_core::error::{Error, ErrorKind, Outcome};
@@ -11,11 +12,13 @@ use tenure_testkit::valkey::Flavour;
 use tenure_testkit::valkey::tls::TlsServer;
 use tenure_testkit::wait;
 
+use crate::relay::Relay;
 use crate::world::*;
 
 on_both! {
     a_store_is_reached_over_tls,
     a_certificate_for_both_sides,
+    a_certificate_for_another_name_is_not_believed,
     what_does_not_work_is_said_with_what_to_do,
     a_new_certificate_is_used_without_a_restart,
 }
@@ -54,6 +57,24 @@ async fn a_certificate_for_both_sides(flavour: Flavour) {
     let client = (certs.client_cert(), certs.client_key());
     let store = open(&url(&server, &certs.ca(), Some((&client.0, &client.1)))).await;
     join(&store, "a").await;
+}
+
+async fn a_certificate_for_another_name_is_not_believed(flavour: Flavour) {
+    let certs = Certs::new();
+    let server = server(flavour, &certs, false);
+    let tls = SocketAddr::from(([127, 0, 0, 1], server.tls_port()));
+    // The same server, by a name that is in its certificate and by one that is not.
+    for (ip, believed) in [("127.0.0.1", true), ("127.0.0.2", false)] {
+        let relay = Relay::start(ip, tls).await;
+        let url = format!("rediss://{}?tls_ca={}", relay.addr(), certs.ca().display());
+        if believed {
+            join(&*open(&url).await, "a").await;
+            continue;
+        }
+        let wrong = refusal(&url).await;
+        assert_eq!(wrong.kind(), ErrorKind::Misconfigured, "{wrong:?}");
+        assert!(wrong.chain().contains("by a name that is in it"), "{wrong:?}");
+    }
 }
 
 async fn refusal(url: &str) -> Error {
