@@ -48,7 +48,7 @@ function ofBrake({ group: name, brake }) {
   return [{
     key: 'brake ' + name, tone: 'braked', title: 'Removal is paused in ' + name + '.', href: at('g', name), until,
     text: number(brake.lapsed) + ' lapsed at once, ' + many(brake.present, 'is', 'are') + ' present. What they held stays until enough are back, or until '
-      + time(until) + '. If they are really gone: tenure sweep --group ' + name + ' --force',
+      + time(until) + '. If they are really gone: tenure sweep --force --group ' + name + ' --store ' + location.origin,
   }];
 }
 
@@ -89,8 +89,10 @@ function ofRosters() {
   return list;
 }
 
+/** A loop that failed once and does its work every second is well again before anybody reads it. */
 function ofLoops() {
-  const failing = (world.status?.loops ?? []).filter((loop) => loop.bad_in_a_row > 0);
+  const isLate = (loop) => (loop.last_success_age_ms ?? Infinity) > 60_000;
+  const failing = (world.status?.loops ?? []).filter((loop) => loop.bad_in_a_row > 0 && isLate(loop));
   return failing.map((loop) => ({ key: 'loop ' + loop.name, tone: 'uncertain', title: 'The loop ' + loop.name + ' fails.', text: loop.last_error }));
 }
 
