@@ -21,6 +21,7 @@ pub mod lease;
 pub mod ledger;
 pub mod membership;
 pub mod memory;
+pub mod parts;
 pub mod placement;
 pub mod registry;
 pub mod roster;

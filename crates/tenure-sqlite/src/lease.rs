@@ -8,6 +8,7 @@ mod step;
 
 use async_trait::async_trait;
 use tenure_core::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token, check_leases};
+use tenure_core::parts::Parts;
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::sweep::BATCH;
 use tenure_core::{Group, LeaseName, MemberId, Result, TenureId};
@@ -23,10 +24,10 @@ impl LeaseStore for SqliteStore {
             self.step(group, call, move |step| step.acquire(&tenure, &part))
         };
         // Also without a lease: the tenure is looked at.
-        let mut parts = leases.chunks(BATCH as usize);
-        let mut all = acquire(parts.next().unwrap_or_default()).await?;
+        let (mut parts, mut done) = (leases.chunks(BATCH as usize), Parts::default());
+        let mut all = done.take(acquire(parts.next().unwrap_or_default()).await)?;
         for part in parts {
-            let mut next = acquire(part).await?;
+            let mut next = done.take(acquire(part).await)?;
             all.outcomes.append(&mut next.outcomes);
             all = Acquired {
                 outcomes: all.outcomes,
@@ -52,10 +53,10 @@ impl LeaseStore for SqliteStore {
                 step.release_leases(&tenure, &part, to.as_ref())
             })
         };
-        let mut parts = leases.chunks(BATCH as usize);
-        let mut all = release(parts.next().unwrap_or_default()).await?;
+        let (mut parts, mut done) = (leases.chunks(BATCH as usize), Parts::default());
+        let mut all = done.take(release(parts.next().unwrap_or_default()).await)?;
         for part in parts {
-            let mut next = release(part).await?;
+            let mut next = done.take(release(part).await)?;
             all.outcomes.append(&mut next.outcomes);
             all = GivenUp {
                 outcomes: all.outcomes,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
 use tenure_core::membership::Revision;
+use tenure_core::parts::Parts;
 use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, Claimed, RegistryStore, check_keys};
 use tenure_core::store::{Call, Page, PageRequest, bad_cursor, check_limit};
 use tenure_core::sweep::BATCH;
@@ -187,10 +188,11 @@ impl RegistryStore for SqliteStore {
             revision: Revision::NONE,
             before: Revision::NONE,
         };
+        let mut done = Parts::default();
         for (nth, part) in keys.chunks(BATCH as usize).enumerate() {
             let (registry, tenure, part) = (column(registry), tenure.clone(), part.to_vec());
             let work = move |step: &mut Step<'_>| step.claim(&registry, &tenure, &part, mode);
-            let claimed = self.step(group, call, work).await?;
+            let claimed = done.take(self.step(group, call, work).await)?;
             if nth == 0 {
                 all.before = claimed.before;
             }

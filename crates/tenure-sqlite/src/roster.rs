@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure_core::ledger::RosterSettings;
+use tenure_core::parts::Parts;
 use tenure_core::roster::{
     Availability, Heartbeat, HeartbeatReply, Heartbeats, Looked, Over, Pending, Put, PutOutcome, Ranked, RosterMirror,
     Rows, Seated, Stamp, Stats, Task, Turn, TurnRequest, Verified, check_items, check_stale_after,
@@ -40,11 +41,11 @@ use crate::store::SqliteStore;
 impl RosterMirror for SqliteStore {
     async fn put_providers(&self, group: &Group, puts: &[Put], call: Call) -> Result<Vec<PutOutcome>> {
         check_items(puts.len())?;
-        let mut all = Vec::with_capacity(puts.len());
+        let (mut all, mut done) = (Vec::with_capacity(puts.len()), Parts::default());
         for part in puts.chunks(BATCH as usize) {
             let part = part.to_vec();
             let step = self.step(group, call, move |step| step.put_providers(&part));
-            all.extend(step.await?);
+            all.extend(done.take(step.await)?);
         }
         Ok(all)
     }
@@ -59,11 +60,11 @@ impl RosterMirror for SqliteStore {
     ) -> Result<Vec<Seated>> {
         check_items(providers.len())?;
         check_stale_after(stale_after)?;
-        let mut all = Vec::with_capacity(providers.len());
+        let (mut all, mut done) = (Vec::with_capacity(providers.len()), Parts::default());
         for part in providers.chunks(BATCH as usize) {
             let part = part.to_vec();
             let step = self.step(group, call, move |step| step.seat(&part, stale_after, beat));
-            all.extend(step.await?);
+            all.extend(done.take(step.await)?);
         }
         Ok(all)
     }

@@ -19,6 +19,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure_core::Result;
 use tenure_core::id::{Alias, Group, SessionId, TenureId};
+use tenure_core::parts::Parts;
 use tenure_core::session::{
     Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Orphans, PatchOutcome, Session, SessionState,
     SessionStats, SessionStore, check_attaches, check_count, check_data,
@@ -40,10 +41,10 @@ impl SessionStore for SqliteStore {
             self.step(group, call, move |step| step.attach(&tenure, &part))
         };
         // Also without a connection: the tenure is looked at.
-        let mut parts = attaches.chunks(BATCH as usize);
-        let mut all = attach(parts.next().unwrap_or_default()).await?;
+        let (mut parts, mut done) = (attaches.chunks(BATCH as usize), Parts::default());
+        let mut all = done.take(attach(parts.next().unwrap_or_default()).await)?;
         for part in parts {
-            let next = attach(part).await?;
+            let next = done.take(attach(part).await)?;
             all.outcomes.extend(next.outcomes);
             all.revision = next.revision;
         }
@@ -62,10 +63,10 @@ impl SessionStore for SqliteStore {
             let (tenure, part) = (tenure.clone(), part.to_vec());
             self.step(group, call, move |step| step.detach(&tenure, &part))
         };
-        let mut parts = detaches.chunks(BATCH as usize);
-        let mut all = detach(parts.next().unwrap_or_default()).await?;
+        let (mut parts, mut done) = (detaches.chunks(BATCH as usize), Parts::default());
+        let mut all = done.take(detach(parts.next().unwrap_or_default()).await)?;
         for part in parts {
-            all.extend(detach(part).await?);
+            all.extend(done.take(detach(part).await)?);
         }
         Ok(all)
     }

@@ -10,10 +10,10 @@ use tenure_core::lease::{
     AcquireOutcome, Acquired, GivenUp, HeldLeases, Lease, LeaseStore, ReleaseOutcome, Token, check_leases,
 };
 use tenure_core::membership::Revision;
+use tenure_core::parts::Parts;
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::sweep::BATCH;
 
-use crate::parts::Parts;
 use crate::registry::{read_outcomes, read_refusal};
 use crate::reply::{Malformed, Read, Reader, parse};
 use crate::store::ValkeyStore;

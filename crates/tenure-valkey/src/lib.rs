@@ -30,7 +30,6 @@ mod keys;
 mod lease;
 mod membership;
 mod pages;
-mod parts;
 pub mod pattern;
 mod registry;
 pub mod reply;

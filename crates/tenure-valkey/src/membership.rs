@@ -9,11 +9,11 @@ use tenure_core::id::{Group, MemberId, TenureId, Term};
 use tenure_core::membership::{
     Beat, BeatReply, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, Revision, check_beats,
 };
+use tenure_core::parts::Parts;
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::time::{StoreTime, micros};
 use tenure_core::timing::check_ttl;
 
-use crate::parts::Parts;
 use crate::reply::{Malformed, Read, Reader};
 use crate::script::Lateness;
 use crate::store::ValkeyStore;

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
 use tenure_core::membership::{EndReason, Revision};
+use tenure_core::parts::Parts;
 use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, Claimed, RegistryStore, check_keys};
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::sweep::BATCH;
 
-use crate::parts::Parts;
 use crate::reply::{Malformed, Read, Reader, parse};
 use crate::store::ValkeyStore;
 use crate::view::{Life, Packed, foreign};

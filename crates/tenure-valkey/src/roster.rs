@@ -25,6 +25,7 @@ use async_trait::async_trait;
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{Group, ProviderId, TenureId};
 use tenure_core::ledger::RosterSettings;
+use tenure_core::parts::Parts;
 use tenure_core::roster::{
     Availability, Heartbeat, Heartbeats, Looked, Over, Pending, Put, PutOutcome, Ranked, RosterMirror, Rows, Seated,
     Stamp, Stats, Task, Turn, TurnRequest, Verified, check_items, check_stale_after,
@@ -33,7 +34,6 @@ use tenure_core::store::{Call, PageRequest, check_limit};
 use tenure_core::sweep::ReconcileRequest;
 use tenure_core::time::{StoreTime, micros};
 
-use crate::parts::Parts;
 use crate::script::Lateness;
 use crate::store::ValkeyStore;
 

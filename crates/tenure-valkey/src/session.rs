@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{Alias, Group, SessionId, TenureId};
 use tenure_core::membership::Revision;
+use tenure_core::parts::Parts;
 use tenure_core::session::{
     Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Epoch, Orphans, PatchOutcome, Session, SessionState,
     SessionStats, SessionStore, check_attaches, check_count, check_data,
@@ -18,7 +19,6 @@ use tenure_core::session::{
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::time::{StoreTime, micros};
 
-use crate::parts::Parts;
 use crate::registry::{read_outcomes, read_refusal};
 use crate::reply::Malformed;
 use crate::store::ValkeyStore;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tenure_core::clock::within;
 use tenure_core::error::{Outcome, Result};
 use tenure_core::id::{Key, MemberId, RegistryName, TenureId};
+use tenure_core::parts::Parts;
 use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, MAX_KEYS};
 use tenure_core::store::{Page, PageRequest};
 
@@ -97,18 +98,18 @@ impl Registry {
     /// Claims many keys, each answered by itself, in the order given. One call of the store per 10,000.
     ///
     /// # Errors
-    /// As [`Registry::claim`], without the reading back. Parts before the failed one stay claimed; claiming again what
-    /// is owned already answers `Kept`.
+    /// As [`Registry::claim`], without the reading back. `Unavailable`, outcome unknown, when parts before the failed one
+    /// were claimed: claiming again what is owned already answers `Kept`.
     pub async fn claim_many<K: AsRef<str>>(
         &self,
         keys: impl IntoIterator<Item = K>,
         mode: ClaimMode,
     ) -> Result<Vec<ClaimOutcome>> {
         let keys: Vec<Key> = keys.into_iter().map(Key::new).collect::<Result<_>>()?;
-        let mut outcomes = Vec::with_capacity(keys.len());
+        let (mut outcomes, mut done) = (Vec::with_capacity(keys.len()), Parts::default());
         for part in keys.chunks(MAX_KEYS) {
             let tenure = self.shared.acting_tenure()?;
-            outcomes.extend(self.claim_keys(&tenure, part, mode).await?);
+            outcomes.extend(done.take(self.claim_keys(&tenure, part, mode).await)?);
         }
         Ok(outcomes)
     }

@@ -8,6 +8,7 @@ use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{LeaseName, TenureId};
 use tenure_core::lease::{AcquireOutcome, Acquired};
 use tenure_core::membership::{EndReason, Revision};
+use tenure_core::parts::Parts;
 use tenure_core::verdict::Verdict;
 
 use super::book::{Book, Entry, GivingUp, Grant};
@@ -19,9 +20,9 @@ use crate::registry::PATIENCE;
 
 /// Asks for leases, each answered by itself.
 pub(super) async fn acquire(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<Acquire>> {
-    let mut answers = Vec::with_capacity(leases.len());
+    let (mut answers, mut done) = (Vec::with_capacity(leases.len()), Parts::default());
     for part in leases.chunks(PART) {
-        answers.extend(acquire_part(shared, part).await?);
+        answers.extend(done.take(acquire_part(shared, part).await)?);
     }
     Ok(answers)
 }

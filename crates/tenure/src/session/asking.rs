@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_core::clock::{Mono, jitter, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::TenureId;
+use tenure_core::parts::Parts;
 use tenure_core::session::{Attach as Wanted, AttachOutcome, Attached, check_attaches};
 
 use super::book::{Book, Place, Seat};
@@ -18,9 +19,9 @@ use crate::registry::PATIENCE;
 /// Attaches connections, each answered by itself.
 pub(super) async fn attach(shared: &Arc<Shared>, wanted: &[Wanted]) -> Result<Vec<Attach>> {
     check_attaches(wanted)?;
-    let mut answers = Vec::with_capacity(wanted.len());
+    let (mut answers, mut done) = (Vec::with_capacity(wanted.len()), Parts::default());
     for part in wanted.chunks(PART) {
-        answers.extend(attach_part(shared, part).await?);
+        answers.extend(done.take(attach_part(shared, part).await)?);
     }
     Ok(answers)
 }

@@ -1,13 +1,13 @@
-//! Calls that are sent in parts, because a script takes a bounded number of items.
+//! Calls that are done in parts, because one step takes a bounded number of items.
 
-use tenure_core::error::{Error, Outcome, Result};
+use crate::error::{Error, Outcome, Result};
 
 /// How far a call in parts has come.
 ///
 /// An error tells whether the *call* changed anything. What makes a part fail with nothing changed (a full memory, a server
 /// that went away, a tenure that ended in between) leaves the parts before it done.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
+pub struct Parts {
     any: bool,
 }
 
@@ -17,7 +17,7 @@ impl Parts {
     /// # Errors
     /// The part's own when it is the first; after one that was done `Unavailable` with the outcome `Unknown`, whatever the
     /// part says, since every other kind promises that nothing changed. The part's own is the cause.
-    pub(crate) fn take<T>(&mut self, part: Result<T>) -> Result<T> {
+    pub fn take<T>(&mut self, part: Result<T>) -> Result<T> {
         let error = match part {
             Ok(done) => {
                 self.any = true;
@@ -40,10 +40,9 @@ impl Parts {
 mod tests {
     use std::time::Duration;
 
-    use tenure_core::error::ErrorKind;
-    use tenure_core::membership::EndReason;
-
     use super::*;
+    use crate::error::ErrorKind;
+    use crate::membership::EndReason;
 
     fn errors() -> [Error; 4] {
         [
