@@ -298,6 +298,7 @@ impl Run {
             processes: Processes::adopting(&clock)?,
             program: Program {
                 command: self.command.clone(),
+                kept_back: &[connect::TOKEN],
                 helpers: Helpers::of_this_program("launch", "keep"),
             },
             variables: self.variables(&file),

@@ -29,6 +29,8 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Program {
     /// The command and its arguments.
     pub command: Vec<OsString>,
+    /// Variables of our own that it does not get: secrets that it was not asked to know.
+    pub kept_back: &'static [&'static str],
     /// The two small programs that stand by it.
     pub helpers: Helpers,
 }
@@ -94,23 +96,9 @@ impl Child {
         program: &Program,
         variables: Vec<(OsString, OsString)>,
     ) -> io::Result<Self> {
-        Self::start_without(processes, program, variables, &[]).await
-    }
-
-    /// As [`Child::start`], but the program does not get the variables of our own that are named in `kept_back`: secrets
-    /// that it was not asked to know.
-    ///
-    /// # Errors
-    /// As [`Child::start`].
-    pub async fn start_without(
-        processes: &Processes,
-        program: &Program,
-        variables: Vec<(OsString, OsString)>,
-        kept_back: &[&str],
-    ) -> io::Result<Self> {
         let mark = keeper::mark();
         let mut command = program.helpers.launch(&program.command);
-        for variable in kept_back {
+        for variable in program.kept_back {
             command.env_remove(variable);
         }
         command.envs(variables).env(keeper::MARK, &mark);

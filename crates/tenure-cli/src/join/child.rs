@@ -25,9 +25,10 @@ pub(super) async fn start(
 ) -> io::Result<Child> {
     let program = Program {
         command: command.to_vec(),
+        kept_back: &[TOKEN],
         helpers: Helpers::of_this_program("launch", "keep"),
     };
-    Child::start_without(&Processes::own(clock)?, &program, variables, &[TOKEN]).await
+    Child::start(&Processes::own(clock)?, &program, variables).await
 }
 
 /// Ends what is left of its group: TERM, and KILL for what is still there after `grace`. Signals that arrive meanwhile are

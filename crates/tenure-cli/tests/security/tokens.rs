@@ -203,20 +203,25 @@ fn a_command_that_is_wrapped_does_not_get_the_token_itself() {
     let tokens = Tokens::none();
     let member = tokens.new_token("member", &["--scope", "beat"]);
     let daemon = guarded(&tokens);
-    let told = |variable: &str, value: &std::ffi::OsStr| {
-        let mut command = daemon.command(&["join", "--group", "g", "--", "env"]);
+    let told = |args: &[&str], variable: &str, value: &std::ffi::OsStr| {
+        let mut command = daemon.command(args);
         command.env(variable, value);
-        let joined = run(command);
-        assert_eq!(joined.code, Some(0), "{}", joined.err);
-        assert!(joined.out.contains("TENURE_ID="), "{}", joined.out);
-        joined.out
+        let wrapped = run(command);
+        assert_eq!(wrapped.code, Some(0), "{}", wrapped.err);
+        assert!(wrapped.out.contains("PATH="), "{}", wrapped.out);
+        wrapped.out
     };
     let secret = std::fs::read_to_string(&member).unwrap();
-    let out = told("TENURE_TOKEN", secret.trim().as_ref());
-    assert!(!out.contains("TENURE_TOKEN") && !out.contains(secret.trim()), "{out}");
-    let out = told("TENURE_TOKEN_FILE", member.as_os_str());
-    let way = format!("TENURE_TOKEN_FILE={}", member.display());
-    assert!(out.contains(&way), "{out}");
+    for args in [
+        &["join", "--group", "g", "--", "env"][..],
+        &["run", "--leader", "always", "--", "env"],
+    ] {
+        let out = told(args, "TENURE_TOKEN", secret.trim().as_ref());
+        assert!(!out.contains("TENURE_TOKEN") && !out.contains(secret.trim()), "{out}");
+        let out = told(args, "TENURE_TOKEN_FILE", member.as_os_str());
+        let way = format!("TENURE_TOKEN_FILE={}", member.display());
+        assert!(out.contains(&way), "{out}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use tenure_core::clock::{Clock, jitter, within};
 use tokio::sync::watch;
 
 use super::judge::Word;
+use crate::http::shown;
 
 /// How long the stream may take to begin: the connection, the head, and the first line, each.
 const BEGIN: Duration = Duration::from_secs(2);
@@ -35,17 +36,22 @@ struct Change {
 
 /// Listens for ever, and says what it hears.
 pub(super) async fn listen(client: Client, url: Url, clock: Arc<dyn Clock>, tell: watch::Sender<Word>) {
-    let mut wait = RETRY.0;
+    let (mut wait, shown) = (RETRY.0, shown(url.as_str()));
     loop {
         let before = *tell.borrow();
         let ended = follow(&client, &url, &*clock, &tell).await;
         let heard = *tell.borrow();
         if let Word::Says(primary) = heard {
-            tracing::warn!(%url, reason = ended, "the event stream of LiteFS has ended");
+            tracing::warn!(url = shown, reason = ended, "the event stream of LiteFS has ended");
             say(&tell, Word::Lost(primary, clock.mono()));
             wait = RETRY.0;
         } else {
-            tracing::debug!(%url, reason = ended, ?before, "the event stream of LiteFS is not to be had");
+            tracing::debug!(
+                url = shown,
+                reason = ended,
+                ?before,
+                "the event stream of LiteFS is not to be had"
+            );
         }
         clock.sleep(jitter(&*clock, wait, 25)).await;
         wait = (wait * 2).min(RETRY.1);
