@@ -69,7 +69,8 @@ async fn a_grace_and_a_brake_are_announced_with_their_reasons() {
         "Removal is paused in fleet. 12 lapsed at once, 0 are present.",
     )
     .await;
-    page.until_says("#banners", "tenure sweep --force --group fleet --store http").await;
+    page.until_says("#banners", "tenure sweep --force --group fleet --store http")
+        .await;
     page.until_silent("#banners", "is settling").await;
     page.until_says(".event", "Removal was paused").await;
     page.turn("#/").await;

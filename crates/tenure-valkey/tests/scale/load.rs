@@ -61,17 +61,7 @@ impl Load {
         let mut tenures = Vec::new();
         for n in 0..MEMBERS {
             let joined = join(&shared, n).await;
-            let keys = [key(&format!("k{n}"))];
-            let registry = devices();
-            let claimed = store.claim(
-                &shared.group,
-                &registry,
-                &joined.tenure,
-                &keys,
-                ClaimMode::Take,
-                Call::default(),
-            );
-            claimed.await.unwrap();
+            claim(&shared, &joined.tenure, n).await;
             tenures.push(joined.tenure);
         }
         let mut tasks = vec![
@@ -160,6 +150,17 @@ async fn join(shared: &Shared, n: usize) -> Joined {
     })
     .await;
     joined.into_inner().unwrap().unwrap()
+}
+
+/// What one tenure has claimed it may claim again.
+async fn claim(shared: &Shared, tenure: &TenureId, n: usize) {
+    let (keys, registry) = ([key(&format!("k{n}"))], devices());
+    wait::until_async("a member can claim", PATIENCE, || async {
+        let (mode, call) = (ClaimMode::Take, Call::default());
+        let claimed = shared.store.claim(&shared.group, &registry, tenure, &keys, mode, call);
+        claimed.await.is_ok()
+    })
+    .await;
 }
 
 impl Shared {
