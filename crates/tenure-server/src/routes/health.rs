@@ -59,9 +59,9 @@ pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
 
 /// Can it do its work?
 ///
-/// The store answers and takes writes, as of the last second, and the daemon is not on its way down. A roster that is `seeding`, and a ledger that
-/// does not answer, are in the notes: everything else works. Where tokens are asked for, whoever shows none that may read
-/// everything is told what is wrong in one word.
+/// The store answers and takes writes, as of the last second, and the daemon is not on its way down. A roster that is
+/// `seeding`, and a ledger that does not answer, are in the notes: everything else works. Where tokens are asked for,
+/// whoever shows none that may read everything is told what is wrong in one word.
 #[utoipa::path(
     get, path = "/readyz", tag = "daemon",
     security(()),
