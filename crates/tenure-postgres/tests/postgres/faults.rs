@@ -47,7 +47,8 @@ async fn brisk(url: &str) -> Arc<PostgresLedger> {
     put(&first, 1).await.expect("a provider");
     first.close().await;
     let mut options = PostgresOptions::new(url).expect("a good URL");
-    options.call_timeout = Duration::from_secs(1);
+    // More than a machine stands still for: what a test expects to be done at once is done in that time.
+    options.call_timeout = Duration::from_secs(4);
     options.pool_size = 3;
     let ledger = ledger(options);
     until_async("the first answer", SOON, || async { capacity(&ledger).await.is_ok() }).await;
@@ -74,7 +75,7 @@ async fn is_back(ledger: &PostgresLedger, capacity: u32) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_server_is_told_at_once_and_found_again() {
     let Some(server) = Server::start() else { return };
-    let ledger = brisk(&server.url()).await;
+    let ledger = ledger(patient(&server.url()));
     put(&ledger, 5).await.expect("a provider");
     server.kill();
     until_async("no connection is left", SOON, || async {
@@ -86,7 +87,7 @@ async fn a_killed_server_is_told_at_once_and_found_again() {
     let asked = Instant::now();
     is_away(capacity(&ledger).await, Outcome::Unchanged);
     assert!(
-        asked.elapsed() < Duration::from_secs(5),
+        asked.elapsed() < patient(&server.url()).connect_timeout,
         "nobody listens, so nobody waits"
     );
     assert!(matches!(ledger.health(), Health::Down { .. }));
@@ -105,7 +106,7 @@ async fn what_a_frozen_server_was_told_does_not_happen_when_it_thaws() {
     server.pause();
     let asked = Instant::now();
     is_away(put(&ledger, 9).await, Outcome::Unknown);
-    assert!(asked.elapsed() < Duration::from_secs(10), "never a hang");
+    assert!(asked.elapsed() < SOON, "never a hang");
     let mut told = Vec::new();
     for _ in 0..20 {
         let ledger = Arc::clone(&ledger);
@@ -199,7 +200,7 @@ async fn a_full_server_is_told_and_asked_again() {
         return;
     };
     let mut options = patient(&server.url());
-    options.call_timeout = Duration::from_secs(3);
+    options.call_timeout = Duration::from_secs(5);
     let prepared = ledger(options.clone());
     put(&prepared, 1).await.expect("a provider");
     prepared.close().await;

@@ -103,7 +103,8 @@ async fn nothing_is_left_in_a_session_behind_a_pooler() {
         through("SELECT coalesce(current_setting('tenure.reason', true), '')").await,
         ""
     );
-    let open = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                AND state LIKE 'idle in transaction%'";
     assert_eq!(cell(&direct, open).await, "0");
     let backends = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                     AND pid <> pg_backend_pid() AND backend_type = 'client backend'";

@@ -181,7 +181,7 @@ async fn a_statement_that_outlives_its_caller_is_cancelled_over_tls() {
         .expect("the lock");
     put(&*brisk).await.expect_err("the table is locked");
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    until_async("nobody waits for the lock", Duration::from_secs(5), || async {
+    until_async("nobody waits for the lock", Duration::from_secs(30), || async {
         cell(&admin, waiting).await == "0"
     })
     .await;
