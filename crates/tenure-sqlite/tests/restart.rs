@@ -216,7 +216,7 @@ async fn the_high_water_mark_is_written_while_only_beats_come() {
         beat(&store, &a).await;
     }
     let now = store.now().await.unwrap();
-    tenure_testkit::wait::until("the mark is written", s(10), || read() + 1_000_000 >= now.micros());
+    tenure_testkit::wait::until("the mark is written", s(40), || read() + 1_000_000 >= now.micros());
     store.close().await;
 }
 
