@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::clock::{Clock, Mono, SystemClock};
 use tenure_core::error::ErrorKind;
 use tenure_testkit::valkey::{DURABLE, Flavour, Server};
 use tenure_testkit::{Mode, Proxy, wait};
@@ -13,11 +13,17 @@ use crate::world::{AGE, PATIENCE, World, hour_ago, indexed, reaper, reaping, set
 
 /// Passes until one is answered.
 async fn answered(reaper: &mut Reaper) -> ReapReport {
+    answered_since(reaper, &SystemClock::new()).await.0
+}
+
+/// The same, with when the one was begun that was answered.
+async fn answered_since(reaper: &mut Reaper, clock: &SystemClock) -> (ReapReport, Mono) {
     let reaper = tokio::sync::Mutex::new(reaper);
     let answer = tokio::sync::Mutex::new(None);
     wait::until_async("a pass is answered", PATIENCE, async || {
+        let begun = clock.mono();
         let done = reaper.lock().await.pass().await;
-        *answer.lock().await = done.ok();
+        *answer.lock().await = done.ok().map(|report| (report, begun));
         answer.lock().await.is_some()
     })
     .await;
@@ -27,12 +33,11 @@ async fn answered(reaper: &mut Reaper) -> ReapReport {
 /// Passes that follow an outage: nothing is reaped until a whole age is over, and then everything is.
 async fn held_back_for_an_age(reaper: &mut Reaper, reasons: &[&str]) {
     let clock = SystemClock::new();
-    let first = answered(reaper).await;
+    let (first, begun) = answered_since(reaper, &clock).await;
     assert_eq!((first.reaped, first.looked), (0, 0), "{first:?}");
     let reason = first.quarantined.as_ref().unwrap().as_str();
     assert!(reasons.contains(&reason), "{first:?}");
     assert!(first.settles_in <= AGE, "{first:?}");
-    let begun = clock.mono();
     loop {
         let report = answered(reaper).await;
         if report.quarantined.is_none() {

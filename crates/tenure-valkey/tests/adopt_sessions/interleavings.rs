@@ -6,7 +6,7 @@ use tenure_core::clock::{Clock, ManualClock};
 use tenure_testkit::valkey::Flavour;
 use tenure_valkey::adopt::{ReapNotice, Unit};
 
-use crate::world::{FIELD, World, ago, hour_ago, reaper, sessions, settings};
+use crate::world::{FIELD, World, fresh, hour_ago, reaper, sessions, settings};
 
 /// What its writer does to a session between the look at the index and the deletion.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,7 +67,7 @@ fn act(world: &World, id: &str, what: Move) {
         }
         Move::Blinked => {
             world.run(&["HSET", &session, FIELD, "0"]);
-            world.run(&["HSET", &session, FIELD, &ago(0, Unit::Seconds)]);
+            world.run(&["HSET", &session, FIELD, &fresh(Unit::Seconds)]);
         }
         Move::CountedTwice => {
             world.run(&["INCRBY", &refs, "2"]);

@@ -89,7 +89,16 @@ impl World {
 
 /// So long ago, in the unit.
 pub(crate) fn ago(seconds: u64, unit: Unit) -> String {
-    let micros = SystemClock::new().wall_micros() - seconds * 1_000_000;
+    written(SystemClock::new().wall_micros() - seconds * 1_000_000, unit)
+}
+
+/// When a session disconnected that is no orphan yet, however long the test takes: by a clock that is fast. The time of now
+/// would not do, in whole seconds it is up to [`AGE`] old when it is written.
+pub(crate) fn fresh(unit: Unit) -> String {
+    written(SystemClock::new().wall_micros() + 1_800 * 1_000_000, unit)
+}
+
+fn written(micros: u64, unit: Unit) -> String {
     match unit {
         Unit::Seconds => (micros / 1_000_000).to_string(),
         Unit::Milliseconds => (micros / 1_000).to_string(),
