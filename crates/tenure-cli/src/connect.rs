@@ -16,6 +16,7 @@ use tenure_core::store::StoreOptions;
 use tokio::runtime::Builder;
 
 use crate::cli::{DEFAULT_STORE, StoreArgs};
+use crate::daemon::PATIENCE;
 use crate::exit::Usage;
 use crate::settings::LONGEST_TTL;
 
@@ -76,9 +77,11 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<u8>>) -> anyhow
     done
 }
 
-/// Connects for looking and for single steps: without a janitor of its own.
+/// Connects for looking and for single steps: without a janitor of its own. A daemon has longer for its answers than it has
+/// for those to a member, who asks again before its ttl is over: here nobody does. (The file of a daemon is reached through it.)
 async fn for_looking(url: &str) -> anyhow::Result<Connected> {
-    connect(url, StoreOptions::default(), None).await
+    let is_asked = is_daemon(url_or_default(url)) || url.starts_with("sqlite:");
+    connect(url, StoreOptions::default(), None, is_asked.then_some(PATIENCE)).await
 }
 
 /// Connects for a membership: a store that has no daemon is swept by this process. `max_ttl` is that of such a store; a
@@ -99,11 +102,17 @@ pub(crate) async fn for_membership(url: &str, max_ttl: Duration) -> anyhow::Resu
             ..StoreOptions::default()
         },
         Some(SweeperSettings::default()),
+        None,
     )
     .await
 }
 
-async fn connect(url: &str, store: StoreOptions, sweeper: Option<SweeperSettings>) -> anyhow::Result<Connected> {
+async fn connect(
+    url: &str,
+    store: StoreOptions,
+    sweeper: Option<SweeperSettings>,
+    request_timeout: Option<Duration>,
+) -> anyhow::Result<Connected> {
     let url = url_or_default(url);
     if url.starts_with("memory:") {
         return Err(Usage::new(
@@ -113,6 +122,7 @@ async fn connect(url: &str, store: StoreOptions, sweeper: Option<SweeperSettings
     }
     let options = OpenOptions {
         store,
+        request_timeout,
         token: token()?,
         ..OpenOptions::default()
     };

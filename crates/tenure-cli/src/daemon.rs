@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 
 use crate::connect::token;
 
-/// How long the daemon may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a daemon may take to answer somebody who asks once: longer than a machine stands still for a moment.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Asks `GET <path>` of the daemon at `base` (`http://HOST:PORT` or `https://HOST:PORT`), and shows it the token of this
 /// process.
