@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
-use tenure::PageRequest;
+use tenure::{ClientSettings, OpenOptions, PageRequest, Tenure};
 use tenure_core::id::Group;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -32,6 +32,8 @@ pub(crate) use part::Part;
 
 /// How long to look at what an act has left, before the next.
 const REST: Duration = Duration::from_secs(4);
+/// How long the daemon may take for an answer: longer than a machine stands still for a moment.
+const ANSWER: Duration = Duration::from_secs(3);
 /// How long the fleet may take to come up.
 const UP: Duration = Duration::from_secs(30);
 /// How often to look whether it has.
@@ -141,6 +143,15 @@ impl Demo {
             &json!({ "type": "opened", "url": url, "directory": directory, "daemon": world.daemon.pid() }),
         )
     }
+}
+
+/// Connects to the daemon of the demo.
+async fn connected(url: &str) -> tenure::Result<Tenure> {
+    let options = OpenOptions {
+        request_timeout: Some(ANSWER),
+        ..OpenOptions::default()
+    };
+    Tenure::connect_with(url, options, ClientSettings::default()).await
 }
 
 /// Waits until every endpoint has its node.

@@ -79,7 +79,7 @@ impl Part {
         crate::logging::start_quiet("warn")?;
         connect::block_on(async {
             let term = signal(SignalKind::terminate()).context("cannot listen to signals")?;
-            let tenure = Tenure::connect(&self.store).await?;
+            let tenure = super::connected(&self.store).await?;
             self.work(&tenure, term).await?;
             tenure.close().await;
             Ok(DONE)

@@ -31,6 +31,10 @@ pub(super) const TTL: Duration = Duration::from_secs(3);
 /// How long a session waits for its client.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
 
+/// How often a device or a client comes again that was refused, and after which pause.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(500);
+
 pub(super) const GATEWAYS: [&str; 3] = ["gw-1", "gw-2", "gw-3"];
 pub(super) const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 pub(super) const FRONTS: [&str; 2] = ["front-1", "front-2"];
@@ -78,6 +82,8 @@ impl World {
             "serve",
             "--max-ttl",
             "10s",
+            "--limits-request-timeout",
+            "2s",
             "--sessions-grace",
             &grace,
             "--listen",
@@ -88,7 +94,7 @@ impl World {
         args.push(data.into());
         let daemon = Process::start(&*clock, args, &dir.path().join("daemon.log")).await?;
         let url = daemon.said.clone();
-        let tenure = Tenure::connect(&url).await?;
+        let tenure = super::connected(&url).await?;
         let rosters = RemoteRosters::new(&url, Arc::clone(&clock), Handle::current(), HttpSettings::default())?;
         Ok(Self {
             roster: rosters.roster(&RosterName::new(DESK)?),
@@ -208,7 +214,7 @@ impl World {
     /// A device connects to a gateway, wherever it was before.
     pub(super) async fn plug(&mut self, device: &str, gateway: &str) -> anyhow::Result<()> {
         let address = self.part(gateway)?.said.clone();
-        let (socket, _) = greet(&address, device).await?;
+        let (socket, _) = greet(&*self.clock, &address, device).await?;
         self.devices.insert(device.to_owned(), (gateway.to_owned(), socket));
         Ok(())
     }
@@ -226,7 +232,7 @@ impl World {
     /// A client connects to a front-end; without a room it is where it was.
     pub(super) async fn enter(&mut self, session: &str, room: &str, front: &str) -> anyhow::Result<()> {
         let address = self.part(front)?.said.clone();
-        let (socket, answer) = greet(&address, &format!("{session} {room}")).await?;
+        let (socket, answer) = greet(&*self.clock, &address, &format!("{session} {room}")).await?;
         let (how, room) = answer.split_once(' ').unwrap_or((&answer, "-"));
         let client = Client {
             how: how.to_owned(),
@@ -252,8 +258,19 @@ impl World {
     }
 }
 
-/// Connects, says a line, and answers the socket with what came back.
-async fn greet(address: &str, hello: &str) -> anyhow::Result<(BufReader<TcpStream>, String)> {
+/// Connects, says a line, and answers the socket with what came back. Who is refused comes again: the store may have been too
+/// slow for once.
+async fn greet(clock: &dyn Clock, address: &str, hello: &str) -> anyhow::Result<(BufReader<TcpStream>, String)> {
+    for _ in 0..TRIES {
+        match greet_once(address, hello).await {
+            Err(_) => clock.sleep(PAUSE).await,
+            welcome => return welcome,
+        }
+    }
+    greet_once(address, hello).await
+}
+
+async fn greet_once(address: &str, hello: &str) -> anyhow::Result<(BufReader<TcpStream>, String)> {
     let mut socket = BufReader::new(TcpStream::connect(address).await?);
     socket.write_all(format!("{}\n", hello.trim()).as_bytes()).await?;
     let mut answer = String::new();
