@@ -33,8 +33,10 @@ impl Sinks {
         })
     }
 
-    /// Puts the fence and a log into Postgres.
+    /// Puts the fence and a log into Postgres, and lets Valkey be a store that has long been there.
     pub(crate) async fn prepare(&self) {
+        // A new one grants no lease before its first max ttl is over.
+        self.valkey.cli(&["HSET", "tenure:store", "born", "1"]).unwrap();
         let client = connect(&self.postgres.url()).await;
         client.batch_execute(POSTGRES).await.unwrap();
         client

@@ -7,7 +7,7 @@ use tenure_testkit::postgres::Server;
 use tenure_testkit::wait::until_async;
 use tokio_postgres::{Client, Error, NoTls};
 
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(40);
 
 /// A server with the fence in it, unless there is none on this machine.
 pub(crate) async fn sink() -> Option<Server> {
@@ -20,7 +20,7 @@ pub(crate) async fn sink() -> Option<Server> {
 pub(crate) async fn connect(server: &Server) -> Client {
     let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
     tokio::spawn(connection);
-    client.batch_execute("SET statement_timeout = '10s'").await.unwrap();
+    client.batch_execute("SET statement_timeout = '40s'").await.unwrap();
     client
 }
 
