@@ -62,10 +62,12 @@ async fn world(roster: &str, store: &str, database: &str) -> [Process; 2] {
     processes
 }
 
-/// Waits for a whole reconcile that began after now: the second to end from now, as they take turns.
-async fn one_reconcile(roster: &str) {
-    told::found(roster);
+/// Waits for a whole reconcile that began after now: the second to end from now, as they take turns. Answers how many
+/// differences were found since this was asked last.
+async fn one_reconcile(roster: &str) -> f64 {
+    let before = told::found(roster);
     until_async("a reconcile came by", PATIENCE, async || told::count(roster) >= 2).await;
+    before.into_iter().chain(told::found(roster)).sum()
 }
 
 /// The group's keys in the hands of somebody else.
@@ -166,12 +168,12 @@ async fn a_mirror_that_was_corrupted_is_the_ledgers_again_after_one_reconcile() 
     };
     for seed in 1..=4 {
         let mut chance = Chance(seed);
-        let before = here.mirrored().await.unwrap();
+        told::found(roster);
         for _ in 0..60 {
             hand.spoil(&mut chance, &everyone);
         }
-        assert_ne!(here.mirrored().await.ok(), Some(before), "seed {seed} spoils something");
-        one_reconcile(roster).await;
+        // A reconcile may come between the strokes, too.
+        assert!(one_reconcile(roster).await > 0.0, "seed {seed} spoils something");
         let (mirrored, written) = (here.mirrored().await.unwrap(), here.written().await.unwrap());
         assert_eq!(mirrored, written, "seed {seed}");
         until_async("answers come from it", PATIENCE, async || {

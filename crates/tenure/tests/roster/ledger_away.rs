@@ -11,7 +11,7 @@ use tenure_testkit::{postgres, valkey};
 
 use crate::world::*;
 
-const STALE: Duration = secs(4);
+const STALE: Duration = secs(6);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_go_on_and_nothing_is_lost_while_postgres_is_dead() {
@@ -30,7 +30,7 @@ async fn heartbeats_go_on_and_nothing_is_lost_while_postgres_is_dead() {
     all_believe(&processes).await;
     let [here, there] = &processes;
     let everyone: Vec<_> = (0..6).map(numbered).collect();
-    let beats = Beats::of(&processes, [], STALE / 10);
+    let beats = Beats::of(&processes, [], STALE / 20);
     for who in &everyone {
         here.arrive(who, Some(1_000)).await;
         beats.add(who);
