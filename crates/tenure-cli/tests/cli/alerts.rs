@@ -188,7 +188,7 @@ fn the_daemon_serves_every_metric_that_a_rule_about_rosters_looks_at() {
 #[test]
 fn the_daemon_serves_every_metric_that_a_rule_about_sessions_looks_at() {
     let daemon = Daemon::start(&["--store", "memory:"]);
-    let tenure = daemon.join("g", "gw", 60_000);
+    let tenure = daemon.join("g", "gw", 20_000);
     let attach = json!({"tenure": tenure, "connection": "c", "grace_ms": 1000}).to_string();
     assert_eq!(daemon.http("PUT", "/v1/groups/g/sessions/s", &attach).0, 201);
     let detach = format!("/v1/groups/g/sessions/s/connections/c?tenure={tenure}");
@@ -205,13 +205,18 @@ fn the_daemon_serves_every_metric_that_a_rule_about_sessions_looks_at() {
         }
         missing.is_empty()
     });
-    let (_, metrics) = daemon.text("GET", "/metrics", "");
-    assert!(
-        metrics.contains("tenure_orphan_sessions_deleted_total{group=\"g\"} 1\n"),
-        "{metrics}"
+    let mut metrics = String::new();
+    // What is counted by looking is that of the last look.
+    wait::until(
+        "the metrics tell of the session, and that there is none left",
+        SOON,
+        || {
+            metrics = daemon.text("GET", "/metrics", "").1;
+            metrics.contains("tenure_sessions_disconnected{group=\"g\"} 0\n")
+        },
     );
     assert!(
-        metrics.contains("tenure_sessions_disconnected{group=\"g\"} 0\n"),
+        metrics.contains("tenure_orphan_sessions_deleted_total{group=\"g\"} 1\n"),
         "{metrics}"
     );
     let bucket = "tenure_orphan_cleanup_duration_seconds_bucket{group=\"g\",le=\"0.1\"}";

@@ -102,7 +102,7 @@ fn a_newer_join_of_the_same_member_stops_the_older_command() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let args = |script| {
         [
-            "join", "--group", "g", "--member", "a", "--ttl", "2s", "--", "sh", "-c", script,
+            "join", "--group", "g", "--member", "a", "--ttl", "9s", "--", "sh", "-c", script,
         ]
     };
     let old = daemon.spawn(&args(
@@ -128,7 +128,7 @@ fn an_expelled_command_and_all_that_it_started_is_killed_when_it_does_not_listen
     let daemon = Daemon::start(&["--store", "memory:"]);
     let script = r#"trap "" TERM; sleep 1000 & echo "pids $$ $!"; while :; do sleep 1; done"#;
     let args = [
-        "join", "--group", "g", "--member", "a", "--ttl", "1s", "--grace", "200ms", "--", "sh", "-c", script,
+        "join", "--group", "g", "--member", "a", "--ttl", "6s", "--grace", "200ms", "--", "sh", "-c", script,
     ];
     let joined = daemon.spawn(&args);
     said(&joined, "pids ");
@@ -170,7 +170,7 @@ fn a_command_dies_with_a_killed_join_and_the_tenure_lapses() {
         "--group",
         "g",
         "--ttl",
-        "1s",
+        "4s",
         "--",
         "sh",
         "-c",
@@ -204,7 +204,7 @@ fn after_a_lapse_it_joins_again_and_the_command_goes_on_and_can_read_its_new_ten
         echo "now $(cat "$TENURE_FILE")"
         exit 5"#;
     let joined = daemon.spawn(&[
-        "join", "--group", "g", "--member", "a", "--ttl", "1s", "--", "sh", "-c", script,
+        "join", "--group", "g", "--member", "a", "--ttl", "4s", "--", "sh", "-c", script,
     ]);
     said(&joined, "ready a@");
     make_it_lapse(&daemon, &joined);
@@ -225,7 +225,7 @@ fn with_on_lapse_stop_a_lapse_stops_the_command() {
         "--group",
         "g",
         "--ttl",
-        "1s",
+        "4s",
         "--on-lapse",
         "stop",
         "--",

@@ -6,15 +6,16 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tenure_testkit::{Process, wait};
 
-use crate::support::{Daemon, SOON, said};
+use crate::support::{Daemon, Lateness, SOON, said};
 
 const KEYS: usize = 3_000;
-const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(4);
 
-fn gateway(daemon: &Daemon, name: &str) -> (Process, String) {
+/// With a ttl that no busy machine lets run out, or with that of the one that is to die.
+fn gateway(daemon: &Daemon, name: &str, ttl: &str) -> (Process, String) {
     let script = "echo \"tenure $TENURE_ID\"; exec sleep 1000";
     let process = daemon.spawn(&[
-        "join", "--group", "ingest", "--member", name, "--ttl", "2s", "--", "sh", "-c", script,
+        "join", "--group", "ingest", "--member", name, "--ttl", ttl, "--", "sh", "-c", script,
     ]);
     said(&process, "tenure ");
     let log = process.log();
@@ -31,17 +32,13 @@ fn keys(of: usize) -> Vec<String> {
 }
 
 fn claim(daemon: &Daemon, key: &str) -> (u16, Value) {
-    daemon.http("GET", &format!("/v1/groups/ingest/registries/devices/claims/{key}"), "")
+    daemon.answered("GET", &format!("/v1/groups/ingest/registries/devices/claims/{key}"), "")
 }
 
-/// Claims many keys. A busy machine may need more than one try for each part; claiming again is harmless.
 fn claim_all(daemon: &Daemon, tenure: &str, keys: &[String]) {
     for part in keys.chunks(500) {
-        wait::until("the claims are made", SOON, || {
-            let (status, answer) = daemon.claim("ingest", "devices", tenure, part);
-            assert!(status == 200 || status == 503, "{answer}");
-            status == 200
-        });
+        let (status, answer) = daemon.claim("ingest", "devices", tenure, part);
+        assert_eq!(status, 200, "{answer}");
     }
 }
 
@@ -65,7 +62,7 @@ fn evicted(daemon: &Daemon, owner: &str) -> u64 {
 /// Whether a member owns nothing any more, alive or dead.
 fn owns_nothing(daemon: &Daemon, owner: &str) -> bool {
     let path = format!("/v1/groups/ingest/registries/devices/claims?owner={owner}&limit=1");
-    daemon.http("GET", &path, "").1["claims"] == serde_json::json!([])
+    daemon.answered("GET", &path, "").1["claims"] == serde_json::json!([])
 }
 
 /// Counts all claims of the registry.
@@ -89,14 +86,14 @@ fn count(daemon: &Daemon) -> usize {
 #[expect(clippy::disallowed_methods, reason = "the promise is about real time")]
 fn the_claims_of_a_killed_gateway_read_dead_at_its_deadline_and_are_gone_within_a_second() {
     let daemon = Daemon::start(&[]);
-    let gateways: Vec<_> = (0..3).map(|n| gateway(&daemon, &format!("gw-{n}"))).collect();
+    let gateways = [("gw-0", "20s"), ("gw-1", "4s"), ("gw-2", "20s")].map(|(name, ttl)| gateway(&daemon, name, ttl));
     for (n, (_, tenure)) in gateways.iter().enumerate() {
         claim_all(&daemon, tenure, &keys(n));
     }
     assert_eq!(claim(&daemon, "device-1-0").1["alive"], true);
 
     gateways[1].0.signal(Signal::KILL).unwrap();
-    let killed_at = Instant::now();
+    let (killed_at, lateness) = (Instant::now(), Lateness::watch());
     // As soon as its deadline has passed its claims read as dead, or are gone already; never later than ttl.
     let mut dead_at = None;
     wait::until("its claims are not alive", SOON, || {
@@ -108,11 +105,13 @@ fn the_claims_of_a_killed_gateway_read_dead_at_its_deadline_and_are_gone_within_
         dead
     });
     let dead_at = dead_at.unwrap();
-    // A claim that reads as dead does so at the deadline; the slack is for a busy test machine.
-    assert!(dead_at < TTL + Duration::from_millis(500), "{dead_at:?}");
+    // What a machine that stands still takes longer; where the store has noticed, everyone had another ttl.
+    let slack = || lateness.so_far() + TTL * daemon.silences("ingest");
+    // A claim that reads as dead does so at the deadline; the rest of the slack is for a busy test machine.
+    assert!(dead_at < TTL + Duration::from_millis(500) + slack(), "{dead_at:?}");
     wait::until("its claims are gone", SOON, || owns_nothing(&daemon, "gw-1"));
     let gone_at = killed_at.elapsed();
-    assert!(gone_at < TTL + Duration::from_secs(1), "{gone_at:?}");
+    assert!(gone_at < TTL + Duration::from_secs(1) + slack(), "{gone_at:?}");
     eprintln!("{KEYS} claims of a killed owner: dead after {dead_at:?}, gone after {gone_at:?} (ttl {TTL:?})");
 
     wait::until("they are counted", SOON, || evicted(&daemon, "gw-1") >= KEYS as u64);
@@ -140,12 +139,12 @@ fn the_claims_of_a_killed_gateway_read_dead_at_its_deadline_and_are_gone_within_
 #[test]
 fn a_restart_under_the_same_name_supersedes_at_once_and_the_zombie_is_refused() {
     let daemon = Daemon::start(&[]);
-    let (zombie, old) = gateway(&daemon, "gw");
+    let (zombie, old) = gateway(&daemon, "gw", "20s");
     let mine = keys(0);
     claim_all(&daemon, &old, &mine);
     // It hangs, and somebody starts it anew before its ttl is over.
     zombie.pause().unwrap();
-    let (fresh, new) = gateway(&daemon, "gw");
+    let (fresh, new) = gateway(&daemon, "gw", "20s");
     let (kept, lost) = mine.split_at(KEYS / 2);
     claim_all(&daemon, &new, kept);
 
@@ -154,7 +153,7 @@ fn a_restart_under_the_same_name_supersedes_at_once_and_the_zombie_is_refused() 
         (status, &answer["code"], &answer["reason"]),
         (410, &Value::from("tenure_ended"), &Value::from("superseded"))
     );
-    let (status, answer) = daemon.http("PUT", &format!("/v1/groups/ingest/tenures/{old}/beat"), "{}");
+    let (status, answer) = daemon.answered("PUT", &format!("/v1/groups/ingest/tenures/{old}/beat"), "{}");
     assert_eq!(
         (status, &answer["reason"]),
         (410, &Value::from("superseded")),

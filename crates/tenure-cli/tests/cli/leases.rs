@@ -9,10 +9,12 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tenure_testkit::{Process, wait};
 
-use crate::support::{Daemon, SOON, address_in, said};
+use crate::support::{Daemon, Lateness, SOON, address_in, said};
 
 const GROUP: &str = "fleet";
+/// How long the one that is to die may be silent; the others may be so for longer than any busy machine makes them.
 const TTL: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_secs(8);
 
 /// A member that beats, and its tenure.
 struct Node {
@@ -32,21 +34,27 @@ fn node(daemon: &Daemon, name: &str, ttl: &str) -> Node {
     Node { process, tenure }
 }
 
-/// Acquires a lease that is to be had, and answers its token.
+/// Acquires a lease that is to be had, and answers its token. A store that has stood still with its machine gives none for a
+/// while.
 #[track_caller]
 fn granted(daemon: &Daemon, lease: &str, node: &Node) -> u64 {
-    let (status, answer) = daemon.acquire(GROUP, lease, &node.tenure);
-    assert_eq!((status, &answer["outcome"]), (200, &json!("granted")), "{answer}");
+    let (answer, _, refused) = insist(daemon, lease, node);
+    assert_eq!(
+        (&answer["outcome"], refused),
+        (&json!("granted"), Vec::new()),
+        "{answer}"
+    );
     answer["token"].as_u64().expect("a token")
 }
 
-/// Asks for a lease until it is granted; answers the grant, when it came, and what was answered before.
+/// Asks for a lease until it is granted; answers the grant, when it came, and who was said to have it before.
 #[track_caller]
 fn insist(daemon: &Daemon, lease: &str, node: &Node) -> (Value, Instant, Vec<Value>) {
     let (mut refused, mut grant) = (Vec::new(), None);
     wait::until(&format!("{lease} is granted"), SOON, || {
         match daemon.acquire(GROUP, lease, &node.tenure) {
             (200, answer) => grant = Some((answer, Instant::now())),
+            (_, answer) if answer["code"] == "unsettled" && daemon.silences(GROUP) > 0 => {}
             (_, answer) => refused.push(answer),
         }
         grant.is_some()
@@ -57,14 +65,14 @@ fn insist(daemon: &Daemon, lease: &str, node: &Node) -> (Value, Instant, Vec<Val
 
 fn events(daemon: &Daemon, kind: &str) -> Vec<Value> {
     let path = format!("/v1/groups/{GROUP}/events?types={kind}&limit=1000");
-    let page = daemon.http("GET", &path, "").1;
+    let page = daemon.answered("GET", &path, "").1;
     page["events"].as_array().cloned().expect("events")
 }
 
 #[test]
 fn the_lease_of_a_killed_holder_is_taken_over_within_a_second_of_its_deadline() {
     let daemon = Daemon::start(&[]);
-    let nodes: Vec<_> = (0..3).map(|n| node(&daemon, &format!("node-{n}"), "2s")).collect();
+    let nodes = [("node-0", "2s"), ("node-1", "8s"), ("node-2", "8s")].map(|(name, ttl)| node(&daemon, name, ttl));
     let token = granted(&daemon, "poll", &nodes[0]);
     let others = granted(&daemon, "other", &nodes[1]);
     for node in &nodes[1..] {
@@ -75,10 +83,11 @@ fn the_lease_of_a_killed_holder_is_taken_over_within_a_second_of_its_deadline() 
         );
     }
     nodes[0].process.signal(Signal::KILL).unwrap();
-    let killed_at = Instant::now();
+    let (killed_at, lateness) = (Instant::now(), Lateness::watch());
     let (grant, at, refused) = insist(&daemon, "poll", &nodes[2]);
     let took = at.duration_since(killed_at);
-    assert!(took < TTL + Duration::from_secs(1), "{took:?}");
+    let slack = lateness.so_far() + LONG * daemon.silences(GROUP);
+    assert!(took < TTL + Duration::from_secs(1) + slack, "{took:?}");
     assert!(grant["token"].as_u64() > Some(token.max(others)), "{grant}");
     assert!(
         refused.iter().all(|answer| answer["code"] == "lease_held"),
@@ -107,13 +116,11 @@ fn the_lease_of_a_killed_holder_is_taken_over_within_a_second_of_its_deadline() 
 #[test]
 fn tokens_go_on_rising_when_the_daemon_is_killed_and_started_again() {
     let mut daemon = Daemon::start(&[]);
-    let tenure = daemon.join(GROUP, "node", 3_000);
-    let holder = |daemon: &Daemon| daemon.http("GET", &format!("/v1/groups/{GROUP}/leases/poll"), "").1;
+    let tenure = daemon.join(GROUP, "node", 6_000);
+    let holder = |daemon: &Daemon| daemon.answered("GET", &format!("/v1/groups/{GROUP}/leases/poll"), "").1;
     let ask = |daemon: &Daemon, lease: &str| daemon.acquire(GROUP, lease, &tenure);
-    let mut tokens = vec![ask(&daemon, "poll").1["token"].as_u64().expect("a token")];
-    for lease in ["second", "third"] {
-        tokens.push(ask(&daemon, lease).1["token"].as_u64().expect("a token"));
-    }
+    let given = |lease: &str| daemon.granted(GROUP, lease, &[&tenure], 6_000)["token"].as_u64();
+    let mut tokens = Vec::from_iter(["poll", "second", "third"].map(|lease| given(lease).expect("a token")));
     for starts in 1..3 {
         daemon.process.kill();
         daemon.process.restart().unwrap();
@@ -128,7 +135,7 @@ fn tokens_go_on_rising_when_the_daemon_is_killed_and_started_again() {
         let lease = format!("new-{starts}");
         let mut answers = Vec::new();
         wait::until("it grants again", SOON, || {
-            let (status, answer) = daemon.http("PUT", &format!("/v1/groups/{GROUP}/tenures/{tenure}/beat"), "{}");
+            let (status, answer) = daemon.answered("PUT", &format!("/v1/groups/{GROUP}/tenures/{tenure}/beat"), "{}");
             assert_eq!(status, 200, "{answer}");
             let (status, answer) = ask(&daemon, &lease);
             assert!(status == 200 || answer["code"] == "unsettled", "{answer}");
@@ -137,7 +144,7 @@ fn tokens_go_on_rising_when_the_daemon_is_killed_and_started_again() {
         });
         tokens.push(answers.last().unwrap()["token"].as_u64().expect("a token"));
         assert!(
-            answers.len() == 1 || answers[0]["retry_after_ms"].as_u64() <= Some(3_000),
+            answers.len() == 1 || answers[0]["retry_after_ms"].as_u64() <= Some(6_000),
             "{answers:?}"
         );
     }
@@ -147,14 +154,16 @@ fn tokens_go_on_rising_when_the_daemon_is_killed_and_started_again() {
 #[test]
 fn the_lease_of_a_superseded_holder_waits_for_its_last_deadline() {
     let daemon = Daemon::start(&[]);
-    let zombie = node(&daemon, "node", "3s");
+    let zombie = node(&daemon, "node", "8s");
     let token = granted(&daemon, "poll", &zombie);
     // It hangs, and is started anew before its ttl is over. Its process may run on at any time.
     zombie.process.pause().unwrap();
-    let asked_at = Instant::now();
-    let seen = daemon.http("GET", &format!("/v1/groups/{GROUP}/members/node"), "").1;
+    let (asked_at, lateness) = (Instant::now(), Lateness::watch());
+    let seen = daemon
+        .answered("GET", &format!("/v1/groups/{GROUP}/members/node"), "")
+        .1;
     let left = Duration::from_millis(seen["expires_in_ms"].as_u64().expect("a time"));
-    let fresh = node(&daemon, "node", "3s");
+    let fresh = node(&daemon, "node", "8s");
     let (grant, at, refused) = insist(&daemon, "poll", &fresh);
     assert!(!refused.is_empty(), "it is not given out at once");
     assert!(
@@ -168,7 +177,8 @@ fn the_lease_of_a_superseded_holder_waits_for_its_last_deadline() {
         took >= left,
         "granted after {took:?}, and the zombie may have worked for {left:?}"
     );
-    assert!(took < left + Duration::from_secs(1), "{took:?} {left:?}");
+    let slack = lateness.so_far() + LONG * daemon.silences(GROUP);
+    assert!(took < left + Duration::from_secs(1) + slack, "{took:?} {left:?}");
     assert!(grant["token"].as_u64() > Some(token));
     // It wakes up, and can do nothing about it.
     let (status, late) = daemon.release(GROUP, "poll", &zombie.tenure, token, None);

@@ -139,9 +139,9 @@ fn what_excludes_each_other_is_refused() {
 #[test]
 fn the_reaper_takes_what_nobody_came_back_to_and_everything_tells_of_it() {
     let daemon = Daemon::start(&["--store", "memory:", "--sessions-grace", "1s"]);
-    let gw = daemon.join("g", "gw", 60_000);
+    let gw = daemon.join("g", "gw", 20_000);
     let epoch = attach(&daemon, "s1", &gw, json!({"alias": "caster"}))["epoch"].clone();
-    attach(&daemon, "s2", &gw, json!({"grace_ms": 60_000}));
+    attach(&daemon, "s2", &gw, json!({"grace_ms": 120_000}));
     attach(&daemon, "s3", &gw, json!({}));
     for session in ["s1", "s2"] {
         detach(&daemon, session, &gw);
@@ -151,7 +151,11 @@ fn the_reaper_takes_what_nobody_came_back_to_and_everything_tells_of_it() {
         assert!(seen.json()["reap_in_ms"].as_u64() <= Some(1_000), "{}", seen.out);
     }
     let events = || daemon.run(&["events", "--group", "g", "--type", "session_reaped"]).out;
-    wait::until("the session is reaped", SOON, || events().contains("s1 alias=caster"));
+    wait::until("the session is reaped", SOON, || {
+        // A store that stood still with its machine reaps nothing for a full ttl.
+        daemon.beat("g", &[&gw], 20_000);
+        events().contains("s1 alias=caster")
+    });
     let told = events();
     assert!(
         told.contains(&format!("epoch={epoch}")) && told.contains("pass="),
@@ -195,9 +199,9 @@ fn orphans_are_listed_while_the_brake_holds_the_reaper() {
     let daemon = Daemon::start(&[&["--store", "memory:"], &brake[..]].concat());
     let gw = daemon.join("g", "gw", 60_000);
     let epoch = attach(&daemon, "s1", &gw, json!({"grace_ms": 3000}))["epoch"].clone();
-    for member in ["m1", "m2"] {
-        daemon.join("g", member, 1_000);
-    }
+    let tenures = ["m1", "m2"].map(|member| daemon.join("g", member, 60_000));
+    // Both at once, however long the joins took.
+    daemon.beat("g", &tenures, 1_000);
     detach(&daemon, "s1", &gw);
     let mut found = Value::Null;
     wait::until("it is an orphan", SOON, || {

@@ -4,13 +4,15 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tenure_testkit::{Process, wait};
 
-/// What a test waits for at most, where it waits for something that should come at once.
-pub(crate) const SOON: Duration = Duration::from_secs(15);
+/// What a test waits for at most, where it waits for something that should come at once. Longer than any ttl here: a store
+/// that stood still with its machine gives everyone a full one, and no lease to anybody meanwhile.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// The binary, without whatever the machine's environment has to say to it.
 pub(crate) fn tenure() -> Command {
@@ -135,34 +137,86 @@ impl Daemon {
         (status, body.to_owned())
     }
 
+    /// The same, asked again when the store was too slow for once, as the daemon says with a 503: a machine that stood still
+    /// for longer than a request may take makes it so. For what may be done twice.
+    #[track_caller]
+    pub(crate) fn answered(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let mut answer = (0, Value::Null);
+        wait::until("the daemon has an answer", SOON, || {
+            answer = self.http(method, path, body);
+            answer.0 != 503
+        });
+        answer
+    }
+
     /// Joins over HTTP and answers the tenure.
     #[track_caller]
     pub(crate) fn join(&self, group: &str, member: &str, ttl_ms: u64) -> String {
         let body = format!(r#"{{"member":"{member}","ttl_ms":{ttl_ms}}}"#);
-        let (status, joined) = self.http("POST", &format!("/v1/groups/{group}/members"), &body);
+        let (status, joined) = self.answered("POST", &format!("/v1/groups/{group}/members"), &body);
         assert_eq!(status, 201, "{joined}");
         joined["tenure"].as_str().expect("a join answers a tenure").to_owned()
+    }
+
+    /// Beats for all of these in one step: from then on each may be silent for this long.
+    #[track_caller]
+    pub(crate) fn beat(&self, group: &str, tenures: &[impl AsRef<str>], ttl_ms: u64) {
+        let beat = |tenure: &str| json!({"tenure": tenure, "ttl_ms": ttl_ms});
+        let beats: Vec<_> = tenures.iter().map(|tenure| beat(tenure.as_ref())).collect();
+        let body = json!({ "beats": beats }).to_string();
+        let (status, answer) = self.answered("POST", &format!("/v1/groups/{group}/beats"), &body);
+        assert_eq!(status, 200, "{answer}");
+        let results = answer["results"].as_array().expect("results");
+        assert!(results.iter().all(|result| result["status"] == "renewed"), "{answer}");
+    }
+
+    /// How often the store has noticed that nobody could beat for a while, after which everyone has a full ttl.
+    #[track_caller]
+    pub(crate) fn silences(&self, group: &str) -> u32 {
+        let path = format!("/v1/groups/{group}/events?types=group_unsettled&limit=1000");
+        let (status, page) = self.answered("GET", &path, "");
+        assert_eq!(status, 200, "{page}");
+        let events = page["events"].as_array().expect("events").iter();
+        let silent = events.filter(|event| event["reason"] == "silent").count();
+        u32::try_from(silent).expect("a few")
     }
 
     /// Asks for a lease under a tenure.
     #[track_caller]
     pub(crate) fn acquire(&self, group: &str, lease: &str, tenure: &str) -> (u16, Value) {
-        let body = serde_json::json!({ "tenure": tenure }).to_string();
-        self.http("POST", &format!("/v1/groups/{group}/leases/{lease}/acquire"), &body)
+        let body = json!({ "tenure": tenure }).to_string();
+        self.answered("POST", &format!("/v1/groups/{group}/leases/{lease}/acquire"), &body)
+    }
+
+    /// Acquires a lease that is to be had, for the first of these tenures. A store that stood still with its machine gives
+    /// none for a full ttl; so long all of them are kept alive, each for `ttl_ms` more.
+    #[track_caller]
+    pub(crate) fn granted(&self, group: &str, lease: &str, tenures: &[&str], ttl_ms: u64) -> Value {
+        let mut answer = Value::Null;
+        wait::until("the lease is granted", SOON, || {
+            let (status, said) = self.acquire(group, lease, tenures[0]);
+            assert!(status == 200 || said["code"] == "unsettled", "{said}");
+            if status != 200 {
+                self.beat(group, tenures, ttl_ms);
+            }
+            answer = said;
+            status == 200
+        });
+        answer
     }
 
     /// Gives a lease up, for somebody or nobody.
     #[track_caller]
     pub(crate) fn release(&self, group: &str, lease: &str, tenure: &str, token: u64, to: Option<&str>) -> (u16, Value) {
-        let body = serde_json::json!({ "tenure": tenure, "token": token, "to": to }).to_string();
+        let body = json!({ "tenure": tenure, "token": token, "to": to }).to_string();
         self.http("POST", &format!("/v1/groups/{group}/leases/{lease}/release"), &body)
     }
 
     /// Claims keys under a tenure.
     #[track_caller]
     pub(crate) fn claim(&self, group: &str, registry: &str, tenure: &str, keys: &[String]) -> (u16, Value) {
-        let body = serde_json::json!({ "tenure": tenure, "keys": keys }).to_string();
-        self.http(
+        let body = json!({ "tenure": tenure, "keys": keys }).to_string();
+        self.answered(
             "POST",
             &format!("/v1/groups/{group}/registries/{registry}/claims"),
             &body,
@@ -217,4 +271,37 @@ pub(crate) fn exists(pid: &str) -> bool {
             .next()
             .is_some_and(|rest| rest.trim_start().starts_with('Z'))
     })
+}
+
+/// By how much this machine was late while something was measured: it stood still, or had other things to do. A thread that
+/// wants to run every few milliseconds adds up for how long it could not. What is promised of a time is promised of a machine
+/// that runs; a test that measures one allows this much more.
+pub(crate) struct Lateness(Arc<Mutex<(Instant, Duration)>>);
+
+#[expect(clippy::disallowed_methods, reason = "it is about the time of this machine")]
+impl Lateness {
+    const STEP: Duration = Duration::from_millis(10);
+
+    pub(crate) fn watch() -> Self {
+        let shared = Arc::new(Mutex::new((Instant::now(), Duration::ZERO)));
+        let held: Weak<_> = Arc::downgrade(&shared);
+        std::thread::spawn(move || {
+            while let Some(shared) = held.upgrade() {
+                let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                *shared = (Instant::now(), Self::until_now(&shared));
+                drop(shared);
+                std::thread::sleep(Self::STEP); // tidy: waits on the next look being due
+            }
+        });
+        Self(shared)
+    }
+
+    fn until_now((last, late): &(Instant, Duration)) -> Duration {
+        *late + last.elapsed().saturating_sub(Self::STEP)
+    }
+
+    /// By how much so far.
+    pub(crate) fn so_far(&self) -> Duration {
+        Self::until_now(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }

@@ -79,9 +79,8 @@ fn a_listing_shows_where_targets_would_rather_be_and_who_holds_them() {
         ["TARGET", "PAUSED", "WEIGHT", "PREFERRED", "HOLDER", "ALIVE", "TOKEN"]
     );
     assert_eq!(lines[1], ["endpoint-1", "no", "1", "-", "-", "-", "-"]);
-    let (a, _b) = (daemon.join("g", "node-1", 60_000), daemon.join("g", "node-2", 60_000));
-    let (status, granted) = daemon.acquire("g", "endpoint-2", &a);
-    assert_eq!(status, 200, "{granted}");
+    let (a, b) = (daemon.join("g", "node-1", 20_000), daemon.join("g", "node-2", 20_000));
+    let granted = daemon.granted("g", "endpoint-2", &[&a, &b], 60_000);
     // What the daemon tells, the command tells: it works the same way on a store without one.
     let page = targets(&daemon, &["--json"]).json();
     assert_eq!(page, daemon.http("GET", "/v1/groups/g/targets", "").1);
@@ -122,11 +121,13 @@ fn a_listing_shows_where_targets_would_rather_be_and_who_holds_them() {
 #[test]
 fn leases_as_a_table_and_as_json_and_everywhere_else_they_show() {
     let daemon = Daemon::start(&["--store", "memory:"]);
-    let (a, b) = (daemon.join("g", "node-1", 60_000), daemon.join("g", "node-2", 60_000));
+    let (a, b) = (daemon.join("g", "node-1", 20_000), daemon.join("g", "node-2", 20_000));
     let leases = |args: &[&str]| daemon.run(&[&["leases", "--group", "g"], args].concat());
     assert_eq!(leases(&["--json"]).json(), json!({"leases": []}));
-    let token = daemon.acquire("g", "poll-1", &a).1["token"].as_u64().expect("a token");
-    daemon.acquire("g", "poll-2", &b);
+    let granted = daemon.granted("g", "poll-1", &[&a, &b], 20_000);
+    let token = granted["token"].as_u64().expect("a token");
+    daemon.granted("g", "poll-2", &[&b, &a], 20_000);
+    daemon.beat("g", &[&a, &b], 60_000);
     let out = done(leases(&[]));
     let lines: Vec<_> = out.lines().map(columns).collect();
     assert_eq!(lines[0], ["LEASE", "HOLDER", "ALIVE", "EXPIRES IN", "TOKEN", "TENURE"]);
