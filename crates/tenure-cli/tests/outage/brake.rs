@@ -9,14 +9,16 @@ use serde_json::{Value, json};
 use tenure_testkit::wait;
 
 use crate::fleet::{GROUP, REGISTRY};
-use crate::support::{Daemon, SOON, said};
-use crate::witness::{ALLOWANCE, Seen, ask, between, claims, events, members, metric, tenures};
+use crate::support::{Daemon, Lateness, SOON, said};
+use crate::witness::{ALLOWANCE, Seen, between, claims, events, members, metric, tenures};
 
 const MEMBERS: usize = 100;
 const SILENCED: usize = 60;
 /// How many keys each member holds.
 const KEYS: usize = 3;
 const TTL_MS: u64 = 2_000;
+/// What the others may be silent for, however busy the machine is.
+const LONG_MS: u64 = 20_000;
 const HOLD: Duration = Duration::from_secs(4);
 
 #[test]
@@ -26,17 +28,18 @@ fn a_mass_death_is_braked_with_a_reason_and_released_within_the_bound() {
     let (silenced, living) = joined.split_at(SILENCED);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        beat(&daemon, &joined);
+        daemon.beat(GROUP, silenced, TTL_MS);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                beat(&daemon, living);
+                daemon.beat(GROUP, living, LONG_MS);
                 thread::sleep(Duration::from_millis(TTL_MS / 8)); // tidy: waits on the next beat being due
             }
         });
         let _stop = Stop(&over);
+        let lateness = Lateness::watch();
         is_braked(&daemon);
         nothing_is_removed(&daemon, silenced);
-        is_released_in_time(&daemon, silenced);
+        is_released_in_time(&daemon, silenced, &lateness);
         let members = members(&daemon);
         let here: Vec<_> = members.into_values().map(|seen| (seen.tenure, seen.alive)).collect();
         let mut expected: Vec<_> = living.iter().map(|tenure| (tenure.clone(), true)).collect();
@@ -56,10 +59,11 @@ impl Drop for Stop<'_> {
 
 /// Everyone joins and claims; the ttl is long until all are there.
 fn join_all(daemon: &Daemon) -> Vec<String> {
-    let send = |path: &str, body: Value| ask(daemon, "POST", &format!("/v1/groups/{GROUP}/{path}"), &body.to_string());
+    let path = |path: &str| format!("/v1/groups/{GROUP}/{path}");
+    let send = |to: &str, body: Value| daemon.answered("POST", &path(to), &body.to_string());
     let join = |n| {
         let name = format!("m-{n:03}");
-        let (status, joined) = send("members", json!({"member": name, "ttl_ms": 20_000}));
+        let (status, joined) = send("members", json!({"member": name, "ttl_ms": LONG_MS}));
         assert_eq!(status, 201, "{joined}");
         let keys: Vec<_> = (0..KEYS).map(|key| format!("{name}-{key}")).collect();
         let claim = json!({"tenure": joined["tenure"], "keys": keys});
@@ -68,18 +72,6 @@ fn join_all(daemon: &Daemon) -> Vec<String> {
         joined["tenure"].as_str().expect("a tenure").to_owned()
     };
     (0..MEMBERS).map(join).collect()
-}
-
-fn beat(daemon: &Daemon, tenures: &[String]) {
-    let beats: Vec<_> = tenures
-        .iter()
-        .map(|tenure| json!({"tenure": tenure, "ttl_ms": TTL_MS}))
-        .collect();
-    let body = json!({ "beats": beats }).to_string();
-    let (status, answer) = ask(daemon, "POST", &format!("/v1/groups/{GROUP}/beats"), &body);
-    assert_eq!(status, 200, "{answer}");
-    let results = answer["results"].as_array().expect("results");
-    assert!(results.iter().all(|result| result["status"] == "renewed"), "{answer}");
 }
 
 /// The group as the daemon's status shows it.
@@ -130,16 +122,19 @@ fn nothing_is_removed(daemon: &Daemon, silenced: &[String]) {
     assert!(looks > 0);
 }
 
-fn is_released_in_time(daemon: &Daemon, silenced: &[String]) {
+fn is_released_in_time(daemon: &Daemon, silenced: &[String], lateness: &Lateness) {
     wait::until("what the silenced held is gone", SOON, || {
         claims(daemon).len() == (MEMBERS - SILENCED) * KEYS
     });
     let (braked, unbraked) = (events(daemon, "sweep_braked"), events(daemon, "sweep_unbraked"));
     assert_eq!((braked.len(), unbraked.len()), (1, 1), "{braked:?} {unbraked:?}");
     assert_eq!(unbraked[0]["reason"], "time");
-    let held = between(&braked[0], &unbraked[0]);
+    let (held, late) = (between(&braked[0], &unbraked[0]), lateness.so_far());
     eprintln!("MEASURED brake: held for {held:?} (--brake-hold {HOLD:?})");
-    assert!(held >= HOLD && held < HOLD + ALLOWANCE, "{held:?}");
+    assert!(
+        held >= HOLD && held < HOLD + ALLOWANCE + late,
+        "{held:?}, {late:?} late"
+    );
 
     let (mut lapsed, mut expected) = (tenures(&events(daemon, "lapsed")), silenced.to_vec());
     lapsed.sort();

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use tenure_testkit::{Proxy, wait};
+use tenure_testkit::{Mode, Proxy, wait};
 
 use crate::fleet::{Fleet, GROUP, TTL, Wrapped};
-use crate::support::{Daemon, address_in};
+use crate::support::{Daemon, SOON, address_in};
 use crate::witness::{claims, events, members, metric, tenures};
 
 #[test]
@@ -16,11 +16,13 @@ fn a_daemon_killed_on_its_file_comes_back_with_everything_and_nobody_lapses() {
     let url = proxy.url("http");
     let mut fleet = Fleet::behind(&url, 3);
     fleet.wrapped.push(Wrapped::start(&url, "wrapped"));
-    fleet.recover(&daemon, "the fleet is complete", TTL);
+    fleet.recover(&daemon, "the fleet is complete", SOON);
     let world = |daemon: &Daemon| (members(daemon), claims(daemon));
     let (before, events_before) = (world(&daemon), events(&daemon, ""));
 
     daemon.process.kill();
+    // Its port is anybody's now.
+    proxy.set(Mode::Refuse);
     let since = Instant::now();
     fleet.notice_the_outage();
     fleet.pause_by_themselves();

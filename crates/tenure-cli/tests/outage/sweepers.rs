@@ -1,5 +1,6 @@
 //! Three daemons sweep one store, and a gateway that holds thousands of devices is killed.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use tenure_core::registry::{ClaimMode, ClaimOutcome};
@@ -9,7 +10,7 @@ use tenure_testkit::wait;
 
 use crate::fleet::{Fleet, GROUP, REGISTRY, TTL, Wrapped};
 use crate::on_each_server;
-use crate::support::{Daemon, SOON};
+use crate::support::{Daemon, Lateness, SOON};
 use crate::witness::{ALLOWANCE, claims, events, metric};
 
 on_each_server!(what_the_dead_held_is_removed_and_counted_once_by_whoever_comes_first);
@@ -29,21 +30,25 @@ struct Returned {
     keys: usize,
     moved: usize,
     fresh: usize,
+    /// Of a claim whose answer was lost, as on a machine that stands still: one or the other.
+    unclear: usize,
     /// Chunks of which the pass had taken some and not all.
     straddling: usize,
 }
 
 impl Returned {
-    fn count(&mut self, outcomes: &[ClaimOutcome]) {
+    fn count(&mut self, outcomes: &[ClaimOutcome], answer_was_lost: bool) {
         let moved = outcomes
             .iter()
             .filter(|outcome| matches!(outcome, ClaimOutcome::Moved { .. }))
             .count();
         let fresh = outcomes.iter().filter(|outcome| **outcome == ClaimOutcome::New).count();
-        assert_eq!(moved + fresh, outcomes.len(), "{outcomes:?}");
+        let unclear = outcomes.len() - moved - fresh;
+        assert!(unclear == 0 || answer_was_lost, "{outcomes:?}");
         self.keys += outcomes.len();
         self.moved += moved;
         self.fresh += fresh;
+        self.unclear += unclear;
         self.straddling += usize::from(moved > 0 && fresh > 0);
     }
 }
@@ -55,19 +60,27 @@ fn what_the_dead_held_is_removed_and_counted_once_by_whoever_comes_first(flavour
     let heir = &fleet.gateways[0];
     let doomed = Wrapped::start(&daemons[1].url(), "doomed");
     let (left_behind, coming_back) = (keys("left", LEFT_BEHIND), keys("back", COMING_BACK));
-    for keys in [&left_behind, &coming_back] {
+    for keys in [&left_behind, &coming_back]
+        .into_iter()
+        .flat_map(|keys| keys.chunks(500))
+    {
         let (status, answer) = daemons[1].claim(GROUP, REGISTRY, &doomed.tenure(), keys);
         assert_eq!(status, 200, "{answer}");
     }
 
     doomed.process.signal(Signal::KILL).expect("it runs");
-    let killed_at = Instant::now();
+    let (killed_at, lateness) = (Instant::now(), Lateness::watch());
     let mut chunks = coming_back.chunks(CHUNK);
     let mut returned = Returned::default();
     let mut take_back = || {
         if let Some(chunk) = chunks.next() {
-            let outcomes = fleet.run(heir.registry.claim_many(chunk, ClaimMode::Take));
-            returned.count(&outcomes.expect("the daemon answers"));
+            let (mut tries, mut outcomes) = (0, Vec::new());
+            wait::until("the daemon answers", SOON, || {
+                tries += 1;
+                let answer = fleet.run(heir.registry.claim_many(chunk, ClaimMode::Take));
+                answer.map(|answer| outcomes = answer).is_ok()
+            });
+            returned.count(&outcomes, tries > 1);
         }
     };
     // Before anyone knows, then from its death on until nothing is left of it, and once more.
@@ -92,11 +105,14 @@ fn what_the_dead_held_is_removed_and_counted_once_by_whoever_comes_first(flavour
         "MEASURED {flavour:?}: {} claims of a killed owner: dead after {dead_at:?}, gone after {gone_at:?} (ttl {TTL:?}); {returned:?}",
         LEFT_BEHIND + COMING_BACK
     );
-    assert!(dead_at < TTL + ALLOWANCE, "{dead_at:?}");
-    assert!(gone_at < TTL + PROMISED + ALLOWANCE, "{gone_at:?}");
+    // What a machine that stands still takes longer; where the store has noticed, everyone had another ttl.
+    let slack = ALLOWANCE + lateness.so_far() + TTL * daemons[2].silences(GROUP);
+    assert!(dead_at < TTL + slack, "{dead_at:?}");
+    assert!(gone_at < TTL + PROMISED + slack, "{gone_at:?}");
 
     everything_that_came_back_is_there(&daemons[0], &fleet, &coming_back[..returned.keys]);
-    each_was_counted_once(&daemons, &doomed, LEFT_BEHIND + COMING_BACK - returned.moved);
+    let most = LEFT_BEHIND + COMING_BACK - returned.moved;
+    each_was_counted_once(&daemons, &doomed, most - returned.unclear..=most);
 }
 
 /// And nothing else but what was never the dead one's.
@@ -112,13 +128,18 @@ fn everything_that_came_back_is_there(daemon: &Daemon, fleet: &Fleet, returned: 
 }
 
 /// Each entry was removed by one of the daemons, counted by that one, and told in one event.
-fn each_was_counted_once(daemons: &[Daemon], dead: &Wrapped, removed: usize) {
+fn each_was_counted_once(daemons: &[Daemon], dead: &Wrapped, removed: RangeInclusive<usize>) {
     let counts = || daemons.iter().map(evicted).collect::<Vec<_>>();
-    let removed = removed as f64;
-    wait::until("all are counted", SOON, || counts().iter().sum::<f64>() >= removed);
+    let told = told(&daemons[0], dead);
+    assert!(removed.contains(&told), "{told} of {removed:?}");
+    wait::until("all are counted", SOON, || counts().iter().sum::<f64>() >= told as f64);
     eprintln!("MEASURED removed by each of the daemons: {:?}", counts());
-    assert_eq!(counts().iter().sum::<f64>(), removed, "{:?}", counts());
-    let told: u64 = events(&daemons[0], "evicted")
+    assert_eq!(counts().iter().sum::<f64>(), told as f64, "{:?}", counts());
+}
+
+/// How many entries of the dead were removed, by the events.
+fn told(daemon: &Daemon, dead: &Wrapped) -> usize {
+    let told: u64 = events(daemon, "evicted")
         .iter()
         .inspect(|event| {
             assert_eq!(
@@ -128,7 +149,7 @@ fn each_was_counted_once(daemons: &[Daemon], dead: &Wrapped, removed: usize) {
         })
         .map(|event| event["counts"][REGISTRY].as_u64().expect("a count"))
         .sum();
-    assert_eq!(told as f64, removed);
+    usize::try_from(told).expect("thousands")
 }
 
 fn keys(kind: &str, count: usize) -> Vec<String> {

@@ -31,17 +31,6 @@ impl Seen {
     }
 }
 
-/// Asks until the daemon has an answer: on a busy machine its store may be too slow for once, and it says so with a 503.
-#[track_caller]
-pub(crate) fn ask(daemon: &Daemon, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let mut answer = (0, Value::Null);
-    wait::until("the daemon has an answer", SOON, || {
-        answer = daemon.http(method, path, body);
-        answer.0 != 503
-    });
-    answer
-}
-
 /// A listing, whole, by `key` of its items; or the answer that was none.
 fn listing(daemon: &Daemon, path: &str, plural: &str, key: &str) -> Result<BTreeMap<String, Seen>, String> {
     let mut seen = BTreeMap::new();
@@ -106,7 +95,7 @@ pub(crate) fn events(daemon: &Daemon, types: &str) -> Vec<Value> {
     let (mut all, mut after) = (Vec::new(), String::from("0"));
     for _ in 0..MAX_PAGES {
         let path = format!("/v1/groups/{GROUP}/events?limit=1000&after={after}{filter}");
-        let (status, mut page) = ask(daemon, "GET", &path, "");
+        let (status, mut page) = daemon.answered("GET", &path, "");
         assert_eq!(status, 200, "{page}");
         all.append(page["events"].as_array_mut().expect("events"));
         let next = page["next"].as_str().expect("a next event").to_owned();
