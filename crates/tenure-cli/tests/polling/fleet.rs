@@ -69,6 +69,23 @@ impl Backend {
         format!("{}://{}", self.scheme(), self.addr())
     }
 
+    /// How often the store has noticed that nobody could beat, and given everyone a full ttl, before which no lease of
+    /// theirs is free.
+    #[track_caller]
+    pub(crate) fn silences(&self) -> u32 {
+        let mut page = serde_json::Value::Null;
+        wait::until("the store tells its events", REST, || {
+            let mut command = tenure();
+            command.args(["events", "--group", GROUP, "--type", "group_unsettled", "--json"]);
+            command.args(["--last", "1000", "--store", &self.url()]);
+            page = serde_json::from_str(&run(command).out).unwrap_or_default();
+            page.is_object()
+        });
+        let events = page["events"].as_array().expect("events").iter();
+        let silent = events.filter(|event| event["reason"] == "silent").count();
+        u32::try_from(silent).expect("a few")
+    }
+
     /// The current tenure of a member, if it has one that is alive.
     pub(crate) fn tenure_of(&self, member: &str) -> Option<String> {
         let mut command = tenure();

@@ -26,8 +26,9 @@ use tenure_testkit::proxy::Mode;
 use tenure_testkit::{Proxy, wait};
 
 use fleet::{Backend, Fleet, TARGETS, TTL};
+use support::Lateness;
 
-/// What a busy machine may take on top of a promise.
+/// What a busy machine may take on top of a promise, and of what it was late.
 const ALLOWANCE: Duration = Duration::from_secs(1);
 
 /// Makes one test per store of functions that take its backend.
@@ -57,25 +58,27 @@ fn every_target_is_polled_by_one_node_also_when_one_is_killed_and_one_drains(bac
 
     let (victim, its) = fleet.busiest();
     victim.process.signal(Signal::KILL).unwrap();
-    let killed_at = Instant::now();
+    let (killed_at, lateness) = (Instant::now(), Lateness::watch());
     let moved = fleet.moved(&its, killed_at);
+    let slack = ALLOWANCE + lateness.so_far() + TTL * backend.silences();
     eprintln!(
         "MEASURED {backend:?}: {} targets of a killed node polled by others after {moved:?} (ttl {TTL:?})",
         its.len()
     );
-    assert!(moved < TTL + Duration::from_secs(1) + ALLOWANCE, "{moved:?}");
+    assert!(moved < TTL + Duration::from_secs(1) + slack, "{moved:?}");
     drop(victim);
     fleet.settle();
 
     let (leaver, its) = fleet.busiest();
     leaver.process.signal(Signal::TERM).unwrap();
-    let told_at = Instant::now();
+    let (told_at, lateness, silences) = (Instant::now(), Lateness::watch(), backend.silences());
     let moved = fleet.moved(&its, told_at);
+    let slack = ALLOWANCE + lateness.so_far() + TTL * (backend.silences() - silences);
     eprintln!(
         "MEASURED {backend:?}: {} targets of a draining node polled by others after {moved:?}",
         its.len()
     );
-    assert!(moved < Duration::from_secs(1) + ALLOWANCE, "{moved:?}");
+    assert!(moved < Duration::from_secs(1) + slack, "{moved:?}");
     let ended = leaver.process.wait(support::SOON).unwrap();
     assert!(ended.success(), "{ended:?}: {}", leaver.process.log_tail());
     fleet.settle();
@@ -89,13 +92,15 @@ fn while_the_store_is_away_nobody_polls_for_longer_than_is_safe(backend: &Backen
 
     proxy.set(Mode::BlackHole);
     // No beat that is sent after this is confirmed, so nobody is given a lease of theirs before one ttl from here.
-    let dark_at = Instant::now();
+    let (dark_at, lateness) = (Instant::now(), Lateness::watch());
     wait::until("it was dark for two ttls", TTL * 3, || dark_at.elapsed() > TTL * 2);
     let last = fleet.endpoints.last_poll().duration_since(dark_at);
     eprintln!(
         "MEASURED {backend:?}: the store away, the last of {TARGETS} targets polled after {last:?} (ttl {TTL:?})"
     );
-    assert!(last < TTL, "{last:?}");
+    // A poll that was on its way when the machine stood still arrives when it goes on.
+    let late = lateness.so_far();
+    assert!(last < TTL + late, "{last:?}, {late:?} late");
     proxy.set(Mode::Pass);
     let light_at = Instant::now();
     fleet.settle();
