@@ -43,9 +43,8 @@ fn a_restored_backup_settles() {
     let of = |name: &str| dir.path().join(name);
     let mut daemon = Daemon::start(&["--data-dir", dir.path().to_str().unwrap()]);
     let before = daemon.join("g", "before", TTL_MS);
-    let (status, granted) = daemon.acquire("g", "job", &before);
-    assert_eq!(status, 200, "{granted}");
-    assert_eq!(daemon.http("PUT", "/v1/rosters/care/providers/ann", "{}").0, 200);
+    let granted = daemon.granted("g", "job", &[&before], TTL_MS);
+    assert_eq!(daemon.answered("PUT", "/v1/rosters/care/providers/ann", "{}").0, 200);
 
     for name in ["tenure.db", "ledger.db"] {
         back_up(&python, &of(name), &of(&format!("{name}.copy")));
@@ -55,9 +54,9 @@ fn a_restored_backup_settles() {
         daemon.http("DELETE", &format!("/v1/groups/g/tenures/{before}"), "").0,
         204
     );
-    let (_, later) = daemon.acquire("g", "job", &since);
+    let later = daemon.granted("g", "job", &[&since], TTL_MS);
     assert!(later["token"].as_u64() > granted["token"].as_u64(), "{later}");
-    assert_eq!(daemon.http("PUT", "/v1/rosters/care/providers/bob", "{}").0, 200);
+    assert_eq!(daemon.answered("PUT", "/v1/rosters/care/providers/bob", "{}").0, 200);
 
     daemon.process.terminate(SOON).expect("it stops");
     for name in ["tenure.db", "ledger.db"] {
@@ -67,17 +66,18 @@ fn a_restored_backup_settles() {
     daemon.addr = address_in(&daemon.process, 1);
 
     // Who was in it has one full ttl, who joined since is not known, and the lease is not given to anybody else meanwhile.
-    let (status, member) = daemon.http("GET", "/v1/groups/g/members/before", "");
+    let (status, member) = daemon.answered("GET", "/v1/groups/g/members/before", "");
     assert_eq!((status, &member["alive"]), (200, &json!(true)), "{member}");
-    let (status, answer) = daemon.http("PUT", &format!("/v1/groups/g/tenures/{since}/beat"), "");
+    let (status, answer) = daemon.answered("PUT", &format!("/v1/groups/g/tenures/{since}/beat"), "");
     assert_eq!((status, &answer["reason"]), (410, &json!("unknown")), "{answer}");
-    let again = daemon.join("g", "since", 60_000);
+    let again = daemon.join("g", "since", 20_000);
     assert_eq!(daemon.acquire("g", "job", &again).0, 409);
     let (status, free) = daemon.acquire("g", "another", &again);
     assert_eq!((status, &free["code"]), (409, &json!("unsettled")), "{free}");
 
     let mut token = None;
     wait::until("who had left is dead again, and its lease can be had", SOON, || {
+        daemon.beat("g", &[&again], 20_000);
         let (status, granted) = daemon.acquire("g", "job", &again);
         token = granted["token"].as_u64().filter(|_| status == 200);
         token.is_some()
@@ -88,11 +88,11 @@ fn a_restored_backup_settles() {
     );
 
     // The roster is as it was, and the mirror follows the ledger.
-    assert_eq!(daemon.http("GET", "/v1/rosters/care/providers/ann", "").0, 200);
+    assert_eq!(daemon.answered("GET", "/v1/rosters/care/providers/ann", "").0, 200);
     wait::until("the mirror has followed", SOON, || {
         let (_, page) = daemon.http("GET", "/v1/rosters/care/providers", "");
         let providers = page["providers"].as_array().map(Vec::len);
         providers == Some(1) && page["source"] == "mirror"
     });
-    assert_eq!(daemon.http("GET", "/v1/rosters/care/providers/bob", "").0, 404);
+    assert_eq!(daemon.answered("GET", "/v1/rosters/care/providers/bob", "").0, 404);
 }
