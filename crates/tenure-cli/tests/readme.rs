@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tenure_testkit::port::Port;
 use tenure_testkit::{Process, have, http, wait};
 
-use support::{SOON, said};
+use support::{Lateness, SOON, said};
 
 #[path = "cli/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the commands, which use all of it")]
@@ -187,12 +187,13 @@ fn the_tour_shows_what_it_says() {
     );
 
     reader.go_on();
-    let mut lookups = Lookups::default();
+    let (mut lookups, lateness) = (Lookups::default(), Lateness::watch());
     let evicted = "  evicted  ";
     wait::until("the claims are evicted", SOON, || {
         lookups.look(reader.addr);
         !reader.lines(evicted).is_empty()
     });
+    let late = lateness.so_far();
     let (lapsed, evicted) = (reader.lines("  lapsed  "), reader.lines(evicted));
     assert_eq!((lapsed.len(), evicted.len()), (1, 1), "{}", reader.shell.log());
     assert!(lapsed[0].contains("gw-1@"), "{lapsed:?}");
@@ -202,7 +203,11 @@ fn the_tour_shows_what_it_says() {
     );
     let later = Duration::try_from(time_of(&evicted[0]).duration_since(time_of(&lapsed[0]))).expect("it comes later");
     eprintln!("MEASURED evicted {later:?} after the lapse; {lookups:?}");
-    assert!(later >= BURST && later < BURST + ALLOWANCE, "{later:?}");
+    // The janitor stands still with its machine.
+    assert!(
+        later >= BURST && later < BURST + ALLOWANCE + late,
+        "{later:?}, {late:?} late"
+    );
     // A machine that stood still for the whole quarter of a second may have missed it.
     assert!(lookups.alive > 0, "{lookups:?}");
     assert!(lookups.dead > 0 || lookups.longest_hole > BURST / 2, "{lookups:?}");
