@@ -275,8 +275,9 @@ fn a_member_needs_no_more_than_beat_and_no_other_group() {
     let member = tokens.new_token("member", &["--scope", "beat", "--group", "g"]);
     let daemon = guarded(&tokens);
     let join = |group: &str| {
-        let mut command = daemon.command(&["join", "--group", group, "--member", "m", "--ttl", "3s", "--"]);
-        command.args(["sh", "-c", "sleep 2.5; test -n \"$TENURE_ID\""]);
+        let mut command = daemon.command(&["join", "--group", group, "--member", "m", "--ttl", "9s", "--"]);
+        // For longer than a third of its ttl, after which it beats.
+        command.args(["sh", "-c", "sleep 4; test -n \"$TENURE_ID\""]);
         command.env("TENURE_TOKEN_FILE", &member);
         run(command)
     };
