@@ -49,8 +49,9 @@ pub(crate) fn status(node: &Process) -> Value {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
+/// Waits until it says about itself what is wanted; answers all that it said then.
 #[track_caller]
-pub(crate) fn until(node: &Process, what: &str, is_so: impl Fn(&Value) -> bool) {
+pub(crate) fn until(node: &Process, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let mut last = Value::Null;
     let mut look = || {
         last = status(node);
@@ -58,6 +59,7 @@ pub(crate) fn until(node: &Process, what: &str, is_so: impl Fn(&Value) -> bool) 
     };
     let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| wait::until(what, PATIENCE, &mut look)));
     assert!(seen.is_ok(), "{what}: {last}\n{}", node.log_tail());
+    last
 }
 
 #[track_caller]
