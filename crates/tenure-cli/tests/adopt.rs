@@ -8,7 +8,7 @@ use serde_json::Value;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::{Process, http, wait};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn tenure(server: &Server, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
