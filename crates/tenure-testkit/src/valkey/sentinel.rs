@@ -58,7 +58,21 @@ impl Sentinel {
             );
             Ok(())
         })?;
+        // It looks at the servers more often than each ten seconds, and does not stop deciding for half a minute because the
+        // machine stood still for two seconds.
+        sentinel.debug("info-period", Duration::from_secs(1))?;
+        sentinel.debug("tilt-trigger", Duration::from_secs(60))?;
         Ok(sentinel)
+    }
+
+    /// Sets one of the times that are otherwise fixed.
+    fn debug(&self, what: &str, time: Duration) -> Result<()> {
+        let reply = self.cli(&["SENTINEL", "DEBUG", what, &time.as_millis().to_string()])?;
+        ensure!(
+            reply == Reply::Simple("OK".to_owned()),
+            "SENTINEL DEBUG {what} was answered with {reply:?}"
+        );
+        Ok(())
     }
 
     /// Sends one command.
@@ -174,7 +188,20 @@ impl Sentinels {
         });
     }
 
-    /// Waits until the primary has two replicas that follow it, and the sentinels know.
+    /// Sets how often the sentinels tell each other what they know, 2 s to begin with. A change of the primary they tell at
+    /// once. For four times as long they let a server that should be a replica go on as a primary.
+    ///
+    /// # Panics
+    /// When one doesn't take it.
+    #[track_caller]
+    pub fn tell_each(&self, period: Duration) {
+        for sentinel in &self.sentinels {
+            must(sentinel.debug("publish-period", period));
+        }
+    }
+
+    /// Waits until the primary has two replicas that follow it, and the sentinels know: whoever still thinks that a replica
+    /// is a primary makes it a replica again, also when it was promoted in the meantime.
     ///
     /// # Panics
     /// When it hasn't after a minute.
@@ -194,15 +221,20 @@ fn url_of(flavour: Flavour, at: &[SocketAddr]) -> String {
 }
 
 fn sees_all(sentinel: &Sentinel) -> bool {
-    let Ok(told) = sentinel.cli(&["SENTINEL", "MASTER", NAME]) else {
+    let ask = |what| sentinel.cli(&["SENTINEL", what, NAME]);
+    let (Ok(primary), Ok(replicas)) = (ask("MASTER"), ask("REPLICAS")) else {
         return false;
     };
-    let told = told.texts();
-    let field = |name: &str| {
-        let at = told.iter().position(|field| field == name)?;
-        told.get(at + 1).cloned()
+    let is = |of: &Reply, name: &str, value: &str| {
+        let told = of.texts();
+        let at = told.iter().position(|field| field == name);
+        at.and_then(|at| told.get(at + 1)).is_some_and(|told| told == value)
     };
-    field("num-slaves").as_deref() == Some("2")
-        && field("num-other-sentinels").as_deref() == Some("2")
-        && field("flags").as_deref() == Some("master")
+    is(&primary, "num-other-sentinels", "2")
+        && is(&primary, "flags", "master")
+        && replicas.items().len() == 2
+        && replicas
+            .items()
+            .iter()
+            .all(|replica| is(replica, "flags", "slave") && is(replica, "role-reported", "slave"))
 }
