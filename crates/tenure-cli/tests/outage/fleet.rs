@@ -17,11 +17,12 @@ use crate::witness::{self, ALLOWANCE};
 
 pub(crate) const GROUP: &str = "ingest";
 pub(crate) const REGISTRY: &str = "devices";
-pub(crate) const TTL: Duration = Duration::from_secs(3);
+/// Long enough that two busy cores, which run all of this at once, cost nobody a tenure.
+pub(crate) const TTL: Duration = Duration::from_secs(6);
 /// A beat: what is promised as the time of a recovery.
-pub(crate) const BEAT: Duration = Duration::from_secs(1);
-/// A connection that was away for long is tried again after this long at the latest. With a ttl of 3 s that is no less
-/// than a beat, and a member behind a daemon waits for the daemon's first.
+pub(crate) const BEAT: Duration = Duration::from_secs(2);
+/// A connection that was away for long is tried again after this long at the latest, and a member behind a daemon waits
+/// for the daemon's first.
 const RECONNECT: Duration = Duration::from_secs(1);
 /// How many keys each gateway holds.
 const KEYS: usize = 100;
@@ -62,8 +63,11 @@ impl Gateway {
     pub(crate) async fn claim(&self, count: usize) {
         let first = self.keys.borrow().len();
         let keys: Vec<_> = (first..first + count).map(|n| format!("{}-{n}", self.name())).collect();
-        let claim = self.registry.claim_many(&keys, ClaimMode::Take).await;
-        claim.expect("the store answers");
+        // A machine that stands still costs an answer; claiming again is harmless.
+        wait::until_async("the store answers", SOON, async || {
+            self.registry.claim_many(&keys, ClaimMode::Take).await.is_ok()
+        })
+        .await;
         self.keys.borrow_mut().extend(keys);
     }
 
@@ -85,7 +89,7 @@ impl Wrapped {
     pub(crate) fn start(store: &str, name: &str) -> Self {
         let process = spawn("tenure join", |command, _| {
             let script = "echo \"tenure $TENURE_ID\"; exec sleep 1000";
-            command.args(["join", "--group", GROUP, "--member", name, "--ttl", "3s"]);
+            command.args(["join", "--group", GROUP, "--member", name, "--ttl", "6s"]);
             command.args(["--", "sh", "-c", script]).env("TENURE_STORE", store);
         });
         said(&process, "tenure ");
@@ -107,6 +111,8 @@ pub(crate) struct Fleet {
     runtime: Runtime,
     pub(crate) gateways: Vec<Gateway>,
     pub(crate) wrapped: Vec<Wrapped>,
+    /// The tenures that they began with.
+    first: Vec<String>,
 }
 
 impl Fleet {
@@ -117,12 +123,13 @@ impl Fleet {
             runtime,
             gateways: Vec::new(),
             wrapped: Vec::new(),
+            first: Vec::new(),
         };
         for (store, way) in [(direct, "direct"), (&*daemon.url(), "http")] {
             for n in 1..=2 {
                 fleet.add_gateway(store, &format!("{way}-{n}"));
             }
-            fleet.wrapped.push(Wrapped::start(store, &format!("{way}-wrapped")));
+            fleet.wrap(store, &format!("{way}-wrapped"));
         }
         fleet.recover(daemon, "the fleet is complete", SOON);
         fleet
@@ -135,6 +142,7 @@ impl Fleet {
             runtime,
             gateways: Vec::new(),
             wrapped: Vec::new(),
+            first: Vec::new(),
         };
         for n in 1..=gateways {
             fleet.add_gateway(url, &format!("gw-{n}"));
@@ -148,7 +156,14 @@ impl Fleet {
             gateway.claim(KEYS).await;
             gateway
         });
+        self.first.push(gateway.tenure());
         self.gateways.push(gateway);
+    }
+
+    pub(crate) fn wrap(&mut self, store: &str, name: &str) {
+        let wrapped = Wrapped::start(store, name);
+        self.first.push(wrapped.tenure());
+        self.wrapped.push(wrapped);
     }
 
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
@@ -158,6 +173,22 @@ impl Fleet {
     /// The tenure of every gateway.
     pub(crate) fn tenures(&self) -> Vec<String> {
         self.gateways.iter().map(Gateway::tenure).collect()
+    }
+
+    /// Lives that nobody ever had. A join is made again when its answer is lost, as on a machine that stands still, and then
+    /// supersedes what the first one may have done.
+    pub(crate) fn ghosts(&self, daemon: &Daemon) -> Vec<String> {
+        let mut ghosts = witness::tenures(&witness::events(daemon, "superseded"));
+        ghosts.retain(|tenure| !self.first.contains(tenure) && !self.tenures().contains(tenure));
+        ghosts
+    }
+
+    /// Whose lives have ended in these ways.
+    pub(crate) fn ended(&self, daemon: &Daemon, types: &str) -> Vec<String> {
+        let ghosts = self.ghosts(daemon);
+        let mut ended = witness::tenures(&witness::events(daemon, types));
+        ended.retain(|tenure| !ghosts.contains(tenure));
+        ended
     }
 
     /// How often each gateway joined again.

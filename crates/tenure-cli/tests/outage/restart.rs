@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use tenure_testkit::{Mode, Proxy, wait};
 
-use crate::fleet::{Fleet, GROUP, TTL, Wrapped};
+use crate::fleet::{Fleet, GROUP, TTL};
 use crate::support::{Daemon, SOON, address_in};
-use crate::witness::{claims, events, members, metric, tenures};
+use crate::witness::{claims, events, members, metric};
 
 #[test]
 fn a_daemon_killed_on_its_file_comes_back_with_everything_and_nobody_lapses() {
@@ -15,7 +15,7 @@ fn a_daemon_killed_on_its_file_comes_back_with_everything_and_nobody_lapses() {
     let proxy = Proxy::start(daemon.addr);
     let url = proxy.url("http");
     let mut fleet = Fleet::behind(&url, 3);
-    fleet.wrapped.push(Wrapped::start(&url, "wrapped"));
+    fleet.wrap(&url, "wrapped");
     fleet.recover(&daemon, "the fleet is complete", SOON);
     let world = |daemon: &Daemon| (members(daemon), claims(daemon));
     let (before, events_before) = (world(&daemon), events(&daemon, ""));
@@ -38,10 +38,7 @@ fn a_daemon_killed_on_its_file_comes_back_with_everything_and_nobody_lapses() {
     assert_eq!(fleet.rejoins(), [0, 0, 0]);
     let after = events(&daemon, "");
     assert_eq!(after[..events_before.len()], events_before, "the events are kept");
-    assert_eq!(
-        tenures(&events(&daemon, "lapsed,evicted,superseded,expelled,left")),
-        [""; 0]
-    );
+    assert_eq!(fleet.ended(&daemon, "lapsed,evicted,superseded,expelled,left"), [""; 0]);
     assert_eq!(metric(&daemon, "tenure_ended_total", &[]), 0.0);
 
     // Terms go on rising.

@@ -72,7 +72,7 @@ fn is_away(flavour: Flavour, outage: &str, begin: impl FnOnce(&Server), end: imp
         "{grace:?}, {late:?} late"
     );
     assert_eq!(fleet.tenures(), before);
-    assert_eq!(tenures(&events(&daemon, "evicted,superseded,expelled,left")), [""; 0]);
+    assert_eq!(fleet.ended(&daemon, "evicted,superseded,expelled,left"), [""; 0]);
     assert_eq!(metric(&daemon, "tenure_registry_evicted_total", &[]), 0.0);
 }
 
