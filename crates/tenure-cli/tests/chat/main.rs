@@ -18,6 +18,7 @@ mod front;
 mod support;
 
 use std::collections::BTreeSet;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -31,6 +32,8 @@ use support::Daemon;
 /// The sessions of the front-end that is killed, and how many of them come back in time.
 const KILLED: usize = 1_000;
 const BACK: usize = 300;
+/// How many clients do something at the same time.
+const AT_ONCE: usize = 8;
 /// The sessions of the other one.
 const OTHERS: usize = 100;
 /// Long enough that a busy machine costs nobody a tenure.
@@ -52,6 +55,30 @@ fn a_killed_front_end_costs_its_connections_only_over_valkey() {
     }
 }
 
+/// Clients of these sessions, in their order.
+fn connect(front: &Front, sessions: &[String], room: Option<&str>) -> Vec<Client> {
+    at_once(sessions.iter().collect(), |session| {
+        Client::connect(front, session, room)
+    })
+}
+
+/// Does the same with each of many, with some of them at once: one after the other they would take longer than a grace lasts,
+/// on a busy machine. Answers in their order.
+fn at_once<T: Send, R: Send>(mut all: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let each = all.len().div_ceil(AT_ONCE);
+    thread::scope(|scope| {
+        let mut workers = Vec::new();
+        while !all.is_empty() {
+            let rest = all.split_off(each.min(all.len()));
+            let part = std::mem::replace(&mut all, rest);
+            let work = &work;
+            workers.push(scope.spawn(move || part.into_iter().map(work).collect::<Vec<R>>()));
+        }
+        let done = workers.into_iter().flat_map(|worker| worker.join().unwrap());
+        done.collect()
+    })
+}
+
 fn a_killed_front_end_costs_its_connections_only(store: &str) {
     let presence = tempfile::tempdir().unwrap();
     let (first, second) = (
@@ -61,12 +88,8 @@ fn a_killed_front_end_costs_its_connections_only(store: &str) {
     let group = Group::open(store);
     let killed: Vec<String> = (0..KILLED).map(|n| format!("killed-{n}")).collect();
     let others: Vec<String> = (0..OTHERS).map(|n| format!("other-{n}")).collect();
-    let connect = |front: &Front, session: &str, room: Option<&str>| Client::connect(front, session, room);
-    let mut clients: Vec<Client> = killed
-        .iter()
-        .map(|session| connect(&first, session, Some("lobby")))
-        .collect();
-    let stay: Vec<Client> = others.iter().map(|session| connect(&second, session, None)).collect();
+    let mut clients = connect(&first, &killed, Some("lobby"));
+    let stay = connect(&second, &others, None);
     assert!(
         clients
             .iter()
@@ -74,9 +97,7 @@ fn a_killed_front_end_costs_its_connections_only(store: &str) {
             .all(|client| client.how == "created" && client.room == "lobby")
     );
     let epochs: Vec<u64> = clients.iter().map(|client| client.epoch).collect();
-    for client in &mut clients[..BACK] {
-        client.move_to("garden");
-    }
+    at_once(clients[..BACK].iter_mut().collect(), |client| client.move_to("garden"));
     group.until("all are there", KILLED + OTHERS, 0);
 
     first.process.signal(Signal::KILL).unwrap();
@@ -89,10 +110,7 @@ fn a_killed_front_end_costs_its_connections_only(store: &str) {
     drop(clients);
 
     // Some of them come back in time, to the other one, and are where they were.
-    let back: Vec<Client> = killed[..BACK]
-        .iter()
-        .map(|session| connect(&second, session, None))
-        .collect();
+    let back = connect(&second, &killed[..BACK], None);
     for (client, epoch) in back.iter().zip(&epochs) {
         assert_eq!((client.how.as_str(), client.room.as_str()), ("resumed", "garden"));
         assert!(client.epoch > *epoch);
