@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tenure::http::{HttpSettings, RemoteRoster, RemoteRosters};
 use tenure::roster::{Reservation, Wanted};
-use tenure::{Clock, Error, Mono, Result, SystemClock};
+use tenure::{Clock, Error, ErrorKind, Mono, Result, SystemClock};
 use tenure_core::id::{EngagementId, ProviderId, RosterName};
 use tenure_core::ledger::{Move, ProviderSpec, SettingsPatch, Status};
 use tenure_core::time::parse_duration;
@@ -31,6 +31,9 @@ const USAGE: &str = "usage: pairing --url http://HOST:PORT [--roster NAME] [--pr
 /// What is left between the silence of a provider and the moment at which the service may know of it: a heartbeat that was
 /// sent and not yet answered, and the snapshot of availability.
 const SLACK: Duration = Duration::from_secs(1);
+/// How often something is asked again that got no answer, and after which pause.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
 
 struct Options {
     url: String,
@@ -135,14 +138,15 @@ async fn run(options: Options) -> Result<bool> {
         snapshot: Some(Duration::from_secs(1)),
         ..SettingsPatch::default()
     };
-    world.roster.set_settings(&settings).await?;
+    world.again(|| world.roster.set_settings(&settings)).await?;
     let providers: Result<Vec<ProviderId>> = (0..options.providers)
         .map(|n| ProviderId::new(format!("p{n:03}")))
         .collect();
     let providers = providers?;
     for provider in &providers {
-        world.roster.put_provider(provider, &ProviderSpec::default()).await?;
-        world.roster.online(provider).await?;
+        let spec = ProviderSpec::default();
+        world.again(|| world.roster.put_provider(provider, &spec)).await?;
+        world.again(|| world.roster.online(provider)).await?;
     }
     println!("{} providers are online", providers.len());
 
@@ -171,6 +175,17 @@ async fn run(options: Options) -> Result<bool> {
 }
 
 impl World {
+    /// Asks again when no answer came, or that there is none: all that is asked here may be asked twice.
+    async fn again<T, A: Future<Output = Result<T>>>(&self, ask: impl Fn() -> A) -> Result<T> {
+        for _ in 0..TRIES {
+            match ask().await {
+                Err(error) if error.kind() == ErrorKind::Unavailable => self.clock.sleep(PAUSE).await,
+                done => return done,
+            }
+        }
+        ask().await
+    }
+
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -183,7 +198,7 @@ impl World {
     /// A provider: heartbeats until it falls silent.
     async fn provide(self: Arc<Self>, provider: ProviderId) -> Result<()> {
         while !self.is_over() && self.silent_since(&provider).is_none() {
-            self.roster.heartbeat(&provider).await?;
+            self.again(|| self.roster.heartbeat(&provider)).await?;
             self.clock.sleep(self.stale / 4).await;
         }
         Ok(())
@@ -196,7 +211,7 @@ impl World {
                 break;
             }
             self.polls.fetch_add(1, Ordering::Relaxed);
-            let available = self.roster.availability().await?;
+            let available = self.again(|| self.roster.availability()).await?;
             if available.source.as_str() == "ledger" {
                 self.from_ledger.fetch_add(1, Ordering::Relaxed);
             }
@@ -220,7 +235,7 @@ impl World {
             status: Status::Active,
             expires_in: Some(Duration::from_secs(60)),
         };
-        let Reservation::Reserved(written) = self.roster.reserve(&wanted).await? else {
+        let Reservation::Reserved(written) = self.again(|| self.roster.reserve(&wanted)).await? else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         };
@@ -235,7 +250,7 @@ impl World {
             status: Some(Status::Ended),
             ..Move::default()
         };
-        self.roster.move_engagement(&name, &over).await?;
+        self.again(|| self.roster.move_engagement(&name, &over)).await?;
         Ok(())
     }
 
@@ -251,7 +266,7 @@ impl World {
             count(&self.served),
             count(&self.refused)
         );
-        let stats = self.roster.stats().await?.value;
+        let stats = self.again(|| self.roster.stats()).await?.value;
         println!(
             "{} providers are online, {} available, {} offline",
             stats.online, stats.available, stats.offline

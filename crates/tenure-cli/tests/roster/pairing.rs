@@ -10,7 +10,7 @@ fn customers_are_served_and_never_by_one_who_fell_silent() {
     let daemon = Daemon::start(&[]);
     let mut pairing = Command::new(example("pairing"));
     pairing.args(["--url", &daemon.url(), "--providers", "8", "--customers", "12"]);
-    pairing.args(["--stale", "2s", "--for", "10s"]);
+    pairing.args(["--stale", "4s", "--for", "16s"]);
     let ran = run(pairing);
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
     for line in [
