@@ -234,7 +234,7 @@ fn a_run_that_was_killed_is_run_again() {
             .first()
             .map_or(0, |key| server.cli(&["ZCARD", key]).unwrap().int().unwrap())
     };
-    let killed = Process::spawn("adopt-sessions", |_| tenure(&server, &["--rate", "5000"])).unwrap();
+    let killed = Process::spawn("adopt-sessions", |_| tenure(&server, &["--rate", "500"])).unwrap();
     wait::until("it has indexed some", PATIENCE, || entries() > 0);
     killed.kill();
     let some = entries();
