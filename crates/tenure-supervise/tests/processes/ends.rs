@@ -53,8 +53,9 @@ fn a_shutdown_leaves_the_catalog_first_and_ends_with_what_the_child_makes_of_it(
 
 #[test]
 fn a_deaf_child_is_killed_and_the_second_signal_goes_fast() {
+    // With time to see that it is dead before it has to end itself.
     let mut supervisor = supervise(
-        &["--silent-catalog", "yes"],
+        &["--silent-catalog", "yes", "--budget", "60s", "--reserve", "2s"],
         "trap '' TERM INT; echo up > up; while :; do sleep 1; done",
     );
     supervisor.say("primary");

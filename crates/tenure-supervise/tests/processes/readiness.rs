@@ -62,18 +62,23 @@ fn an_answer_over_http_tells() {
         let listener = TcpListener::bind(&address).unwrap();
         let asked = Arc::clone(&asked);
         std::thread::spawn(move || {
-            let answers = ["500 Internal Server Error", "404 Not Found", "200 OK"];
+            let bad = ["500 Internal Server Error", "404 Not Found"];
+            // A try that has had its time is made again.
+            let answers = bad.into_iter().chain(std::iter::repeat("200 OK"));
             for (stream, answer) in listener.incoming().zip(answers) {
                 let mut stream = stream.unwrap();
                 asked.fetch_add(1, Ordering::SeqCst);
                 let mut request = [0; 1_024];
                 let _ = std::io::Read::read(&mut stream, &mut request);
                 let answer = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-                std::io::Write::write_all(&mut stream, answer.as_bytes()).unwrap();
+                let _ = std::io::Write::write_all(&mut stream, answer.as_bytes());
             }
         });
     });
-    assert_eq!(asked.load(Ordering::SeqCst), 3, "the other answers say that it is not");
+    assert!(
+        asked.load(Ordering::SeqCst) >= 3,
+        "the other answers say that it is not"
+    );
 }
 
 #[test]

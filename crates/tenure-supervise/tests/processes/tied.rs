@@ -4,6 +4,9 @@ use rustix::process::{Signal, kill_process};
 
 use crate::support::{children_of, dies, is_alive, supervise};
 
+/// A deadline that passes while a test waits for that, and not before it has looked at what runs until then.
+const SOON: &str = "primary 8000";
+
 /// A child in two processes, neither of which ends by itself.
 const SCRIPT: &str = "sleep 1000 & echo $! > grandchild; trap '' TERM; while :; do sleep 1; done";
 
@@ -40,7 +43,7 @@ fn a_killed_supervisor_takes_a_daemon_in_a_session_of_its_own_along() {
     let daemon = "(setsid sh -c \"trap '' TERM; echo \\$\\$ > daemon; while :; do sleep 1; done\" &); exec sleep 1000";
     for signal in [Signal::KILL, Signal::STOP] {
         let mut supervisor = supervise(&["--grace", "100ms"], daemon);
-        supervisor.say("primary 3000");
+        supervisor.say(SOON);
         let child = supervisor.running();
         let daemon = supervisor.pid_in("daemon");
         assert!(is_alive(child) && is_alive(daemon));
@@ -53,7 +56,7 @@ fn a_killed_supervisor_takes_a_daemon_in_a_session_of_its_own_along() {
 #[test]
 fn a_child_is_gone_when_its_deadline_passes() {
     let mut supervisor = supervise(&["--grace", "100ms"], SCRIPT);
-    supervisor.say("primary 2000");
+    supervisor.say(SOON);
     let child = supervisor.running();
     let grandchild = supervisor.pid_in("grandchild");
     supervisor.hear("\"state\":\"backing_off\"");
@@ -65,7 +68,7 @@ fn a_child_is_gone_when_its_deadline_passes() {
 #[test]
 fn a_frozen_supervisor_does_not_keep_its_child_alive_past_the_deadline() {
     let mut supervisor = supervise(&["--grace", "100ms"], SCRIPT);
-    supervisor.say("primary 2000");
+    supervisor.say(SOON);
     let child = supervisor.running();
     let grandchild = supervisor.pid_in("grandchild");
     supervisor.signal(Signal::STOP);
