@@ -54,7 +54,10 @@ async fn however_often_it_is_killed_there_is_one_service() {
     way.journal = Some(home.path().to_owned());
     for life in 0..5 {
         // A fresh id each time, which is what makes lists grow.
-        let catalog = way.catalog(service(&format!("web-{life}")));
+        let mut service = service(&format!("web-{life}"));
+        // What the life before has left goes first, but holds up the new one for no longer than a beat.
+        service.ttl = Duration::from_secs(60);
+        let catalog = way.catalog(service);
         catalog.want(true);
         phase(&catalog, Phase::Passing).await;
         let (_, services) = agent.http("GET", "/v1/agent/services", "").unwrap();
