@@ -127,6 +127,13 @@ fn a_stream_that_was_heard_must_not_be_away_for_long() {
     assert_eq!(court.look(&ABSENT), Evidence::primary());
     // One that said replica and is away proves neither.
     court.word = Word::Lost(false, court.now);
+    for _ in 0..4 {
+        let said = court.look(&ABSENT);
+        assert!(
+            matches!(&said, Evidence::Uncertain(why) if why.contains("said replica, and is away")),
+            "{said:?}"
+        );
+    }
     assert!(court.doubts(&ABSENT, 100));
     // After LiteFS was started again, perhaps without a stream, the file alone counts again.
     assert!(court.doubts(&Sight::NoMount("dead".to_owned()), 3) && court.doubts(&ABSENT, 8));
