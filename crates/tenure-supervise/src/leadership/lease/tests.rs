@@ -6,7 +6,7 @@ use tokio::sync::watch::Receiver;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node of its own: a membership that asks for the lease.
 struct Node {
@@ -18,7 +18,8 @@ struct Node {
 
 async fn node(tenure: &Tenure, name: &str, contending: bool) -> Node {
     let options = JoinOptions {
-        ttl: Duration::from_secs(2),
+        // So long that a machine which stands still for a moment costs nobody the lease.
+        ttl: Duration::from_secs(9),
         ..JoinOptions::named(name).unwrap()
     };
     let membership = Arc::new(tenure.group("nodes").unwrap().join(options).await.unwrap());
