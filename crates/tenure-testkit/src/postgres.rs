@@ -26,7 +26,7 @@ use crate::server::{Process, must};
 use account::Account;
 use children::Frozen;
 
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(45);
 /// How long a dropped server may clear up.
 const CLEAR_UP: Duration = Duration::from_secs(2);
 
@@ -201,14 +201,14 @@ impl Server {
         let mut command = Command::new(if beside.is_file() { &beside } else { Path::new("psql") });
         command
             .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &self.url()])
-            .env("PGCONNECT_TIMEOUT", "5");
+            .env("PGCONNECT_TIMEOUT", "20");
         command
     }
 
     /// Runs statements in one transaction over a connection of its own and returns what they answer, a line a row.
     ///
     /// # Errors
-    /// When the server can't be reached within five seconds or refuses a statement; the error carries its words.
+    /// When the server can't be reached within twenty seconds or refuses a statement; the error carries its words.
     pub fn sql(&self, statements: &str) -> Result<String> {
         let output = self.psql().args(["-c", statements]).output().context("run psql")?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -237,7 +237,7 @@ impl Server {
     /// Asks it to end at once but in order, clients or not, and waits until it has ("fast shutdown").
     ///
     /// # Panics
-    /// When it isn't running, or still runs after twenty seconds.
+    /// When it isn't running, or still runs after 45 seconds.
     #[track_caller]
     pub fn terminate(&self) {
         must(self.end(Signal::INT, START));
@@ -292,7 +292,8 @@ impl Server {
     fn end(&self, signal: Signal, within: Duration) -> Result<()> {
         self.melt(|frozen| frozen.let_go(true));
         self.process.signal(signal)?;
-        self.process.resume()?; // a paused one would not see the request
+        // A paused one would not see the request; and one that is not may have ended by now.
+        let _ = self.process.resume();
         self.process.wait(within).map(drop)
     }
 

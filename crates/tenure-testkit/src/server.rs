@@ -23,7 +23,7 @@ use crate::wait::POLL;
 const TAIL: usize = 40;
 /// How long [`Process::pause`] watches for a standstill. One whose child was stopped between fork and exec never shows
 /// it, though it does stand still.
-const STILL: Duration = Duration::from_secs(1);
+const STILL: Duration = Duration::from_secs(5);
 
 /// A running (or stopped, and restartable) child process with a temporary directory of its own.
 ///
@@ -132,7 +132,8 @@ impl Process {
     /// When it is not running or still runs after `within`; it is left running then.
     pub fn terminate(&self, within: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
-        self.resume()?; // a paused one would not see the request
+        // A paused one would not see the request; and one that is not may have ended by now.
+        let _ = self.resume();
         self.wait(within)
     }
 

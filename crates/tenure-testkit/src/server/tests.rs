@@ -2,7 +2,7 @@
 
 use super::*;
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 fn shell(script: &str) -> Process {
     Process::spawn("shell", |dir| {
@@ -81,6 +81,15 @@ fn terminate_lets_it_say_goodbye_even_when_paused() {
     assert!(process.log().contains("bye"));
     assert!(process.pid().is_none());
     assert!(process.pause().is_err());
+}
+
+#[test]
+fn one_that_ends_as_soon_as_it_is_asked_to_has_ended_in_order() {
+    for _ in 0..50 {
+        let process = shell("exec sleep 60");
+        let status = process.terminate(SOON).unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
+    }
 }
 
 #[test]
