@@ -12,7 +12,7 @@ use crate::port::Port;
 use crate::program::have;
 use crate::server::{Process, must};
 
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(45);
 
 /// A running agent; dropping it kills it.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Agent {
     /// One request to its HTTP API: `agent.http("PUT", "/v1/kv/key", "value")`.
     ///
     /// # Errors
-    /// When it can't be reached or doesn't answer within five seconds.
+    /// When it can't be reached or doesn't answer within twenty seconds.
     pub fn http(&self, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
         http::request(self.addr(), method, path, body)
     }

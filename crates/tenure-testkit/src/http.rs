@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends a request and reads the whole answer: its status and its body.
 ///
 /// The request says HTTP/1.0, so the answer is neither chunked nor kept alive.
 ///
 /// # Errors
-/// When nobody listens, five seconds pass, or the answer isn't HTTP.
+/// When nobody listens, twenty seconds pass, or the answer isn't HTTP.
 pub fn request(addr: SocketAddr, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
     request_with(addr, method, path, &[], body)
 }

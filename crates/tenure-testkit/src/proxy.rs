@@ -23,7 +23,7 @@ use crate::server::must;
 use crate::wait::POLL;
 
 /// How long a test waits for a count that should come at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What happens to the traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -252,7 +252,7 @@ impl Proxy {
     /// Blocks until the counts are as wanted: `proxy.wait("a request is held", |counts| counts.held > 0)`.
     ///
     /// # Panics
-    /// When ten seconds pass first.
+    /// When half a minute passes first.
     #[track_caller]
     pub fn wait(&self, what: &str, wanted: impl Fn(&Counts) -> bool) {
         crate::wait::until(what, PATIENCE, || wanted(&self.counts()));
@@ -261,7 +261,7 @@ impl Proxy {
     /// Like [`Proxy::wait`] for async tests.
     ///
     /// # Panics
-    /// When ten seconds pass first.
+    /// When half a minute passes first.
     pub async fn wait_async(&self, what: &str, wanted: impl Fn(&Counts) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !wanted(&self.counts()) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 /// After this long without an answer a call fails, so that a paused server can't hang a test.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Client {
     /// Sends one command and reads its reply. A refusal by the server is `Ok(Reply::Error(…))`.
     ///
     /// # Errors
-    /// When the connection fails or five seconds pass without a reply.
+    /// When the connection fails or twenty seconds pass without a reply.
     pub fn call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Reply> {
         self.send(args)?;
         self.receive()
@@ -112,7 +112,7 @@ impl Client {
     /// Reads the next reply.
     ///
     /// # Errors
-    /// When the connection fails, five seconds pass, or the answer isn't the protocol's.
+    /// When the connection fails, twenty seconds pass, or the answer isn't the protocol's.
     pub fn receive(&mut self) -> Result<Reply> {
         read_reply(&mut self.stream)
     }

@@ -18,7 +18,7 @@ use crate::resp::{Client, Reply};
 use crate::server::{Process, must};
 use crate::wait;
 
-const START: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(30);
 
 /// Makes every write survive a SIGKILL, for [`Server::with`] and [`Server::restart_with_data`].
 pub const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
@@ -147,7 +147,7 @@ impl Server {
     /// Sends one command over a connection of its own: `server.cli(&["GET", "key"])`.
     ///
     /// # Errors
-    /// When the server can't be reached or doesn't answer within five seconds. A refusal is `Ok(Reply::Error(…))`.
+    /// When the server can't be reached or doesn't answer within twenty seconds. A refusal is `Ok(Reply::Error(…))`.
     pub fn cli<A: AsRef<[u8]>>(&self, args: &[A]) -> Result<Reply> {
         self.client()?.call(args)
     }
@@ -168,7 +168,7 @@ impl Server {
     /// Asks it to end (SIGTERM) and waits until it has.
     ///
     /// # Panics
-    /// When it still runs after ten seconds.
+    /// When it still runs after half a minute.
     #[track_caller]
     pub fn terminate(&self) {
         must(self.process.terminate(START).map(drop));
@@ -221,7 +221,7 @@ impl Server {
     /// Makes it a replica of `primary` and waits until it has caught up with it.
     ///
     /// # Panics
-    /// When it hasn't after ten seconds.
+    /// When it hasn't after half a minute.
     #[track_caller]
     pub fn replica_of(&self, primary: &Server) {
         self.replica_of_port(primary.port());
@@ -242,7 +242,7 @@ impl Server {
     /// may not hear of new writes for another second.
     ///
     /// # Panics
-    /// When it hasn't after ten seconds.
+    /// When it hasn't after half a minute.
     #[track_caller]
     pub fn catch_up_with(&self, primary: &Server) {
         let wanted = must(primary.replicated_to().context("ask the primary how far it is"));

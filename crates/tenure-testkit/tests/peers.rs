@@ -53,6 +53,6 @@ fn etcd_keeps_its_data_over_a_restart() {
     let (status, found) = etcd.http("POST", "/v3/kv/range", r#"{"key": "a2V5"}"#).unwrap();
     assert!(status == 200 && found.contains("dmFsdWU="), "{status} {found}");
     let addr = etcd.addr();
-    etcd.process().terminate(Duration::from_secs(10)).unwrap();
+    etcd.process().terminate(Duration::from_secs(30)).unwrap();
     assert!(http::get(addr, "/health").is_err());
 }

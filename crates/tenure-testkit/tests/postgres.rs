@@ -12,7 +12,7 @@ use tenure_testkit::postgres::{Server, USER};
 use tenure_testkit::wait::until;
 use tenure_testkit::{Availability, Process, have};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// Those that stay: neither the one that answers this nor one that is about to leave.
 fn pids_of_children(server: &Server) -> Vec<u32> {
@@ -213,7 +213,7 @@ fn a_process_with_a_paused_server() {
     let dir = server.process().dir().to_str().unwrap();
     fs::write(format!("{told}.new"), format!("{dir}\n{pids:?}")).unwrap();
     fs::rename(format!("{told}.new"), told).unwrap();
-    until("somebody kills us", Duration::from_secs(60), || false);
+    until("somebody kills us", 3 * SOON, || false);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_killed_test_leaves_no_paused_server_behind() {
     .unwrap();
     let told = process.dir().join("told");
     let is_told = || Ok(fs::metadata(&told).map(drop)?);
-    process.wait_ready(Duration::from_secs(30), is_told).unwrap();
+    process.wait_ready(2 * SOON, is_told).unwrap();
     let told = fs::read_to_string(&told).unwrap();
     let (dir, pids) = told.split_once('\n').unwrap();
     let pids = pids.trim_matches(['[', ']']).split(", ");

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::wait::POLL;
 
 /// How long children may take to stand still, or to be gone.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The children of a process, by what the system says now.
 pub(super) fn of(parent: u32) -> Vec<u32> {

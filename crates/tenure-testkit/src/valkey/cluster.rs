@@ -157,6 +157,19 @@ impl Cluster {
         });
     }
 
+    /// From now on a node is taken for dead after this long; until then after 1.5 s, so that the cluster forms soon.
+    /// Whoever kills none asks for so long that a machine that stands still for a moment makes nobody take over.
+    ///
+    /// # Panics
+    /// When a node refuses.
+    #[track_caller]
+    pub fn take_for_dead_after(&self, silence: Duration) {
+        let silence = silence.as_millis().to_string();
+        for node in &self.nodes {
+            run(node, &["CONFIG", "SET", "cluster-node-timeout", &silence]);
+        }
+    }
+
     /// Begins to move a slot: `from` gives, `to` takes. Its keys stay where they are until [`Cluster::move_keys`].
     ///
     /// # Panics
