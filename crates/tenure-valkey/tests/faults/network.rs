@@ -24,7 +24,8 @@ on_both! {
 async fn a_black_hole_holds_no_call_beyond_its_deadline(flavour: Flavour) {
     let server = server(flavour, &[]);
     let proxy = Proxy::start(server.addr());
-    let store = open(&proxy.url("valkey")).await;
+    let store = open_with(&proxy.url("valkey"), hasty()).await;
+    until_up(&store).await;
     let tenure = join(&store, "a").await;
     proxy.set(Mode::BlackHole);
     let calls = (0..50).map(|_| {
@@ -50,7 +51,7 @@ async fn a_step_that_is_delivered_late_changes_nothing(flavour: Flavour) {
     let proxy = Proxy::start(server.addr());
     let patient = ConnectionOptions {
         ping_interval: Duration::from_secs(60),
-        ..options()
+        ..hasty()
     };
     let (store, direct) = (
         open_with(&proxy.url("valkey"), patient).await,
@@ -87,7 +88,11 @@ fn calls_of(stats: &str, command: &str) -> u64 {
 async fn a_lost_reply_leaves_the_outcome_unknown(flavour: Flavour) {
     let server = server(flavour, &[]);
     let proxy = Proxy::start(server.addr());
-    let (store, direct) = (open(&proxy.url("valkey")).await, open(&server.url()).await);
+    let (store, direct) = (
+        open_with(&proxy.url("valkey"), hasty()).await,
+        open(&server.url()).await,
+    );
+    until_up(&store).await;
     let first = join(&store, "a").await;
     proxy.set(Mode::DropReplies);
     unavailable(try_join(&store, "a").await, Outcome::Unknown);
@@ -113,6 +118,8 @@ async fn a_call_that_cannot_be_sent_fails_at_once_when_too_many_are_in_flight() 
         &server.url(),
         ConnectionOptions {
             in_flight: 4,
+            // All ten are to have come by then.
+            request_timeout: TIMEOUT * 10,
             ..options()
         },
     )
@@ -175,7 +182,7 @@ async fn a_reply_that_is_not_ours_is_never_believed_and_ends_the_connection() {
         "HTTP/1.1 400 Bad Request\r\n\r\n",
     ] {
         let (url, mut accepts) = liar(lie).await;
-        let store = open(&url).await;
+        let store = open_with(&url, hasty()).await;
         accepts.recv().await.expect("the first connection");
         until_up(&store).await;
         unavailable(try_join(&store, "a").await, Outcome::Unknown);
@@ -194,7 +201,7 @@ fn a_caller_whose_threads_are_blocked_starves_no_connection() {
         .enable_all()
         .build()
         .unwrap();
-    let store = ours.block_on(open(&server.url()));
+    let store = ours.block_on(open_with(&server.url(), hasty()));
     // A runtime without I/O and without time: nothing of ours may live on it.
     let theirs = tokio::runtime::Builder::new_current_thread().build().unwrap();
     theirs.block_on(async {

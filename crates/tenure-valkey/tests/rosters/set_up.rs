@@ -16,7 +16,7 @@ use tenure_testkit::resp::Reply;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_valkey::{ConnectionOptions, ValkeyStore};
 
-use crate::world::{group, mature, server};
+use crate::world::{PATIENCE, group, mature, server};
 
 const BEGIN: u64 = 1_763_676_800_000_000;
 pub(crate) const STALE: Duration = Duration::from_secs(6);
@@ -77,7 +77,8 @@ pub(crate) fn key_of(suffix: &str) -> String {
 pub(crate) async fn open_at(url: &str) -> Arc<ValkeyStore> {
     let connection = ConnectionOptions {
         test_clock: true,
-        request_timeout: Duration::from_secs(5),
+        request_timeout: PATIENCE,
+        connect_timeout: PATIENCE / 3,
         ..ConnectionOptions::default()
     };
     ValkeyStore::open(url, StoreOptions::default(), connection, SystemClock::shared())

@@ -29,6 +29,13 @@ on_both! {
 const GROUPS: [&str; 3] = ["ingest", "g2", "g1"];
 
 fn cluster(flavour: Flavour) -> Cluster {
+    let cluster = mortal(flavour);
+    cluster.take_for_dead_after(PATIENCE);
+    cluster
+}
+
+/// One in which it is noticed soon that a node was killed.
+fn mortal(flavour: Flavour) -> Cluster {
     let cluster = Cluster::start(flavour, &[]).expect("these tests need their servers");
     for group in GROUPS {
         // Groups that have been there for long, so that they do not wait for a longest ttl.
@@ -43,7 +50,7 @@ fn slot_of(cluster: &Cluster, group: &str) -> u16 {
 }
 
 async fn the_death_of_a_primary_ends_nobody(flavour: Flavour) {
-    let cluster = cluster(flavour);
+    let cluster = mortal(flavour);
     let store = open(&cluster.url()).await;
     assert_eq!(store.health(), Health::Up);
     let mut loads = Vec::new();
@@ -57,7 +64,7 @@ async fn the_death_of_a_primary_ends_nobody(flavour: Flavour) {
     }
     let (killed, at) = (cluster.owner(slot).unwrap(), Instant::now());
     killed.kill();
-    tenure_testkit::wait::until("a replica takes over", 4 * PATIENCE, || {
+    tenure_testkit::wait::until("a replica takes over", 2 * PATIENCE, || {
         cluster.owner(slot).is_some_and(|owner| owner.port() != killed.port())
     });
     let taken = at.elapsed();
@@ -293,7 +300,7 @@ async fn call_in_vain(cluster: &Cluster, store: &tenure_valkey::ValkeyStore) -> 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_asks_for_no_map_and_a_cluster_that_is_down_for_one_now_and_then() {
-    let cluster = cluster(Flavour::Valkey);
+    let cluster = mortal(Flavour::Valkey);
     let ping_interval = Duration::from_secs(1);
     let store = open_with(
         &cluster.url(),

@@ -81,7 +81,7 @@ impl Load {
     pub(crate) async fn until_served(&self, after: Instant) -> (Duration, Duration) {
         let since = |at: Option<Instant>| at.filter(|at| *at > after).map(|at| at - after);
         let (mut beaten, mut granted) = (None, None);
-        let deadline = Instant::now() + 4 * PATIENCE;
+        let deadline = Instant::now() + 2 * PATIENCE;
         while granted.is_none() || beaten.is_none() {
             {
                 let seen = self.shared.seen.lock().unwrap();

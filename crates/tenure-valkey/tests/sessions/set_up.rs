@@ -16,7 +16,7 @@ use tenure_testkit::resp::Reply;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_valkey::{ConnectionOptions, ValkeyStore};
 
-use crate::world::{group, mature, server};
+use crate::world::{PATIENCE, group, mature, server};
 
 const BEGIN: u64 = 1_763_676_800_000_000;
 pub(crate) const GRACE: Duration = Duration::from_secs(60);
@@ -44,7 +44,8 @@ pub(crate) fn key_of(suffix: &str) -> String {
 pub(crate) async fn open_at(url: &str, sessions: SessionSettings) -> Arc<ValkeyStore> {
     let connection = ConnectionOptions {
         test_clock: true,
-        request_timeout: Duration::from_secs(5),
+        request_timeout: PATIENCE,
+        connect_timeout: PATIENCE / 3,
         ..ConnectionOptions::default()
     };
     let options = StoreOptions {
