@@ -1,6 +1,8 @@
 //! Targets that other programs keep as keys.
 #![allow(clippy::unwrap_used, reason = "an unmet expectation fails the test")]
 
+use std::time::Duration;
+
 use tenure_core::clock::SystemClock;
 use tenure_core::error::ErrorKind;
 use tenure_testkit::valkey::{Flavour, Server};
@@ -34,7 +36,13 @@ fn server(flavour: Flavour) -> Server {
 }
 
 async fn reader(url: &str, pattern: &str, paused_field: Option<&str>) -> ForeignReader {
-    let connection = Connection::open(url, ConnectionOptions::default(), Vec::new(), SystemClock::shared()).unwrap();
+    // A machine that stands still for a moment is not what these tests are about.
+    let patient = ConnectionOptions {
+        request_timeout: Duration::from_secs(20),
+        connect_timeout: Duration::from_secs(10),
+        ..ConnectionOptions::default()
+    };
+    let connection = Connection::open(url, patient, Vec::new(), SystemClock::shared()).unwrap();
     connection.first_try().await;
     ForeignReader::new(
         connection,

@@ -30,6 +30,8 @@ impl World {
         let open = async || {
             let connection = ConnectionOptions {
                 test_clock: true,
+                request_timeout: Duration::from_secs(20),
+                connect_timeout: Duration::from_secs(10),
                 ..ConnectionOptions::default()
             };
             let options = StoreOptions::default();

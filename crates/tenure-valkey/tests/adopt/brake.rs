@@ -6,7 +6,7 @@ use tenure_testkit::valkey::Flavour;
 use tenure_testkit::wait::until_async;
 use tenure_valkey::adopt::{AdoptSettings, Notice};
 
-use crate::world::{World, on_both, ready, settings};
+use crate::world::{PATIENCE, World, on_both, ready, settings};
 
 fn holding(hold: Duration) -> AdoptSettings {
     let mut settings = settings(50);
@@ -70,7 +70,7 @@ async fn it_ends_by_itself_for_runs_of_other_processes_too() {
         if let Some(braked) = second.braked {
             assert_eq!(braked.since, engaged.since, "the same brake");
         }
-        until_async("the brake ends and the ghosts go", Duration::from_secs(10), || async {
+        until_async("the brake ends and the ghosts go", PATIENCE, || async {
             ready(&world.server.url(), holding(hold))
                 .await
                 .pass(false)

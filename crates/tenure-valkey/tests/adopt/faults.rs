@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use tenure_testkit::valkey::Flavour;
 use tenure_testkit::{Mode, Proxy, wait};
+use tenure_valkey::ConnectionOptions;
 use tenure_valkey::adopt::Notice;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-
-use crate::world::{World, at_first, is_evicting, ready, settings};
+use crate::world::{PATIENCE, World, at_first, is_evicting, ready, ready_with, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_whose_reply_is_lost_is_counted_once() {
@@ -61,7 +59,10 @@ async fn a_page_that_arrives_late_changes_nothing() {
                 holding.set(Mode::Pass);
             });
         });
-        let mut janitor = ready(&proxy.url("valkey"), settings(50)).await.with_listener(listener);
+        // The page is waited for until its timeout.
+        let mut janitor = ready_with(&proxy.url("valkey"), settings(50), ConnectionOptions::default())
+            .await
+            .with_listener(listener);
         let report = janitor.pass(false).await.unwrap();
         assert_eq!(
             (report.evicted_total(), report.unsure, world.len()),

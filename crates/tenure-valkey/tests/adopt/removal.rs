@@ -1,12 +1,11 @@
 //! What a pass removes, and what it leaves.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use tenure_testkit::{Process, have, wait};
 use tenure_valkey::adopt::OwnerAt;
 
-use crate::world::{HASH, at_first, is_settling, on_both, ready, settings};
+use crate::world::{HASH, PATIENCE, at_first, is_settling, on_both, ready, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_entries_of_a_dead_owner_go_and_those_of_others_stay() {
@@ -54,7 +53,7 @@ async fn a_writer_that_is_killed_loses_its_entries_and_nobody_else_does() {
         let process = Process::spawn("writer", |_| {
             let mut command = Command::new(&cli);
             command.args(["-p", &port, "-r", "-1", "-i", "0.1"]);
-            command.args(["SET", &format!("instance:heartbeat:{owner}"), "1", "PX", "1000"]);
+            command.args(["SET", &format!("instance:heartbeat:{owner}"), "1", "PX", "3000"]);
             command
         });
         process.unwrap()
@@ -69,14 +68,14 @@ async fn a_writer_that_is_killed_loses_its_entries_and_nobody_else_does() {
         ]);
     }
     for owner in ["ingest-1", "ingest-2"] {
-        wait::until("the writer beats", Duration::from_secs(5), || {
+        wait::until("the writer beats", PATIENCE, || {
             world.run(&["EXISTS", &format!("instance:heartbeat:{owner}")]).int() == Some(1)
         });
     }
     let mut janitor = ready(&world.server.url(), settings(500)).await;
     assert_eq!(janitor.pass(false).await.unwrap().evicted_total(), 0);
     killed.kill();
-    wait::until("the heartbeat is gone", Duration::from_secs(5), || {
+    wait::until("the heartbeat is gone", PATIENCE, || {
         world.run(&["EXISTS", "instance:heartbeat:ingest-1"]).int() == Some(0)
     });
     let report = janitor.pass(false).await.unwrap();

@@ -6,7 +6,7 @@ use tenure_testkit::valkey::Flavour;
 use tenure_testkit::wait;
 use tenure_valkey::adopt::AdoptSettings;
 
-use crate::world::{HASH, World, on_both, ready, settings};
+use crate::world::{HASH, PATIENCE, World, on_both, ready, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_another_type_is_named_with_its_type() {
@@ -64,7 +64,7 @@ fn cluster(flavour: Flavour) -> Option<std::sync::Arc<World>> {
     let bus = Box::leak(Box::new(Port::reserve())).number().to_string();
     let world = World::with(flavour, &["--cluster-enabled", "yes", "--cluster-port", &bus])?;
     world.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-    wait::until("the cluster is up", std::time::Duration::from_secs(10), || {
+    wait::until("the cluster is up", PATIENCE, || {
         world.run(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
     });
     Some(world)

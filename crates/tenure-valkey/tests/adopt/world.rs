@@ -11,6 +11,7 @@ use tenure_valkey::{Connection, ConnectionOptions};
 
 pub(crate) const HASH: &str = "connections:registry";
 pub(crate) const HEARTBEAT: &str = "instance:heartbeat:{id}";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server with a registry that other programs write.
 pub(crate) struct World {
@@ -82,9 +83,19 @@ pub(crate) fn settings(settle_ms: u64) -> AdoptSettings {
     settings
 }
 
-/// Waits until the connection is up, so that the first call finds it.
+/// Waits until the connection is up, so that the first call finds it. A machine that stands still for a moment is not what
+/// these tests are about.
 pub(crate) async fn ready(url: &str, settings: AdoptSettings) -> Janitor {
-    let connection = Connection::open(url, ConnectionOptions::default(), Vec::new(), SystemClock::shared()).unwrap();
+    let patient = ConnectionOptions {
+        request_timeout: PATIENCE,
+        connect_timeout: PATIENCE / 3,
+        ..ConnectionOptions::default()
+    };
+    ready_with(url, settings, patient).await
+}
+
+pub(crate) async fn ready_with(url: &str, settings: AdoptSettings, options: ConnectionOptions) -> Janitor {
+    let connection = Connection::open(url, options, Vec::new(), SystemClock::shared()).unwrap();
     connection.first_try().await;
     Janitor::new(connection, settings)
 }
