@@ -59,10 +59,8 @@ async fn a_file_with_an_owner_is_refused_with_its_name_or_reached_where_it_liste
     owner.close().await;
 
     // Nobody answers there: the error names the file, its owner and the address.
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let port = tenure_testkit::port::Port::reserve();
+    let free = port.addr();
     let told = OpenOptions {
         http_address: Some(free.to_string()),
         ..OpenOptions::default()

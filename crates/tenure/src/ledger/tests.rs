@@ -98,10 +98,8 @@ async fn a_file_is_opened_by_either_way_of_writing_it_and_has_one_owner() {
 #[cfg(feature = "postgres")]
 #[tokio::test]
 async fn a_database_that_is_away_is_no_reason_not_to_start() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let port = tenure_testkit::port::Port::reserve();
+    let free = port.addr();
     for scheme in ["postgres", "postgresql"] {
         let ledger = opened(&format!("{scheme}://me:s3cret@{free}/app")).await;
         let error = ledger.now().await.unwrap_err();
@@ -127,6 +125,9 @@ async fn a_database_is_opened_by_either_scheme() {
     };
     for url in [url, other] {
         let ledger = opened(&url).await;
+        // The first call makes the schema, for which half a second is little on a machine that does other things as well.
+        let patience = std::time::Duration::from_secs(60);
+        tenure_testkit::wait::until_async("it answers", patience, async || ledger.now().await.is_ok()).await;
         works(&*ledger).await;
         ledger.close().await;
     }
