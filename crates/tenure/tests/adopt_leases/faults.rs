@@ -11,6 +11,8 @@ use tenure_testkit::resp::Reply;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::{Mode, Proxy, wait};
 
+use crate::patient;
+
 /// A key is renewed every third of it; the rest outlasts a machine that stands still for a moment.
 const OLD_TTL: Duration = Duration::from_secs(4);
 const SOON: Duration = Duration::from_secs(30);
@@ -52,6 +54,7 @@ impl World {
         let seen = Arc::clone(&work);
         let fleet = Fleet::builder(&membership)
             .targets(TargetList::new(["t"]).unwrap())
+            .settings(patient())
             .start(old.around(move |target| tick(Arc::clone(&seen), Arc::clone(&clock), target)))
             .unwrap();
         Self {

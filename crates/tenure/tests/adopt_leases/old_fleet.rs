@@ -12,7 +12,7 @@ use crate::log::RECORD;
 
 /// The ttl of the old fleet's keys. An instance renews them after a third of it, and knows no fence: it has to outlast a
 /// machine that stands still for a moment.
-pub(crate) const OLD_TTL: Duration = Duration::from_secs(6);
+pub(crate) const OLD_TTL: Duration = Duration::from_secs(10);
 
 /// Starts one that takes at most so many of so many targets. `None` where there is no Python.
 pub(crate) fn start(server: &Server, instance: &str, targets: usize, most: usize) -> Option<Process> {

@@ -11,6 +11,8 @@ use tenure::fleet::{Assignment, Fleet, TargetList};
 use tenure::{Clock, Error, ErrorKind, JoinOptions, LeaseName, Membership, Result, SystemClock, Tenure};
 use tenure_testkit::wait;
 
+use crate::patient;
+
 const SOON: Duration = Duration::from_secs(40);
 
 /// Old keys in memory that never expire, and what was seen at each release.
@@ -109,6 +111,7 @@ where
     let old = OldLeases::over(&membership, shared, &settings).unwrap();
     let fleet = Fleet::builder(&membership)
         .targets(TargetList::new((0..targets).map(|n| format!("t-{n}"))).unwrap())
+        .settings(patient())
         .start(old.around(task))
         .unwrap();
     assert!(keys.membership.set(membership).is_ok());

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tenure::adopt::{OldLeaseSettings, OldLeases};
 use tenure::fleet::{Assignment, Fleet, TargetList};
-use tenure::{JoinOptions, Membership, Tenure};
+use tenure::{ClientSettings, JoinOptions, Membership, OpenOptions, Tenure};
 use tenure_testkit::resp::Client;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 
 use crate::log::{self, RECORD};
 use crate::old_fleet::{self, OLD_TTL};
+use crate::patient;
 
 const SOON: Duration = Duration::from_secs(40);
 /// What a slow or halted machine may add to the time in which nobody polls a target.
@@ -28,15 +29,22 @@ struct Node {
 
 impl Node {
     async fn start(server: &Server, name: &str, targets: usize, wrapped: bool) -> Self {
-        let tenure = Tenure::connect(&server.url()).await.unwrap();
+        let options = OpenOptions {
+            request_timeout: Some(SLACK),
+            ..OpenOptions::default()
+        };
+        let tenure = Tenure::connect_with(&server.url(), options, ClientSettings::default())
+            .await
+            .unwrap();
         let join = JoinOptions::named(name).unwrap();
         let membership = tenure.group("pollers").unwrap().join(join).await.unwrap();
         let settings = OldLeaseSettings::new("poll:lease:{target}", OLD_TTL);
         let old = OldLeases::connect(&membership, &server.url(), settings).await.unwrap();
         let endpoint = Arc::new(Mutex::new(server.client().unwrap()));
         let task = move |target: Assignment| poll(Arc::clone(&endpoint), target);
-        let builder =
-            Fleet::builder(&membership).targets(TargetList::new((0..targets).map(|n| format!("t-{n:02}"))).unwrap());
+        let builder = Fleet::builder(&membership)
+            .targets(TargetList::new((0..targets).map(|n| format!("t-{n:02}"))).unwrap())
+            .settings(patient());
         let fleet = if wrapped {
             builder.start(old.around(task))
         } else {
@@ -71,9 +79,9 @@ async fn poll(endpoint: Arc<Mutex<Client>>, target: Assignment) {
     }
 }
 
-/// How many targets those whose name begins so have polled lately.
+/// How many targets those whose name begins so have polled lately: in a time in which a slow machine, too, polls each.
 fn polled_by(server: &Server, name: &str) -> usize {
-    let lately = log::lately(server, Duration::from_millis(400));
+    let lately = log::lately(server, Duration::from_secs(2));
     let counts = lately.iter().filter(|(instance, _)| instance.starts_with(name));
     counts.map(|(_, count)| count).sum()
 }
@@ -109,10 +117,9 @@ async fn change_one_by_one(flavour: Flavour) {
 
     old_1.terminate(SOON).unwrap();
     wait::until_async("the new nodes poll what it polled", SOON, async || {
-        polled_by(&server, "new-") == TARGETS / 2
+        polled_by(&server, "new-") == TARGETS / 2 && waiting() == TARGETS / 2
     })
     .await;
-    assert_eq!(waiting(), TARGETS / 2);
 
     old_2.kill();
     wait::until_async("the new nodes poll all", SOON, async || {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tenure::fence::Token;
-use tenure::{Acquire, JoinOptions, LeaseGuard, Membership, Tenure, Verdict};
+use tenure::{Acquire, ClientSettings, JoinOptions, LeaseGuard, Membership, OpenOptions, Tenure, Verdict};
 use tenure_testkit::Process;
 use tenure_testkit::wait::until_async;
 
@@ -20,7 +20,14 @@ const SOON: Duration = Duration::from_secs(60);
 const FIRST: usize = 3;
 
 async fn join(store: &str, member: &str, ttl: Duration) -> (Tenure, Membership) {
-    let tenure = Tenure::connect(store).await.unwrap();
+    let options = OpenOptions {
+        // What is asked once is not to fail on a machine that stands still for a moment.
+        request_timeout: Some(TTL),
+        ..OpenOptions::default()
+    };
+    let tenure = Tenure::connect_with(store, options, ClientSettings::default())
+        .await
+        .unwrap();
     let options = JoinOptions {
         ttl,
         interval: Some(TTL / 3),
