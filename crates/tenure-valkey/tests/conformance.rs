@@ -46,7 +46,8 @@ impl Harness for Real {
 fn connection() -> ConnectionOptions {
     ConnectionOptions {
         test_clock: true,
-        request_timeout: Duration::from_secs(5),
+        request_timeout: Duration::from_secs(20),
+        connect_timeout: Duration::from_secs(10),
         ..ConnectionOptions::default()
     }
 }
