@@ -38,6 +38,7 @@ async fn over_http(options: StoreOptions) -> Box<dyn Harness> {
     let patient = Duration::from_secs(100_000);
     let settings = HttpSettings {
         request_timeout: patient,
+        connect_timeout: patient,
         sweep_timeout: patient,
         ..HttpSettings::default()
     };

@@ -16,7 +16,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::common::faulty::{Faulty, Mood};
-use crate::common::{Daemon, PATIENCE};
+use crate::common::{Daemon, PATIENCE, slow};
 
 type Line = BTreeMap<&'static str, String>;
 
@@ -142,7 +142,7 @@ async fn what_is_cut_on_the_way_down_was_not_left_by_its_caller() {
 async fn an_expulsion_that_panics_or_is_one_too_many_is_a_line() {
     let settings = Settings {
         max_requests: 1,
-        ..Settings::default()
+        ..slow()
     };
     let (daemon, store) = moody(settings).await;
     store.be(Mood::Panics);
@@ -150,9 +150,9 @@ async fn an_expulsion_that_panics_or_is_one_too_many_is_a_line() {
     assert_eq!(answer.status, 500);
     assert_eq!(lines("burst"), [line("expel", "failed", "500")]);
 
-    store.be(Mood::WaitsAt(Verb::Members));
-    let other = begin(&daemon, "GET /v1/groups/other/members", "").await;
-    store.someone_waits().await;
+    store.be(Mood::Good);
+    let other = daemon.begin_join("other", "a").await;
+    daemon.until_inside(1).await;
     let answer = daemon.delete("/v1/groups/crowd/tenures/a@1?expel=true").await;
     assert_eq!(answer.code(), "overloaded");
     assert_eq!(lines("crowd"), [line("expel", "failed", "503")]);

@@ -1,6 +1,5 @@
 //! Coming up and going down.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -11,29 +10,19 @@ use tenure_server::{Drained, Parts, Server, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::common::faulty::{Faulty, Mood};
 use crate::common::sse::Stream;
-use crate::common::{Daemon, PATIENCE};
-
-async fn moody(settings: Settings) -> (Daemon, Arc<Faulty>) {
-    let clock = SystemClock::shared();
-    let store = Faulty::new(clock.clone());
-    (Daemon::over(store.clone(), clock, settings).await, store)
-}
+use crate::common::{Daemon, PATIENCE, slow};
 
 #[tokio::test]
 async fn a_shutdown_finishes_what_is_under_way_ends_streams_and_accepts_nothing() {
-    let (mut daemon, store) = moody(Settings::default()).await;
+    let settings = Settings {
+        drain_timeout: PATIENCE * 3,
+        ..slow()
+    };
+    let mut daemon = Daemon::with(settings).await;
     let mut stream = Stream::open(&daemon, "/v1/groups/g/events", &[]).await;
-    store.be(Mood::Waits);
-    let request = daemon
-        .request("POST", "/v1/groups/g/members")
-        .json(&json!({"member": "late"}));
-    let under_way = tokio::spawn(async move { request.send().await });
-    tenure_testkit::wait::until_async("the request is under way", PATIENCE, || async {
-        daemon.get("/metrics").await.text.contains("in_flight 1")
-    })
-    .await;
+    let under_way = daemon.begin_join("g", "late").await;
+    daemon.until_inside(1).await;
     daemon.stop();
     assert_eq!(stream.next().await, None, "the stream ended");
     let addr = daemon.server.addr();
@@ -41,9 +30,7 @@ async fn a_shutdown_finishes_what_is_under_way_ends_streams_and_accepts_nothing(
         TcpStream::connect(addr).await.is_err()
     })
     .await;
-    store.open(100);
-    let answer = under_way.await.unwrap().expect("an answer");
-    assert_eq!(answer.status(), 201);
+    assert_eq!(under_way.finish().await, 201);
     assert_eq!(daemon.shut_down().await, Drained { cut: 0 });
 }
 
@@ -60,41 +47,29 @@ async fn an_idle_connection_does_not_hold_a_shutdown_up() {
 async fn a_drain_is_bounded() {
     let settings = Settings {
         drain_timeout: Duration::from_millis(50),
-        request_timeout: Duration::from_secs(2),
-        ..Settings::default()
+        ..slow()
     };
-    let (daemon, store) = moody(settings).await;
-    store.be(Mood::Hangs);
-    let request = daemon.request("GET", "/v1/groups/g/members");
-    let under_way = tokio::spawn(async move { request.send().await });
-    tenure_testkit::wait::until_async("the request is under way", PATIENCE, || async {
-        daemon.get("/metrics").await.text.contains("in_flight 1")
-    })
-    .await;
+    let daemon = Daemon::with(settings).await;
+    let under_way = daemon.begin_join("g", "late").await;
+    daemon.until_inside(1).await;
     assert_eq!(daemon.shut_down().await, Drained { cut: 1 });
-    assert!(under_way.await.unwrap().is_err(), "it was cut");
+    assert!(under_way.ends_unanswered().await);
 }
 
 #[tokio::test]
 async fn a_second_signal_goes_fast() {
     let settings = Settings {
         drain_timeout: Duration::from_secs(3600),
-        request_timeout: Duration::from_secs(2),
-        ..Settings::default()
+        ..slow()
     };
-    let (mut daemon, store) = moody(settings).await;
-    store.be(Mood::Waits);
-    let request = daemon.request("GET", "/v1/groups/g/members");
-    let under_way = tokio::spawn(async move { request.send().await });
-    tenure_testkit::wait::until_async("the request is under way", PATIENCE, || async {
-        daemon.get("/metrics").await.text.contains("in_flight 1")
-    })
-    .await;
+    let mut daemon = Daemon::with(settings).await;
+    let under_way = daemon.begin_join("g", "late").await;
+    daemon.until_inside(1).await;
     let hurry = daemon.server.hurrier();
     daemon.stop();
     hurry();
     daemon.shut_down().await;
-    assert!(under_way.await.unwrap().is_err(), "it was cut");
+    assert!(under_way.ends_unanswered().await);
 }
 
 #[tokio::test]
@@ -181,6 +156,8 @@ async fn a_head_that_does_not_end_or_has_too_many_headers_is_refused() {
         .await
         .expect("it was closed")
         .ok();
+    // Where nobody is in a hurry: a connection that is silent for a moment is closed as well.
+    let daemon = Daemon::start().await;
     let mut many = TcpStream::connect(daemon.server.addr()).await.unwrap();
     let headers: String = (0..100).map(|n| format!("x-{n}: 1\r\n")).collect();
     many.write_all(format!("GET /livez HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").as_bytes())

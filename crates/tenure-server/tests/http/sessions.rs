@@ -15,7 +15,7 @@ use tenure_server::Settings;
 use tokio::runtime::Handle;
 
 use crate::common::faulty::{Faulty, Mood};
-use crate::common::{Answer, Daemon};
+use crate::common::{Answer, Daemon, promised};
 
 const SESSIONS: &str = "/v1/groups/g/sessions";
 
@@ -472,6 +472,7 @@ async fn a_client_attaches_more_than_a_daemon_reads_at_once() {
     let (a, group) = (daemon.join("g", "a").await, Group::new("g").unwrap());
     let settings = HttpSettings {
         request_timeout: Duration::from_secs(20),
+        connect_timeout: Duration::from_secs(20),
         ..HttpSettings::default()
     };
     let client = HttpStore::new(&daemon.base, SystemClock::shared(), Handle::current(), settings).unwrap();
@@ -568,9 +569,8 @@ async fn a_store_that_is_away_is_told_within_the_bound_by_every_route() {
             if !body.is_null() {
                 request = request.json(&body);
             }
-            let begun = std::time::Instant::now();
-            let answer = Answer::read(request.send().await.unwrap()).await;
-            assert!(begun.elapsed() < Duration::from_secs(2), "{method} {path}");
+            let answer = async { Answer::read(request.send().await.unwrap()).await };
+            let answer = promised(&format!("{method} {path}"), Duration::from_secs(2), answer).await;
             let problem = refused(&answer, 503, "store_unavailable");
             assert!(problem["retry_after_ms"].is_u64(), "{problem}");
             if mood == Mood::Hangs {

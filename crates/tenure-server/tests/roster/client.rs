@@ -10,10 +10,17 @@ use tenure_core::ledger::{Expiry, Move, NewEngagement, ProviderSpec, ProviderSta
 use tenure_core::store::PageRequest;
 use tokio::runtime::Handle;
 
+use crate::common::PATIENCE;
 use crate::desk::Desk;
 
 fn client(desk: &Desk) -> RemoteRoster {
-    let (clock, settings) = (SystemClock::shared(), HttpSettings::default());
+    // However slow the machine is.
+    let settings = HttpSettings {
+        request_timeout: PATIENCE,
+        connect_timeout: PATIENCE,
+        ..HttpSettings::default()
+    };
+    let clock = SystemClock::shared();
     let rosters = RemoteRosters::new(&desk.daemon.base, clock, Handle::current(), settings).unwrap();
     rosters.roster(&"support".parse().unwrap())
 }
@@ -129,7 +136,7 @@ async fn settings_are_read_and_changed() {
         ..SettingsPatch::default()
     };
     assert_eq!(roster.set_settings(&bad).await.unwrap_err().kind(), ErrorKind::Invalid);
-    tenure_testkit::wait::until_async("they are obeyed", crate::common::PATIENCE, || async {
+    tenure_testkit::wait::until_async("they are obeyed", PATIENCE, || async {
         roster.settings().await.unwrap().value.stale_after == Duration::from_secs(90)
     })
     .await;

@@ -10,7 +10,8 @@ use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::memory::MemoryStore;
 use tenure_core::store::{Store, StoreOptions};
 use tenure_server::{Drained, Parts, Server, Settings};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 pub mod faulty;
@@ -18,6 +19,25 @@ pub mod sse;
 
 /// How long a test waits for what has to happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Passes once this process has run for so long. It counts small steps: while the whole machine stands still, which is
+/// nobody's delay, no more than one of them passes.
+pub async fn running(time: Duration) {
+    const STEP: Duration = Duration::from_millis(10);
+    for _ in 0..time.as_millis().div_ceil(STEP.as_millis()) {
+        // tidy: waits on the time within which something is promised
+        tokio::time::sleep(STEP).await;
+    }
+}
+
+/// What comes of `work`, which is promised within so much time.
+pub async fn promised<T>(what: &str, within: Duration, work: impl Future<Output = T>) -> T {
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = running(within) => panic!("{what} takes longer than {within:?}"),
+    }
+}
 
 /// A server under test.
 pub struct Daemon {
@@ -72,6 +92,44 @@ impl Answer {
             .unwrap_or_else(|| panic!("no {name} in {self:?}"))
             .to_str()
             .expect("text")
+    }
+}
+
+/// Settings under which what is arriving is waited for, for longer than a test takes.
+pub fn slow() -> Settings {
+    Settings {
+        body_timeout: PATIENCE * 3,
+        ..Settings::default()
+    }
+}
+
+/// A request whose body is yet to come.
+pub struct Arriving {
+    socket: TcpStream,
+    body: String,
+}
+
+impl Arriving {
+    /// Sends the rest; the status of the answer.
+    pub async fn finish(mut self) -> u16 {
+        self.socket
+            .write_all(self.body.as_bytes())
+            .await
+            .expect("the body is sent");
+        let answer = self.read().await.expect("an answer");
+        answer[9..12].parse().expect("a status")
+    }
+
+    /// Whether the connection ends without an answer.
+    pub async fn ends_unanswered(mut self) -> bool {
+        self.read().await.is_none_or(|answer| answer.is_empty())
+    }
+
+    async fn read(&mut self) -> Option<String> {
+        let mut answer = String::new();
+        let read = self.socket.read_to_string(&mut answer);
+        let read = tokio::time::timeout(PATIENCE, read).await.expect("an end");
+        read.is_ok().then_some(answer)
     }
 }
 
@@ -141,6 +199,29 @@ impl Daemon {
         let answer = self.send("POST", &format!("/v1/groups/{group}/members"), body).await;
         assert_eq!(answer.status, 201, "{answer:?}");
         answer.json()["tenure"].as_str().expect("a tenure").to_owned()
+    }
+
+    /// Begins a join whose body is yet to come. Of all that takes a place among the requests, only what is still arriving may
+    /// take as long as a test needs: [`slow`] has the settings.
+    pub async fn begin_join(&self, group: &str, member: &str) -> Arriving {
+        let mut socket = TcpStream::connect(self.server.addr()).await.expect("a connection");
+        let body = json!({ "member": member }).to_string();
+        let head = format!(
+            "POST /v1/groups/{group}/members HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        socket.write_all(head.as_bytes()).await.expect("the head is sent");
+        Arriving { socket, body }
+    }
+
+    /// Waits until so many requests have a place.
+    pub async fn until_inside(&self, requests: u32) {
+        let wanted = format!("requests_in_flight {requests}\n");
+        tenure_testkit::wait::until_async("the requests are under way", PATIENCE, || async {
+            self.get("/metrics").await.text.contains(&wanted)
+        })
+        .await;
     }
 
     /// Asks for the shutdown, without waiting for it.
