@@ -39,13 +39,16 @@ fn settings(certs: &Certs, client_ca: bool) -> Settings {
 
 fn client(daemon: &Daemon, query: &str, token: Option<AccessToken>) -> HttpStore {
     let port = daemon.server.addr().port();
-    let url = format!("https://127.0.0.1:{port}{query}");
+    client_of(&format!("https://127.0.0.1:{port}{query}"), token)
+}
+
+fn client_of(url: &str, token: Option<AccessToken>) -> HttpStore {
     let patient = HttpSettings {
-        request_timeout: Duration::from_secs(10),
-        connect_timeout: Duration::from_secs(5),
+        request_timeout: SOON,
+        connect_timeout: SOON,
         ..HttpSettings::default()
     };
-    HttpStore::with_token(&url, SystemClock::shared(), Handle::current(), patient, token).unwrap()
+    HttpStore::with_token(url, SystemClock::shared(), Handle::current(), patient, token).unwrap()
 }
 
 async fn now(daemon: &Daemon, query: &str) -> Result<StoreTime, Error> {
@@ -127,14 +130,7 @@ async fn a_token_that_is_replaced_in_its_file_is_shown_without_a_restart() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), old.text()).unwrap();
     let token = AccessToken::from_file(file.path()).unwrap();
-    let store = HttpStore::with_token(
-        &daemon.base,
-        SystemClock::shared(),
-        Handle::current(),
-        HttpSettings::default(),
-        Some(token),
-    );
-    let store = store.unwrap();
+    let store = client_of(&daemon.base, Some(token));
     store.now().await.unwrap();
     let new = tokens.add("new", &[Scope::Read], &[], &[]);
     tokens.remove("old");
@@ -171,7 +167,8 @@ async fn a_certificate_that_is_replaced_is_shown_without_a_restart_and_a_broken_
 async fn whoever_does_not_shake_hands_holds_up_nobody_and_is_let_go() {
     let certs = Certs::new();
     let settings = Settings {
-        handshake_timeout: Duration::from_millis(300),
+        // Not too short for whoever does shake hands.
+        handshake_timeout: Duration::from_secs(4),
         ..settings(&certs, false)
     };
     let daemon = Daemon::with(settings).await;
