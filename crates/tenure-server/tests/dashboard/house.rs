@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tenure::loops::Loops;
 use tenure::roster::{Rosters, RostersSettings};
 use tenure::sweeper::{Sweeper, SweeperSettings};
-use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::clock::{Clock, ManualClock, SystemClock};
 use tenure_core::id::{Group, MemberId};
 use tenure_core::ledger::{Ledger, MemoryLedger};
 use tenure_core::membership::{Join, Labels};
@@ -60,6 +60,18 @@ pub fn parts(store: &Arc<dyn Store>) -> Parts {
 
 pub async fn open() -> Daemon {
     Daemon::of(parts(&store()), Settings::default()).await
+}
+
+/// As [`open`], but the store's time stands still. There, no machine that stands still for two seconds makes a silence of
+/// the store, after which a group is unsettled and gives out nothing that is free for as long as its longest ttl.
+pub async fn open_at_rest() -> Daemon {
+    Daemon::of(parts(&store_at_rest()), Settings::default()).await
+}
+
+/// A store whose time stands still.
+pub fn store_at_rest() -> Arc<dyn Store> {
+    let clock = ManualClock::new(SystemClock::shared().wall_micros(), 1);
+    MemoryStore::new(StoreOptions::default(), Arc::new(clock))
 }
 
 /// Sends something that has to work.

@@ -8,7 +8,7 @@ use tenure_core::target::TargetSpec;
 use tenure_server::Settings;
 
 use crate::common::Daemon;
-use crate::house::{act, group, join, join_at, open, parts, store};
+use crate::house::{act, group, join, join_at, open_at_rest, parts, store_at_rest};
 use crate::page::{DESK, Page};
 
 /// How many requests the page makes at once when it is told that some seconds have passed.
@@ -18,7 +18,7 @@ const AT_REST: &str = "tenure.view.pane.read && !tenure.view.pane.busy";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_leases_are_read_again_when_something_happened_and_not_every_few_seconds() {
-    let store = store();
+    let store = store_at_rest();
     let pollers = group("pollers");
     for n in 0..=1000 {
         let target = LeaseName::new(format!("endpoint-{n:04}")).expect("a name");
@@ -45,7 +45,7 @@ async fn many_leases_are_read_again_when_something_happened_and_not_every_few_se
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_heard_while_leases_were_read_counts() {
-    let daemon = open().await;
+    let daemon = open_at_rest().await;
     let node = join(&daemon, "pollers", "node-1").await;
     act(&daemon, "PUT", "/v1/groups/pollers/targets/endpoint-1", json!({})).await;
     let Some(mut page) = Page::open(&daemon.base, "#/g/pollers/leases", DESK).await else {
@@ -86,7 +86,7 @@ async fn what_was_heard_while_leases_were_read_counts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_timeline_looks_back_as_far_as_it_keeps() {
-    let store = store();
+    let store = store_at_rest();
     let fleet = group("fleet");
     for n in 0..2700 {
         let tenure = join_at(&store, &fleet, &format!("m-{n}"), &[]).await;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::house::{act, claim, join, open};
+use crate::house::{act, claim, join, open, open_at_rest};
 use crate::page::{DESK, Page};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -16,10 +16,12 @@ async fn a_member_is_shown_when_it_joins_and_its_end_is_told_with_its_reason() {
     act(&daemon, "POST", "/v1/groups/ingest/members", labels).await;
     page.until_says(".member", "worker-1").await;
     page.until_says(".member", "zone fra-1").await;
-    // One that beats once and never again.
-    let brief = daemon.join_for("ingest", "brief", 1_000).await;
+    let brief = join(&daemon, "ingest", "brief").await;
     claim(&daemon, "ingest", "devices", "dev-1", &brief).await;
     page.until_says(".member", "brief").await;
+    // It beats once more, for a short time, and never again.
+    let beat = format!("/v1/groups/ingest/tenures/{brief}/beat");
+    act(&daemon, "PUT", &beat, json!({"ttl_ms": 1_000})).await;
     page.until_says(".event", "brief lapsed its end time passed without a beat")
         .await;
     page.until_says(".event", "brief was cleaned up 1 claim (devices 1)")
@@ -59,7 +61,7 @@ async fn every_way_to_end_has_its_own_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overview_tells_the_whole_and_what_to_do_when_there_is_nothing() {
-    let daemon = open().await;
+    let daemon = open_at_rest().await;
     let Some(mut page) = Page::open(&daemon.base, "", DESK).await else {
         return;
     };

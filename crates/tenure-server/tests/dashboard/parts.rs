@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::house::{act, claim, join, open};
+use crate::house::{act, claim, join, open, open_at_rest};
 use crate::page::{DESK, Page};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn placement_shows_where_leases_are_and_where_they_would_rather_be() {
-    let daemon = open().await;
+    let daemon = open_at_rest().await;
     let nodes = [
         join(&daemon, "pollers", "node-1").await,
         join(&daemon, "pollers", "node-2").await,

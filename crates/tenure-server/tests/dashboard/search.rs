@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::house::{act, claim, join, open};
+use crate::house::{act, claim, join, open, open_at_rest};
 use crate::page::{DESK, Page};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_id_leads_to_its_why() {
-    let daemon = open().await;
+    let daemon = open_at_rest().await;
     let tenure = join(&daemon, "g", "worker").await;
     claim(&daemon, "g", "devices", "dev-7", &tenure).await;
     act(

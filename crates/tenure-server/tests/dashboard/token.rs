@@ -12,7 +12,7 @@ use tenure_server::auth::{Entry, Scope, Secret, TokenSettings};
 use tokio::net::TcpListener;
 
 use crate::common::Daemon;
-use crate::house::{group, join, join_at, open, parts, store};
+use crate::house::{group, join, join_at, open, parts, store_at_rest};
 use crate::page::{DESK, Page};
 
 const SECRET: &str = "tnr_a-secret";
@@ -141,7 +141,7 @@ async fn a_token_for_one_group_shows_that_group_and_says_no_for_others() {
         tokens: Some(TokenSettings::new(&file)),
         ..Settings::default()
     };
-    let store = store();
+    let store = store_at_rest();
     join_at(&store, &group("mine"), "worker", &[]).await;
     join_at(&store, &group("other"), "hidden", &[]).await;
     let daemon = Daemon::of(parts(&store), settings).await;

@@ -13,6 +13,7 @@ use tenure_core::memory::MemoryStore;
 use tenure_core::store::{Call, Store, StoreOptions};
 use tenure_core::sweep::SweepSteps;
 use tenure_server::{Server, Settings};
+use tenure_testkit::port::Port;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -97,8 +98,10 @@ async fn the_page_goes_on_where_it_was_when_the_daemon_is_back() {
     let fleet = group("fleet");
     let first = join_at(&store, &fleet, "first", &[]).await;
     join_at(&store, &fleet, "second", &[]).await;
-    let (server, stop) = serve(&store, "127.0.0.1:0").await;
-    let address = server.addr().to_string();
+    // A port that nobody else gets while no daemon listens on it.
+    let port = Port::reserve();
+    let address = port.addr().to_string();
+    let (server, stop) = serve(&store, &address).await;
     let Some(mut page) = Page::open(&format!("http://{address}"), "#/g/fleet", DESK).await else {
         return;
     };
