@@ -65,8 +65,11 @@ fn update() {
 
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
-    // Somebody else may be installing something: wait for them.
-    command.args(["--quiet=2", "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0"]);
+    // Somebody else may be installing something: wait for them. A mirror may be busy: ask it again.
+    for option in ["DPkg::Lock::Timeout=300", "Acquire::Retries=5", "Dpkg::Use-Pty=0"] {
+        command.args(["-o", option]);
+    }
+    command.arg("--quiet=2");
     command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
     command
 }
