@@ -124,7 +124,8 @@ impl Page {
 
     /// Waits within the page until an expression is true.
     pub async fn until(&mut self, what: &str, condition: &str) {
-        let patience = PATIENCE.as_millis();
+        // A browser takes longer than a server for everything.
+        let patience = (PATIENCE * 2).as_millis();
         let wait = format!(
             "new Promise((done, fail) => {{
                 const end = performance.now() + {patience};
