@@ -289,7 +289,9 @@ async fn sentinels_and_their_primary_are_reached_over_tls(flavour: Flavour) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_sentinels_refuse_is_said_with_what_to_do() {
-    let sentinels = sentinels(Flavour::Valkey, "requirepass watch\nsentinel sentinel-pass watch");
+    // They take nobody for dead on a busy machine.
+    let settings = "requirepass watch\nsentinel sentinel-pass watch\nsentinel down-after-milliseconds main 30000";
+    let sentinels = sentinels(Flavour::Valkey, settings);
     let url = sentinels.url();
     let error = try_join(&*open(&url).await, "a").await.expect_err("no password");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");

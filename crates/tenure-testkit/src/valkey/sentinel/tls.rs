@@ -44,8 +44,9 @@ impl TlsSentinels {
         }
         let ports: Vec<Port> = (0..3).map(|_| Port::reserve()).collect();
         let launch = |port: &Port| {
+            // They take nobody for dead on a busy machine.
             let settings = format!(
-                "bind 127.0.0.1 127.0.0.2\ntls-port {}\ntls-replication yes\ntls-auth-clients no\ntls-cert-file {}\n\
+                "sentinel down-after-milliseconds {NAME} 30000\nbind 127.0.0.1 127.0.0.2\ntls-port {}\ntls-replication yes\ntls-auth-clients no\ntls-cert-file {}\n\
                  tls-key-file {}\ntls-ca-cert-file {}\ntls-client-cert-file {cert}\ntls-client-key-file {key}",
                 port.number(),
                 path(certs.server_cert()),
