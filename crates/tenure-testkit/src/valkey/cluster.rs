@@ -2,7 +2,7 @@
 
 pub mod tls;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Flavour, START, Server};
 use crate::port::Port;
@@ -11,13 +11,15 @@ use crate::wait;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PRIMARIES: usize = 3;
+/// After how long nodes that do not know each other are introduced again.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// A running cluster of six nodes. Dropping it ends them all.
 #[derive(Debug)]
 pub struct Cluster {
     flavour: Flavour,
     nodes: Vec<Server>,
-    _buses: Vec<Port>,
+    buses: Vec<Port>,
 }
 
 impl Cluster {
@@ -52,21 +54,12 @@ impl Cluster {
                 &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()],
             );
         }
-        for (node, bus) in nodes.iter().zip(&buses).skip(1) {
-            let (port, bus) = (node.port().to_string(), bus.number().to_string());
-            run(&nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
-        }
         let cluster = Cluster {
             flavour,
             nodes,
-            _buses: buses,
+            buses,
         };
-        wait::until("the nodes know each other", PATIENCE, || {
-            cluster
-                .nodes
-                .iter()
-                .all(|node| info(node, "cluster_known_nodes") == "6")
-        });
+        cluster.introduce();
         for (at, replica) in cluster.nodes.iter().skip(PRIMARIES).enumerate() {
             let primary = id_of(&cluster.nodes[at]);
             // A node that has not heard of the primary yet says so.
@@ -78,6 +71,26 @@ impl Cluster {
         }
         cluster.until_whole();
         Some(cluster)
+    }
+
+    /// Waits until the nodes know each other. A handshake that a standstill of the machine has cost is made again: they
+    /// forget it after the time for which a node may be silent.
+    #[track_caller]
+    fn introduce(&self) {
+        let mut met: Option<Instant> = None;
+        wait::until("the nodes know each other", PATIENCE, || {
+            if self.nodes.iter().all(|node| knows(node, self.nodes.len())) {
+                return true;
+            }
+            if met.is_none_or(|met| met.elapsed() > AGAIN) {
+                met = Some(Instant::now());
+                for (node, bus) in self.nodes.iter().zip(&self.buses).skip(1) {
+                    let (port, bus) = (node.port().to_string(), bus.number().to_string());
+                    run(&self.nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+                }
+            }
+            false
+        });
     }
 
     /// `valkey-cluster://127.0.0.1:PORT,127.0.0.1:PORT`, or `redis-cluster://…`: two of the nodes.
@@ -220,6 +233,12 @@ fn run(node: &Server, args: &[&str]) {
 #[track_caller]
 fn id_of(node: &Server) -> String {
     node.cli(&["CLUSTER", "MYID"]).expect("the node answers").text()
+}
+
+/// Whether a node knows so many, and none of them only by a handshake.
+fn knows(node: &Server, count: usize) -> bool {
+    let told = node.cli(&["CLUSTER", "NODES"]).map(|told| told.text());
+    told.is_ok_and(|told| told.lines().count() == count && !told.contains("handshake"))
 }
 
 fn info(node: &Server, field: &str) -> String {
