@@ -54,11 +54,7 @@ impl Cluster {
                 &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()],
             );
         }
-        let cluster = Cluster {
-            flavour,
-            nodes,
-            buses,
-        };
+        let cluster = Cluster { flavour, nodes, buses };
         cluster.introduce();
         for (at, replica) in cluster.nodes.iter().skip(PRIMARIES).enumerate() {
             let primary = id_of(&cluster.nodes[at]);
