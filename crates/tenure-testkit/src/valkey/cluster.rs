@@ -55,7 +55,9 @@ impl Cluster {
             );
         }
         let cluster = Cluster { flavour, nodes, buses };
-        cluster.introduce();
+        introduce(&cluster.nodes.iter().collect::<Vec<_>>(), |n| {
+            [cluster.nodes[n].port(), cluster.buses[n].number()]
+        });
         for (at, replica) in cluster.nodes.iter().skip(PRIMARIES).enumerate() {
             let primary = id_of(&cluster.nodes[at]);
             // A node that has not heard of the primary yet says so.
@@ -67,26 +69,6 @@ impl Cluster {
         }
         cluster.until_whole();
         Some(cluster)
-    }
-
-    /// Waits until the nodes know each other. A handshake that a standstill of the machine has cost is made again: they
-    /// forget it after the time for which a node may be silent.
-    #[track_caller]
-    fn introduce(&self) {
-        let mut met: Option<Instant> = None;
-        wait::until("the nodes know each other", PATIENCE, || {
-            if self.nodes.iter().all(|node| knows(node, self.nodes.len())) {
-                return true;
-            }
-            if met.is_none_or(|met| met.elapsed() > AGAIN) {
-                met = Some(Instant::now());
-                for (node, bus) in self.nodes.iter().zip(&self.buses).skip(1) {
-                    let (port, bus) = (node.port().to_string(), bus.number().to_string());
-                    run(&self.nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
-                }
-            }
-            false
-        });
     }
 
     /// `valkey-cluster://127.0.0.1:PORT,127.0.0.1:PORT`, or `redis-cluster://…`: two of the nodes.
@@ -229,6 +211,26 @@ fn run(node: &Server, args: &[&str]) {
 #[track_caller]
 fn id_of(node: &Server) -> String {
     node.cli(&["CLUSTER", "MYID"]).expect("the node answers").text()
+}
+
+/// Waits until nodes know each other, each of which is met at a port and its bus. A handshake that a standstill of the machine
+/// has cost is made again: they forget it after the time for which a node may be silent.
+#[track_caller]
+fn introduce(nodes: &[&Server], at: impl Fn(usize) -> [u16; 2]) {
+    let mut met: Option<Instant> = None;
+    wait::until("the nodes know each other", PATIENCE, || {
+        if nodes.iter().all(|node| knows(node, nodes.len())) {
+            return true;
+        }
+        if met.is_none_or(|met| met.elapsed() > AGAIN) {
+            met = Some(Instant::now());
+            for other in 1..nodes.len() {
+                let [port, bus] = at(other).map(|port| port.to_string());
+                run(nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+            }
+        }
+        false
+    });
 }
 
 /// Whether a node knows so many, and none of them only by a handshake.

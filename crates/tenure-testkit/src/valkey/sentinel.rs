@@ -17,6 +17,8 @@ use crate::resp::{Client, Reply};
 use crate::server::{Process, must};
 use crate::wait;
 
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What the sentinels call the primary.
 pub const NAME: &str = "main";
 
@@ -128,7 +130,7 @@ impl Sentinels {
             servers,
             sentinels,
         };
-        wait::until("the sentinels know each other and the replicas", 3 * START, || {
+        wait::until("the sentinels know each other and the replicas", PATIENCE, || {
             all.sentinels.iter().all(sees_all)
         });
         Some(all)
@@ -178,10 +180,10 @@ impl Sentinels {
     /// Waits until all three sentinels name another primary than this.
     ///
     /// # Panics
-    /// When they don't for two minutes: one whose machine was busy for long waits for a while before it decides again.
+    /// When they don't for a minute: when no two agree on who decides, they try again after ten seconds.
     #[track_caller]
     pub fn until_not(&self, before: &Server) {
-        wait::until("the sentinels name another primary", Duration::from_secs(120), || {
+        wait::until("the sentinels name another primary", PATIENCE, || {
             self.sentinels
                 .iter()
                 .all(|one| one.names().is_some_and(|named| named != before.port()))
@@ -207,7 +209,7 @@ impl Sentinels {
     /// When it hasn't after a minute.
     #[track_caller]
     pub fn until_whole(&self) {
-        wait::until("the primary has two replicas again", Duration::from_secs(60), || {
+        wait::until("the primary has two replicas again", PATIENCE, || {
             let info = self.primary().cli(&["INFO", "replication"]);
             let online = info.map(|info| info.text().matches("state=online").count());
             online.is_ok_and(|online| online == 2) && self.sentinels.iter().all(sees_all)

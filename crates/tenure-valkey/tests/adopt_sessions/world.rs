@@ -127,7 +127,7 @@ pub(crate) fn reaping() -> ReapSettings {
 pub(crate) async fn connected(url: &str) -> Connection {
     // A busy machine is not what these tests are about.
     let options = ConnectionOptions {
-        request_timeout: Duration::from_millis(1_500),
+        request_timeout: Duration::from_secs(5),
         ..ConnectionOptions::default()
     };
     let connection = Connection::open(url, options, Vec::new(), SystemClock::shared()).unwrap();

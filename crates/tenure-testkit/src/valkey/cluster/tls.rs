@@ -1,6 +1,6 @@
 //! A cluster of three primaries without replicas, whose nodes speak TLS with each other and with their clients.
 
-use super::{PATIENCE, PRIMARIES, info, run};
+use super::{PATIENCE, PRIMARIES, info, introduce, run};
 use crate::certs::Certs;
 use crate::port::Port;
 use crate::valkey::Flavour;
@@ -61,10 +61,9 @@ impl TlsCluster {
                 &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()],
             );
         }
-        for (node, bus) in nodes.iter().zip(&buses).skip(1) {
-            let (port, bus) = (node.tls_port().to_string(), bus.number().to_string());
-            run(nodes[0].plain(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
-        }
+        introduce(&plain().collect::<Vec<_>>(), |n| {
+            [nodes[n].tls_port(), buses[n].number()]
+        });
         wait::until("the cluster is whole", PATIENCE, || {
             plain().all(|node| {
                 info(node, "cluster_state") == "ok"
