@@ -1,7 +1,7 @@
 //! The whole contract in a cluster of six nodes. One cluster serves all cases of a process, one after the other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -46,21 +46,15 @@ impl Harness for InCluster {
     }
 }
 
-/// The cluster of whoever uses one just now. It ends with the last of them: nobody would drop what a static holds.
-fn shared() -> Arc<Mutex<Cluster>> {
-    static CLUSTER: std::sync::Mutex<Weak<Mutex<Cluster>>> = std::sync::Mutex::new(Weak::new());
-    let mut known = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
-    known.upgrade().unwrap_or_else(|| {
+async fn make(options: StoreOptions) -> Box<dyn Harness> {
+    // Random histories are hundreds of cases, and a cluster takes two seconds to form.
+    static CLUSTER: OnceLock<Arc<Mutex<Cluster>>> = OnceLock::new();
+    let cluster = CLUSTER.get_or_init(|| {
         let cluster = Cluster::start(Flavour::Valkey, &[]).expect("the conformance suite needs its servers");
         cluster.take_for_dead_after(Duration::from_secs(30));
-        let cluster = Arc::new(Mutex::new(cluster));
-        *known = Arc::downgrade(&cluster);
-        cluster
-    })
-}
-
-async fn make(options: StoreOptions) -> Box<dyn Harness> {
-    let cluster = shared().lock_owned().await;
+        Arc::new(Mutex::new(cluster))
+    });
+    let cluster = Arc::clone(cluster).lock_owned().await;
     for node in &cluster.nodes()[..3] {
         assert_eq!(node.cli(&["FLUSHALL"]).expect("the node answers").text(), "OK");
     }
