@@ -34,9 +34,10 @@ impl Sentinel {
     fn launch(flavour: Flavour, watched: u16, settings: &str) -> Result<Sentinel> {
         let program = have(flavour.program()).or_skip().context("the server is gone")?;
         let port = Port::reserve();
+        // A sentinel stands still while it writes its file, on a slow disk for a second: nobody is dead after that.
         let conf = format!(
             "port {}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {watched} 2\n\
-             sentinel down-after-milliseconds {NAME} 500\nsentinel failover-timeout {NAME} 5000\n{settings}\n",
+             sentinel down-after-milliseconds {NAME} 3000\nsentinel failover-timeout {NAME} 5000\n{settings}\n",
             port.number()
         );
         let process = Process::spawn("sentinel", |dir| {

@@ -118,8 +118,7 @@ async fn stay_on(stores: &[(&str, &ValkeyStore)], server: &Server, other: &Serve
 }
 
 async fn two_clients_act_on_one_primary_through_failovers(flavour: Flavour) {
-    // They take nobody for dead on a busy machine.
-    let sentinels = sentinels(flavour, "sentinel down-after-milliseconds main 3000");
+    let sentinels = sentinels(flavour, "");
     let others = |than: &Server| {
         let than = than.port();
         sentinels.servers().iter().filter(move |server| server.port() != than)
