@@ -12,8 +12,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Context;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use self::lines::Lines;
 use crate::exit::Usage;
@@ -45,18 +47,23 @@ fn start_on<W>(out: W, filter: &str, format: LogFormat) -> Result<(), Usage>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let parsed = EnvFilter::try_new(filter).map_err(|error| {
+    let targets: Targets = filter.parse().map_err(|error| {
         Usage::new(format!("the log filter {filter:?} cannot be read: {error}; write a level like info, or targets like info,tenure=debug"))
     })?;
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(parsed)
+    let lines = fmt::layer()
         .with_writer(out)
         // A reader of our stderr that went away must not take us with it.
         .log_internal_errors(false);
     // Fails only when logging was started before.
     let _ = match format {
-        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).with_ansi(false).try_init(),
+        LogFormat::Text => {
+            let lines = lines.with_ansi(io::stderr().is_terminal());
+            tracing_subscriber::registry().with(targets).with(lines).try_init()
+        }
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_ansi(false);
+            tracing_subscriber::registry().with(targets).with(lines).try_init()
+        }
     };
     Ok(())
 }

@@ -16,6 +16,7 @@ mod refused;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ring::digest::{Context, SHA256, digest};
 use rustls::ServerConfig;
-use sha2::{Digest, Sha256};
 use tenure::loops::{LoopBody, Turn};
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_tls::ServerTls;
@@ -53,7 +53,7 @@ pub(crate) struct Tls {
 
 /// What was in the files when they were last looked at.
 struct Seen {
-    print: [u8; 32],
+    print: Vec<u8>,
     trouble: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl Tls {
         let acceptor = self.acceptor.read().unwrap_or_else(PoisonError::into_inner).clone();
         let stream = acceptor.accept(socket).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let certificate = shown.map(|certificate| hex(&Sha256::digest(certificate.as_ref())).into());
+        let certificate = shown.map(|certificate| hex(digest(&SHA256, certificate.as_ref()).as_ref()).into());
         Ok((stream, certificate))
     }
 
@@ -133,9 +133,9 @@ impl Tls {
         }
     }
 
-    fn is_as_seen(&self, print: &[u8; 32]) -> bool {
+    fn is_as_seen(&self, print: &[u8]) -> bool {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.print == *print && seen.trouble.is_none()
+        seen.print == print && seen.trouble.is_none()
     }
 }
 
@@ -147,17 +147,17 @@ fn config(files: &ServerTls) -> Result<Arc<ServerConfig>> {
 }
 
 /// What the files hold, in short. A file that cannot be read is one that holds nothing.
-fn print(files: &ServerTls) -> [u8; 32] {
-    let mut hasher = Sha256::new();
+fn print(files: &ServerTls) -> Vec<u8> {
+    let mut hasher = Context::new(&SHA256);
     for path in [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()]
         .into_iter()
         .flatten()
     {
         let bytes = bytes(path).unwrap_or_default();
-        hasher.update((bytes.len() as u64).to_be_bytes());
+        hasher.update(&(bytes.len() as u64).to_be_bytes());
         hasher.update(&bytes);
     }
-    hasher.finalize().into()
+    hasher.finish().as_ref().to_vec()
 }
 
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use rustls::crypto::ring;
-use sha2::{Digest, Sha256};
+use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom, SystemRandom};
 use tenure_core::error::{Error, ErrorKind, Result};
 
 /// What every secret begins with, so that people and scanners know one when they see it in the wrong place.
@@ -24,8 +24,7 @@ impl Secret {
     /// `Internal` when the system gives no random bytes.
     pub fn draw() -> Result<Self> {
         let mut bytes = [0; BYTES];
-        let random = ring::default_provider().secure_random;
-        random
+        SystemRandom::new()
             .fill(&mut bytes)
             .map_err(|_| Error::new(ErrorKind::Internal, "the system gives no random bytes"))?;
         Ok(Self(format!("{PREFIX}{}", hex(&bytes))))
@@ -64,7 +63,9 @@ pub(super) struct Hash([u8; 32]);
 
 impl Hash {
     pub(super) fn of(secret: &str) -> Self {
-        Self(Sha256::digest(secret.as_bytes()).into())
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest(&SHA256, secret.as_bytes()).as_ref());
+        Self(hash)
     }
 
     /// From 64 hexadecimal digits.

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use jsonwebtoken::crypto::{self, rust_crypto};
 use jsonwebtoken::errors::ErrorKind as Why;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{AlgorithmFamily, DecodingKey, DecodingKeyKind, Header, Validation, decode};
@@ -13,8 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use tenure_core::error::{Error, ErrorKind, Result};
 
-use super::Refused;
 use super::settings::{JwtAlgorithm, JwtSettings, KeySource};
+use super::{Refused, verify};
 
 /// The largest file of keys that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -81,8 +80,8 @@ impl Keys {
 
 /// Reads the keys from where they are.
 pub(super) fn load(settings: &JwtSettings) -> Result<Keys> {
-    // By name, lest another crate of this program that asks for another makes it ambiguous, which panics.
-    let _ = rust_crypto::DEFAULT_PROVIDER.install_default();
+    // Before the first signature is checked. It fails only when it is installed already.
+    let _ = verify::PROVIDER.install_default();
     let (source, keys) = match &settings.keys {
         KeySource::Secret(secret) => (Vec::new(), of_secret(secret.bytes(), "TENURE_JWT_SECRET")?),
         KeySource::SecretFile(path) => {
@@ -213,6 +212,6 @@ fn is_sound(key: &DecodingKey, algorithm: JwtAlgorithm) -> bool {
         let unused = n.get(leading).map_or(0, |byte| byte.leading_zeros() as usize);
         return key.family() == AlgorithmFamily::Rsa && RSA_BITS.contains(&((n.len() - leading) * 8 - unused));
     }
-    // A key that is none is noticed when it is used; no signature is as good as a wrong one for that.
-    crypto::verify("", b"", key, algorithm.of_the_library()).is_ok()
+    key.try_get_as_bytes()
+        .is_ok_and(|bytes| verify::is_point(algorithm.of_the_library(), bytes))
 }
