@@ -6,6 +6,8 @@
 //!
 //! It holds no logic: everything that runs here runs on any runtime that a caller gives.
 
+use std::any::Any;
+use std::pin::Pin;
 use std::thread;
 
 use tenure_core::error::{Error, ErrorKind, Result};
@@ -72,14 +74,18 @@ pub(crate) async fn run_on<T: Send + 'static>(
     runtime: &Handle,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T> {
-    AbortOnDropHandle::new(runtime.spawn(work)).await.map_err(|error| {
+    // One type of task for all calls: each type of its own would be two thousand lines of a runtime's code.
+    type Done = Box<dyn Any + Send>;
+    let task: Pin<Box<dyn Future<Output = Done> + Send>> = Box::pin(async move { Box::new(work.await) as Done });
+    let done = AbortOnDropHandle::new(runtime.spawn(task)).await.map_err(|error| {
         let what = if error.is_panic() {
             "a task of the heart panicked"
         } else {
             "the heart was stopped"
         };
         Error::new(ErrorKind::Internal, what).because(error)
-    })
+    })?;
+    Ok(*done.downcast().expect("the task answers with what its work did"))
 }
 
 #[cfg(test)]
