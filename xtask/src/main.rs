@@ -20,6 +20,7 @@ const USAGE: &str = "\
 Usage: cargo xtask <chore>
 
   test [-- ARGS]    install the missing test servers, then run all tests; ARGS go to the test runner
+  test --quick      units, the model, and conformance on memory and SQLite: the inner loop
   bench [NAME...]   install the missing peers, then run the benchmarks (all, or those named)
   fuzz [-- ARGS]    fuzz the HTTP surface of a daemon with schemathesis, if there is one; ARGS go to it
   tidy              check the house rules

@@ -16,6 +16,17 @@ pub(crate) fn root() -> &'static Path {
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
+    // What cargo says to us about our package is an input of some build scripts (ring's): with it, much would be built
+    // again, here and by the next command that a person types.
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_"]
+            .iter()
+            .any(|of_package| text.starts_with(of_package))
+        {
+            command.env_remove(&name);
+        }
+    }
     command
 }
 

@@ -43,8 +43,8 @@ const SERVERS: &[Server] = &[
     Server { program: "go",              package: "golang-go",     origin: Origin::Own,                needs: TEST },
     Server { program: "redis-benchmark", package: "redis-tools",   origin: Origin::Own,                needs: BENCH },
     Server { program: "etcd",            package: "etcd-server",   origin: Origin::Own,                needs: BENCH },
-    // No Debian since has it.
-    Server { program: "consul",          package: "consul",        origin: Origin::Debian("bullseye"), needs: BENCH },
+    // No Debian since has it. The supervisor's catalog.
+    Server { program: "consul",          package: "consul",        origin: Origin::Debian("bullseye"), needs: BOTH },
 ];
 
 /// Installs what is missing, where that is possible and allowed; otherwise says how to, and fails if this is CI.
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_need_no_peers() {
+    fn tests_need_no_benchmark_peers() {
         let programs = |need| {
             SERVERS
                 .iter()
@@ -126,10 +126,11 @@ mod tests {
                 "chromium",
                 "python3",
                 "node",
-                "go"
+                "go",
+                "consul"
             ]
         );
-        assert!(programs(Need::Bench).any(|program| program == "consul"));
+        assert!(programs(Need::Bench).any(|program| program == "etcd"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::run::{cargo, output};
 use crate::servers::{self, Need};
@@ -16,27 +16,44 @@ struct Tally {
     skipped: u64,
 }
 
-/// Runs all tests, or those that `args` ask for. Whether all passed.
+/// How many tests a core runs at a time: most of them wait, and those that do not have a limit of their own (the group
+/// `work` in `.config/nextest.toml`).
+const TESTS_PER_CORE: usize = 4;
+
+/// Runs all tests, or those that `args` ask for: `--quick`, and what else the test runner takes. Whether all passed.
 pub(crate) fn test(args: &[String]) -> Result<bool> {
-    let missing = servers::ensure(Need::Test)?;
+    let quick = args.iter().any(|arg| arg == "--quick");
+    let args: Vec<&String> = args.iter().filter(|arg| *arg != "--quick").collect();
+    // What is quick needs no servers.
+    let missing = if quick {
+        Vec::new()
+    } else {
+        servers::ensure(Need::Test)?
+    };
     let mut tally = Tally::default();
     let mut passed = if output("cargo", &["nextest", "--version"]).is_some() {
         follow(
             cargo(&["nextest", "run", "--locked", "--no-fail-fast"])
-                .args(scope(args))
-                .args(args),
+                .args(["--test-threads", &(TESTS_PER_CORE * cores()).to_string()])
+                .args(["--profile", if quick { "quick" } else { "default" }])
+                .args(scope(&args))
+                .args(&args),
             &mut tally,
         )?
     } else {
         println!("cargo-nextest is not installed, cargo's own test runner does the work");
+        ensure!(
+            !quick,
+            "--quick takes cargo-nextest: cargo install --locked cargo-nextest"
+        );
         follow(
             cargo(&["test", "--locked", "--no-fail-fast", "--all-targets"])
-                .args(scope(args))
-                .args(args),
+                .args(scope(&args))
+                .args(&args),
             &mut tally,
         )?
     };
-    if args.is_empty() {
+    if args.is_empty() && !quick {
         let documented = cargo_test_doc();
         passed &= follow(&mut { documented }, &mut tally)?;
     } else {
@@ -56,9 +73,13 @@ fn cargo_test_doc() -> Command {
     cargo(&["test", "--locked", "--no-fail-fast", "--doc", "--workspace"])
 }
 
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
+}
+
 /// Everything, unless the arguments name packages.
-fn scope(args: &[String]) -> &'static [&'static str] {
-    let names_packages = |arg: &String| arg.starts_with("-p") || arg.starts_with("--package");
+fn scope(args: &[&String]) -> &'static [&'static str] {
+    let names_packages = |arg: &&String| arg.starts_with("-p") || arg.starts_with("--package");
     if args.iter().any(names_packages) {
         &[]
     } else {
@@ -168,7 +189,7 @@ mod tests {
 
     #[test]
     fn named_packages_narrow_the_scope() {
-        assert_eq!(scope(&["-p".to_owned(), "tenure".to_owned()]), [""; 0]);
-        assert_eq!(scope(&["a_test".to_owned()]), ["--workspace"]);
+        assert_eq!(scope(&[&"-p".to_owned(), &"tenure".to_owned()]), [""; 0]);
+        assert_eq!(scope(&[&"a_test".to_owned()]), ["--workspace"]);
     }
 }

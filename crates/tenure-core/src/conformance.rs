@@ -3,9 +3,11 @@
 //!
 //! A store's crate implements [`Harness`] once, names it in [`conformance_tests!`](crate::conformance_tests), and gets
 //! one test per case. A case that a store cannot run by its nature is no case of this suite: all stores run all of
-//! them.
+//! them. Another way to the same store (a cluster, a least-privileged user, a wrapper) runs `one_per_call` of them: a case
+//! for every call, and the random histories.
 
 pub mod boundary;
+mod cases;
 pub mod event;
 pub mod gap;
 pub mod lease;
@@ -22,11 +24,36 @@ pub mod sweep;
 pub mod target;
 mod world;
 
+pub use cases::{Cases, Chance};
 pub use world::{Harness, Make, Making, World};
 
 /// Makes one test per case. The argument is an `async fn(StoreOptions) -> Box<dyn Harness>` that gives a fresh store.
+/// With `, one_per_call` after it: one case for every call of a store, and the random histories.
 #[macro_export]
 macro_rules! conformance_tests {
+    ($make:ident, one_per_call) => {
+        $crate::conformance_tests! { @cases $make;
+            membership: join_gives_a_tenure_that_a_beat_extends, a_member_lapses_exactly_at_its_end,
+                joining_again_supersedes_at_once, leaving_is_idempotent_and_names_the_first_reason, a_beat_can_change_the_ttl,
+                labels_come_back, members_are_listed_page_by_page, reasons_are_kept_for_two_max_ttls;
+            registry: a_claim_is_new_then_kept_then_moved, a_release_names_the_exact_tenure, claims_are_listed_page_by_page,
+                a_member_takes_over_from_its_own_earlier_tenure;
+            lease: tokens_rise_for_ever, a_release_names_the_exact_tenure_and_token, leases_are_listed_page_by_page,
+                a_revision_that_the_store_does_not_know_marks_a_gap;
+            lease_end: a_handed_off_lease_waits_for_its_successor, the_janitor_releases_leases_of_the_dead_once,
+                a_burst_of_refused_acquires_engages_the_brake;
+            target: targets_are_added_changed_and_removed, targets_are_listed_page_by_page;
+            session: a_session_is_made_left_resumed_and_left_again, an_alias_leads_to_one_session,
+                data_is_merged_field_by_field, sessions_are_listed_by_state_page_by_page,
+                only_a_session_without_connections_is_deleted;
+            reaper: an_orphan_is_reaped_with_all_it_had, orphans_are_listed_by_how_long_they_are_overdue,
+                a_connection_that_is_too_old_is_dropped_by_reconcile;
+            sweep: what_the_dead_held_is_evicted_once, a_dry_run_changes_nothing;
+            gap: an_outage_ends_nobody;
+            event: events_are_filtered_and_paged, waiting_ends_with_news;
+            random: the_store_agrees_with_the_model, sessions_agree_with_the_model;
+        }
+    };
     ($make:ident) => {
         $crate::conformance_tests! { @cases $make;
             membership: join_gives_a_tenure_that_a_beat_extends, a_member_lapses_exactly_at_its_end,

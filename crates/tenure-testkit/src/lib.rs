@@ -41,6 +41,6 @@ pub mod server;
 pub mod valkey;
 pub mod wait;
 
-pub use program::{Availability, have};
+pub use program::{Availability, have, own_test};
 pub use proxy::{Mode, Proxy};
 pub use server::Process;

@@ -7,9 +7,11 @@
 
 mod account;
 mod children;
+mod shared;
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,6 +27,7 @@ use crate::program::have;
 use crate::server::{Process, must};
 use account::Account;
 use children::Frozen;
+pub use shared::shared;
 
 const START: Duration = Duration::from_secs(45);
 /// How long a dropped server may clear up.
@@ -37,13 +40,22 @@ pub const USER: &str = "postgres";
 ///
 /// It keeps its port for as long as the handle lives, whether it runs or not. Nothing it writes is flushed to the disk
 /// (`fsync=off`), which no death of a process can tell from a flush: what was committed survives [`Server::kill`].
+///
+/// What any client may do with it is in [`Endpoint`].
 #[derive(Debug)]
 pub struct Server {
-    port: Port,
+    endpoint: Endpoint,
+    _port: Port,
     process: Process,
-    program: PathBuf,
     account: Account,
     frozen: Mutex<Option<Frozen>>,
+}
+
+/// Where a server is, its own or one that all tests of a run share ([`shared`]).
+#[derive(Debug)]
+pub struct Endpoint {
+    port: u16,
+    program: PathBuf,
     databases: AtomicU32,
 }
 
@@ -67,7 +79,7 @@ impl Server {
     #[track_caller]
     pub fn with(settings: &[&str]) -> Option<Server> {
         let program = have("postgres").or_skip()?;
-        Some(must(Server::launch(program, settings)))
+        Some(must(Server::launch(program, settings, None)))
     }
 
     /// Starts a server that also speaks TLS, with the server's certificate; with `client_certs` it lets only those in who
@@ -106,11 +118,11 @@ impl Server {
         self.process.restart().and_then(|()| self.wait_ready())
     }
 
-    fn launch(program: PathBuf, settings: &[&str]) -> Result<Server> {
+    fn launch(program: PathBuf, settings: &[&str], of_run: Option<&Path>) -> Result<Server> {
         let port = Port::reserve();
         let account = Account::for_servers()?;
         let mut prepared = Ok(());
-        let process = Process::spawn("postgres", |dir| {
+        let build = |dir: &Path| {
             prepared = account.give(dir).and_then(|()| init(&program, &account, dir));
             let mut command = Command::new(&program);
             account.run(&mut command).current_dir(dir).arg("-D").arg(data(dir));
@@ -128,52 +140,21 @@ impl Server {
                 command.args(["-c", setting]);
             }
             command
-        })?;
+        };
+        let process = match of_run {
+            Some(folder) => Process::spawn_for_run(folder, "postgres", build),
+            None => Process::spawn("postgres", build),
+        }?;
         prepared?;
         let server = Server {
-            port,
+            endpoint: Endpoint::at(port.number(), program),
+            _port: port,
             process,
-            program,
             account,
             frozen: Mutex::new(None),
-            databases: AtomicU32::new(0),
         };
         server.wait_ready()?;
         Ok(server)
-    }
-
-    /// Where clients connect: `postgres://postgres@127.0.0.1:PORT/postgres`.
-    #[must_use]
-    pub fn url(&self) -> String {
-        self.url_of("postgres")
-    }
-
-    fn url_of(&self, database: &str) -> String {
-        format!("postgres://{USER}@{}/{database}", self.addr())
-    }
-
-    /// Makes another, empty database in it and returns its URL: cheaper (some 50 ms) than another server.
-    ///
-    /// # Panics
-    /// When the server refuses.
-    #[must_use]
-    #[track_caller]
-    pub fn database(&self) -> String {
-        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
-        must(self.sql(&format!("CREATE DATABASE {name}")));
-        self.url_of(&name)
-    }
-
-    /// `127.0.0.1:PORT`.
-    #[must_use]
-    pub fn addr(&self) -> SocketAddr {
-        self.port.addr()
-    }
-
-    /// Its port.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.port.number()
     }
 
     /// The id of its first process, the parent of all others.
@@ -191,29 +172,6 @@ impl Server {
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
-    }
-
-    /// `psql` on this server's first database, as a test wants it: no start-up file, no decoration, values separated by
-    /// `|`, an end at the first error. Arguments can be added: `server.psql().args(["-f", "schema.sql"])`.
-    #[must_use]
-    pub fn psql(&self) -> Command {
-        let beside = self.program.with_file_name("psql");
-        let mut command = Command::new(if beside.is_file() { &beside } else { Path::new("psql") });
-        command
-            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &self.url()])
-            .env("PGCONNECT_TIMEOUT", "20");
-        command
-    }
-
-    /// Runs statements in one transaction over a connection of its own and returns what they answer, a line a row.
-    ///
-    /// # Errors
-    /// When the server can't be reached within twenty seconds or refuses a statement; the error carries its words.
-    pub fn sql(&self, statements: &str) -> Result<String> {
-        let output = self.psql().args(["-c", statements]).output().context("run psql")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "psql: {}", said.trim_end());
-        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }
 
     /// Kills all of it at once (SIGKILL), as a crash would.
@@ -275,7 +233,7 @@ impl Server {
         self.clear_up();
         let dir = self.process.dir();
         must(fs::remove_dir_all(data(dir)).context("remove the data"));
-        must(init(&self.program, &self.account, dir));
+        must(init(&self.endpoint.program, &self.account, dir));
         self.restart_with_data();
     }
 
@@ -327,6 +285,83 @@ impl Server {
             ensure!(is_its_own && lines.get(7) == Some(&"ready"), "not ready yet: {lines:?}");
             Ok(())
         })
+    }
+}
+
+impl Deref for Server {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
+impl Endpoint {
+    fn at(port: u16, program: PathBuf) -> Endpoint {
+        Endpoint {
+            port,
+            program,
+            databases: AtomicU32::new(0),
+        }
+    }
+
+    /// Where clients connect: `postgres://postgres@127.0.0.1:PORT/postgres`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_of("postgres")
+    }
+
+    fn url_of(&self, database: &str) -> String {
+        format!("postgres://{USER}@{}/{database}", self.addr())
+    }
+
+    /// Makes another, empty database in it and returns its URL: cheaper (some 50 ms) than another server.
+    ///
+    /// # Panics
+    /// When the server refuses.
+    #[must_use]
+    #[track_caller]
+    pub fn database(&self) -> String {
+        // Other processes make databases there as well.
+        let number = self.databases.fetch_add(1, Ordering::Relaxed);
+        let name = format!("test_{}_{number}", std::process::id());
+        must(self.sql(&format!("CREATE DATABASE {name}")));
+        self.url_of(&name)
+    }
+
+    /// `127.0.0.1:PORT`.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `psql` on this server's first database, as a test wants it: no start-up file, no decoration, values separated by
+    /// `|`, an end at the first error. Arguments can be added: `server.psql().args(["-f", "schema.sql"])`.
+    #[must_use]
+    pub fn psql(&self) -> Command {
+        let beside = self.program.with_file_name("psql");
+        let mut command = Command::new(if beside.is_file() { &beside } else { Path::new("psql") });
+        command
+            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &self.url()])
+            .env("PGCONNECT_TIMEOUT", "20");
+        command
+    }
+
+    /// Runs statements in one transaction over a connection of its own and returns what they answer, a line a row.
+    ///
+    /// # Errors
+    /// When the server can't be reached within twenty seconds or refuses a statement; the error carries its words.
+    pub fn sql(&self, statements: &str) -> Result<String> {
+        let output = self.psql().args(["-c", statements]).output().context("run psql")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "psql: {}", said.trim_end());
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// The programs the tests and benchmarks know, and the Debian package of each.
 const PACKAGES: &[(&str, &str)] = &[
@@ -31,6 +32,28 @@ pub enum Availability {
         /// The program that was looked for.
         program: String,
     },
+}
+
+/// A command that runs one test of the running test binary in a process of its own, for a test that needs a program
+/// which it can kill. `module` is the caller's `module_path!()`.
+///
+/// # Panics
+/// When the running program has no path.
+#[must_use]
+#[track_caller]
+pub fn own_test(module: &str, test: &str) -> Command {
+    let mut command = Command::new(env::current_exe().expect("the running program has a path"));
+    // The test runner's names leave out the binary's own.
+    let module = module
+        .split_once("::")
+        .map_or(String::new(), |(_, inner)| format!("{inner}::"));
+    command.args([
+        "--exact",
+        &format!("{module}{test}"),
+        "--include-ignored",
+        "--nocapture",
+    ]);
+    command
 }
 
 /// Looks for `program` in `PATH`, in the `sbin` folders and where Debian keeps Postgres.

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::port::Port;
 use crate::server::must;
-use crate::wait::POLL;
+use crate::wait::Pace;
 
 /// How long a test waits for a count that should come at once.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -263,14 +263,14 @@ impl Proxy {
     /// # Panics
     /// When half a minute passes first.
     pub async fn wait_async(&self, what: &str, wanted: impl Fn(&Counts) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let (deadline, mut pace) = (Instant::now() + PATIENCE, Pace::new());
         while !wanted(&self.counts()) {
             assert!(
                 Instant::now() < deadline,
                 "waited {PATIENCE:?} in vain until {what}: {:?}",
                 self.counts()
             );
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(pace.next()).await;
         }
     }
 }

@@ -1,8 +1,10 @@
 //! A child process under a test's control: started, paused, killed, started again.
 //!
 //! The process leads a process group of its own. A guard in the same group, a shell blocked on a pipe from us, kills the
-//! group when we die without running our destructors. As long as the guard is not reaped, the group's number can't pass
-//! to somebody else, so that killing the group is safe even after its leader has ended.
+//! group and removes its directory when we die without running our destructors. As long as the guard is not reaped, the
+//! group's number can't pass to somebody else, so that killing the group is safe even after its leader has ended.
+//!
+//! A process that outlives the test ([`Process::spawn_for_run`]) is guarded in the same way until the test runner ends.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -14,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 pub use rustix::process::Signal;
-use rustix::process::{Pid, kill_process, kill_process_group};
+use rustix::process::{Pid, getppid, kill_process, kill_process_group};
 use tempfile::TempDir;
 
-use crate::wait::POLL;
+use crate::wait::Pace;
 
 /// Lines of its log that a process may say when it fails.
 const TAIL: usize = 40;
@@ -33,6 +35,8 @@ const STILL: Duration = Duration::from_secs(5);
 pub struct Process {
     name: String,
     dir: TempDir,
+    /// The folder of the run, for a process that lives as long as that.
+    of_run: Option<PathBuf>,
     command: Mutex<Command>,
     running: Mutex<Option<Running>>,
 }
@@ -49,9 +53,23 @@ impl Process {
     /// # Errors
     /// When the directory or the process can't be created.
     pub fn spawn(name: &str, build: impl FnOnce(&Path) -> Command) -> Result<Process> {
+        Process::spawn_in(None, name, build)
+    }
+
+    /// As [`Process::spawn`], for a process that many tests of one run share: once its handle is forgotten
+    /// (`std::mem::forget`) it lives until the program that started this one, the test runner, has ended. Then `folder`,
+    /// in which it has its directory, is removed.
+    ///
+    /// # Errors
+    /// As [`Process::spawn`].
+    pub fn spawn_for_run(folder: &Path, name: &str, build: impl FnOnce(&Path) -> Command) -> Result<Process> {
+        Process::spawn_in(Some(folder), name, build)
+    }
+
+    fn spawn_in(of_run: Option<&Path>, name: &str, build: impl FnOnce(&Path) -> Command) -> Result<Process> {
         let dir = tempfile::Builder::new()
             .prefix("tenure-test-")
-            .tempdir()
+            .tempdir_in(of_run.map_or_else(std::env::temp_dir, Path::to_owned))
             .context("create a directory")?;
         let mut command = build(dir.path());
         let log = File::options()
@@ -67,6 +85,7 @@ impl Process {
         let process = Process {
             name: name.to_owned(),
             dir,
+            of_run: of_run.map(Path::to_owned),
             command: Mutex::new(command),
             running: Mutex::new(None),
         };
@@ -79,7 +98,7 @@ impl Process {
     /// # Errors
     /// When the process ends or `within` passes first; the error carries the last probe's error and the log's tail.
     pub fn wait_ready(&self, within: Duration, mut probe: impl FnMut() -> Result<()>) -> Result<()> {
-        let deadline = Instant::now() + within;
+        let (deadline, mut pace) = (Instant::now() + within, Pace::new());
         loop {
             let Err(error) = probe() else { return Ok(()) };
             if !self.is_running() {
@@ -92,7 +111,7 @@ impl Process {
                     self.log_tail()
                 );
             }
-            thread::sleep(POLL);
+            pace.sleep();
         }
     }
 
@@ -105,7 +124,7 @@ impl Process {
         self.kill();
         let mut command = self.command.lock().unwrap_or_else(PoisonError::into_inner);
         let mut child = command.spawn().with_context(|| format!("start {}", self.name))?;
-        let guard = guard(child.id()).inspect_err(|_| {
+        let guard = guard(child.id(), self.dir.path(), self.of_run.as_deref()).inspect_err(|_| {
             let _ = child.kill();
             let _ = child.wait();
         })?;
@@ -142,7 +161,7 @@ impl Process {
     /// # Errors
     /// When it was killed or still runs after `within`.
     pub fn wait(&self, within: Duration) -> Result<ExitStatus> {
-        let deadline = Instant::now() + within;
+        let (deadline, mut pace) = (Instant::now() + within, Pace::new());
         loop {
             if let Some(status) = self.try_wait()? {
                 return Ok(status);
@@ -154,7 +173,7 @@ impl Process {
                     self.log_tail()
                 );
             }
-            thread::sleep(POLL);
+            pace.sleep();
         }
     }
 
@@ -164,9 +183,9 @@ impl Process {
     /// When it is not running.
     pub fn pause(&self) -> Result<()> {
         let pid = self.group(Signal::STOP)?;
-        let deadline = Instant::now() + STILL;
+        let (deadline, mut pace) = (Instant::now() + STILL, Pace::new());
         while !stands_still(pid) && Instant::now() < deadline {
-            thread::sleep(POLL);
+            pace.sleep();
         }
         Ok(())
     }
@@ -260,14 +279,21 @@ fn alive(running: Option<&mut Running>) -> Option<&Child> {
 }
 
 /// A shell in `group` that waits for our end of its stdin to close, which the system does when we die in whatever way,
-/// and then kills the group. If the group is stopped then, the system wakes it with a SIGHUP, which must not end it.
-fn guard(group: u32) -> Result<Child> {
+/// kills the group's leader, removes its directory, and kills the group. If the group is stopped then, the system wakes it
+/// with a SIGHUP, which must not end it.
+///
+/// For a whole run it waits for the test runner instead, and asks the leader to end before it kills it: a Postgres gives
+/// its shared memory back.
+fn guard(group: u32, dir: &Path, of_run: Option<&Path>) -> Result<Child> {
+    let wait = match of_run {
+        None => "read -r _",
+        Some(_) => r#"tail --pid="$3" -f /dev/null; kill -s QUIT "$1"; timeout 5 tail --pid="$1" -f /dev/null"#,
+    };
+    let script = format!(r#"trap "" HUP INT TERM QUIT; {wait}; kill -s KILL "$1"; rm -rf "$2"; kill -s KILL 0"#);
     Command::new("sh")
-        .args([
-            "-c",
-            r#"trap "" HUP INT TERM; read -r _; kill -s KILL 0"#,
-            "tenure-test-guard",
-        ])
+        .args(["-c", &script, "tenure-test-guard", &group.to_string()])
+        .arg(of_run.unwrap_or(dir))
+        .arg(Pid::as_raw(getppid()).to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -3,16 +3,39 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at.
-pub(crate) const POLL: Duration = Duration::from_millis(2);
+/// How often a condition is looked at: soon at first, then every 20 ms, since a look may cost a request or a process, and
+/// many tests wait at a time.
+#[derive(Debug)]
+pub(crate) struct Pace(Duration);
+
+impl Pace {
+    const FIRST: Duration = Duration::from_millis(1);
+    const LAST: Duration = Duration::from_millis(20);
+
+    pub(crate) fn new() -> Self {
+        Self(Self::FIRST)
+    }
+
+    /// How long until the next look.
+    pub(crate) fn next(&mut self) -> Duration {
+        let now = self.0;
+        self.0 = (now * 5 / 4).min(Self::LAST);
+        now
+    }
+
+    /// Sleeps until the next look.
+    pub(crate) fn sleep(&mut self) {
+        thread::sleep(self.next());
+    }
+}
 
 /// Blocks until `condition` holds; panics with `what` when it does not within `within`.
 #[track_caller]
 pub fn until(what: &str, within: Duration, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + within;
+    let (deadline, mut pace) = (Instant::now() + within, Pace::new());
     while !condition() {
         assert!(Instant::now() < deadline, "waited {within:?} in vain until {what}");
-        thread::sleep(POLL);
+        pace.sleep();
     }
 }
 
@@ -24,11 +47,24 @@ where
     F: FnMut() -> R,
     R: Future<Output = bool>,
 {
-    let deadline = Instant::now() + within;
+    let (deadline, mut pace) = (Instant::now() + within, Pace::new());
     while !condition().await {
         assert!(Instant::now() < deadline, "waited {within:?} in vain until {what}");
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(pace.next()).await;
     }
+}
+
+/// How long a soak lasts: `short`, times the factor in `TENURE_SOAK` (1 unless set).
+///
+/// # Panics
+/// When that is not a number.
+#[must_use]
+pub fn soak(short: Duration) -> Duration {
+    let factor = std::env::var("TENURE_SOAK").ok().map(|value| {
+        let number = value.parse();
+        number.unwrap_or_else(|_| panic!("TENURE_SOAK: {value:?} is not a number"))
+    });
+    short * factor.unwrap_or(1)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cases::{Cases, Chance};
 use super::session::{connection, plain, session};
 use super::world::{Make, World, ms, s};
 use crate::error::{ErrorKind, Result};
@@ -17,20 +18,6 @@ use crate::time::StoreTime;
 const GRACE: Duration = s(1);
 const FRONTS: [&str; 2] = ["front-a", "front-b"];
 const CONNECTIONS: [&str; 2] = ["c1", "c2"];
-
-/// Chance from a seed: splitmix64 (Steele, Lea, Flood 2014).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let bound = bound as u64;
-        usize::try_from((z ^ (z >> 31)) % bound).unwrap_or(0)
-    }
-}
 
 /// What somebody does.
 #[derive(Debug, Clone)]
@@ -252,19 +239,18 @@ fn agree(told: &[Told], events: &[Event]) {
 }
 
 /// S4, and the must-show line: never both resumed and reaped, never a negative or leaked connection, index and data equal at
-/// the end. 100 interleavings, or as many as `TENURE_INTERLEAVINGS` says, from the seed in `TENURE_RANDOM_SEED`.
+/// the end. 100 interleavings ([`Cases`]).
 pub async fn nothing_is_both_resumed_and_reaped(make: Make<'_>) {
-    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
-    let (rounds, seed) = (number("TENURE_INTERLEAVINGS", 100), number("TENURE_RANDOM_SEED", 1));
-    let (world, mut chance) = (World::new(make).await, Chance(seed));
+    let cases = Cases::times(100);
+    let (world, mut chance) = (World::new(make).await, cases.chance());
     let (mut fronts, mut life, mut after, mut history) = (Vec::new(), Life::None, None, Vec::new());
-    for round in 0..rounds {
+    for round in 0..cases.count {
         world.fronts(&mut fronts).await;
         world.to_the_boundary(&fronts, &mut chance).await;
         let acts: Vec<_> = (0..2 + chance.below(5))
             .map(|_| Act::random(&mut chance, &fronts, round))
             .collect();
-        let shown = format!("interleaving {round} of TENURE_RANDOM_SEED={seed}: {acts:?}");
+        let shown = format!("interleaving {round} of {cases}: {acts:?}");
         let told = world.burst(acts, &mut chance).await;
         let events = world.events_after(&mut after).await;
         let about: Vec<_> = events.into_iter().filter(|event| event.session.is_some()).collect();

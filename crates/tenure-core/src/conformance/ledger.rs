@@ -43,6 +43,20 @@ pub type Make<'a> = &'a (dyn Fn() -> Making + Send + Sync);
 /// Makes one test per case. The argument is an `async fn() -> Box<dyn LedgerHarness>` that gives a fresh ledger.
 #[macro_export]
 macro_rules! ledger_conformance_tests {
+    ($make:ident, one_per_call) => {
+        $crate::ledger_conformance_tests! { @cases $make;
+            provider: a_provider_is_written_down_and_changed, a_provider_goes_online_and_offline,
+                a_deactivated_provider_is_offline_and_stays_so, only_an_idle_provider_is_removed,
+                providers_are_listed_by_state_page_by_page, settings_are_changed_and_read, the_log_is_read_page_by_page,
+                a_call_past_its_not_after_changes_nothing;
+            liveness: an_ended_tenure_takes_exactly_its_provider_offline, heartbeats_only_grow,
+                a_change_is_dirty_until_its_version_is_clean, a_version_drawn_is_above_all_before;
+            engagement: an_engagement_lives_through_its_statuses, an_engagement_is_re_routed_in_one_step,
+                engagements_expire_when_their_time_has_come;
+            reserve: the_least_occupied_is_available_first, the_last_place_is_given_once;
+            random: the_ledger_agrees_with_the_model;
+        }
+    };
     ($make:ident) => {
         $crate::ledger_conformance_tests! { @cases $make;
             provider: a_provider_is_written_down_and_changed, what_breaks_a_limit_changes_nothing,

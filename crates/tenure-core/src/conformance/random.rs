@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::strategy::ValueTree;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
+use super::cases::Cases;
 use super::world::{Make, World, key, lease, member, ms, s};
 use crate::clock::{Clock, ManualClock};
 use crate::error::Result;
@@ -117,7 +116,7 @@ struct Pair {
     passes: u32,
 }
 
-/// Runs random histories: 96, or as many as `TENURE_RANDOM_CASES` says, from the seed in `TENURE_RANDOM_SEED`.
+/// Runs 96 random histories ([`Cases`]).
 ///
 /// # Panics
 /// With the shortest history that was found, the step and both answers, when they differ.
@@ -142,36 +141,9 @@ pub async fn the_mirror_agrees_with_the_model(make: Make<'_>) {
 }
 
 async fn run(make: Make<'_>, about: About) {
-    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
-    let (cases, seed) = (number("TENURE_RANDOM_CASES", 96), number("TENURE_RANDOM_SEED", 1));
-    let mut bytes = [0u8; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    for case in 0..cases {
-        let mut tree = prop::collection::vec(operation(about), 1..90)
-            .new_tree(&mut runner)
-            .expect("a history");
-        let Err(mut failure) = compare(make, &tree.current()).await else {
-            continue;
-        };
-        // Shrink by hand: the operations are asynchronous, and proptest's own loop is not.
-        let mut shortest = tree.current();
-        for _ in 0..400 {
-            if !tree.simplify() {
-                break;
-            }
-            match compare(make, &tree.current()).await {
-                Err(again) => (failure, shortest) = (again, tree.current()),
-                Ok(()) => {
-                    if !tree.complicate() {
-                        break;
-                    }
-                }
-            }
-        }
-        panic!("case {case} of TENURE_RANDOM_SEED={seed}: {failure}\nshortest history: {shortest:#?}");
-    }
+    let histories = prop::collection::vec(operation(about), 1..90);
+    let check = async |history: &Vec<Op>| compare(make, history).await;
+    Cases::times(96).check(histories, check).await;
 }
 
 async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {

@@ -21,6 +21,19 @@ pub(super) const STALE: Duration = Duration::from_secs(6);
 /// [`conformance_tests!`](crate::conformance_tests).
 #[macro_export]
 macro_rules! roster_conformance_tests {
+    ($make:ident, one_per_call) => {
+        mod rosters {
+            use super::$make;
+            $crate::conformance_tests! { @cases $make;
+                roster: a_provider_is_seated_and_available, counts_are_those_of_the_rows_and_the_living,
+                    rows_are_listed_page_by_page, a_turn_is_taken_by_one, what_was_there_is_told_for_comparing,
+                    the_highest_version_is_told;
+                roster_end: the_end_of_a_named_tenure_is_pending_until_it_is_done, heartbeats_extend_by_name,
+                    settings_move_the_deadlines;
+                random: the_mirror_agrees_with_the_model;
+            }
+        }
+    };
     ($make:ident) => {
         mod rosters {
             use super::$make;

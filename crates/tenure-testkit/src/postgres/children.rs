@@ -3,13 +3,12 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::wait::POLL;
+use crate::wait::Pace;
 
 /// How long children may take to stand still, or to be gone.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -40,10 +39,10 @@ pub(super) fn wait_gone(children: &[u32]) {
 }
 
 fn wait_for(children: &[u32], is_so: impl Fn(Option<char>) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let (deadline, mut pace) = (Instant::now() + PATIENCE, Pace::new());
     let all = || children.iter().all(|pid| is_so(look(*pid).map(|(state, _)| state)));
     while !all() && Instant::now() < deadline {
-        thread::sleep(POLL);
+        pace.sleep();
     }
 }
 

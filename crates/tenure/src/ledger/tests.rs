@@ -115,7 +115,7 @@ async fn a_database_that_is_away_is_no_reason_not_to_start() {
 #[cfg(feature = "postgres")]
 #[tokio::test]
 async fn a_database_is_opened_by_either_scheme() {
-    let Some(server) = tenure_testkit::postgres::Server::start() else {
+    let Some(server) = tenure_testkit::postgres::shared() else {
         return;
     };
     let url = server.database();

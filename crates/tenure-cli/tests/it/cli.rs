@@ -1,0 +1,11 @@
+//! The built binary, as people and programs use it: real processes, real signals, real files.
+
+mod alerts;
+mod join;
+mod killed;
+mod leases;
+mod looking;
+mod serve;
+mod sessions;
+mod targets;
+mod usage;

@@ -1,0 +1,125 @@
+//! The commands of a page, run in one shell from the first to the last, as somebody who follows it would.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tenure_testkit::port::Port;
+use tenure_testkit::valkey::{Flavour, Server};
+use tenure_testkit::{Process, have, postgres, wait};
+
+use crate::docs::text;
+use crate::support;
+
+/// The most that all commands of a page may take: ttls are waited out in between.
+const LONG: Duration = Duration::from_secs(90);
+
+/// The blocks of a page that are marked as a walk.
+fn blocks(page: &str) -> String {
+    let parts = page.split("```sh walk\n").skip(1);
+    let blocks = parts.map(|part| part.split("```").next().expect("a split has a first part"));
+    Vec::from_iter(blocks).join("\n")
+}
+
+/// Runs the commands of a page with other addresses in them, and answers what was shown.
+#[track_caller]
+fn walk(bash: &Path, page: &str, instead: &[(&str, String)]) -> String {
+    let mut script = blocks(page);
+    assert!(!script.is_empty(), "nothing to walk");
+    for (theirs, ours) in instead {
+        assert!(script.contains(theirs), "the page does not say {theirs}");
+        script = script.replace(theirs, ours);
+    }
+    let shell = Process::spawn("the page's shell", |dir| {
+        fs::write(dir.join("walk"), format!("set -eu\n{script}\necho\necho the end\n")).expect("the directory is ours");
+        let mut shell = Command::new(bash);
+        for (name, value) in support::tenure().get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        let binary = PathBuf::from(env!("CARGO_BIN_EXE_tenure"));
+        let mut path = binary.parent().expect("it lies in a folder").as_os_str().to_owned();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        shell.arg("walk").current_dir(dir).env("PATH", path);
+        shell
+    })
+    .expect("bash can be started");
+    wait::until("the page was walked to its end", LONG, || {
+        let ended = shell.log().lines().any(|line| line == "the end");
+        assert!(ended || shell.is_running(), "it stopped: {}", shell.log());
+        ended
+    });
+    shell.log()
+}
+
+#[track_caller]
+fn shows(log: &str, wanted: &[&str]) {
+    for text in wanted {
+        assert!(log.contains(text), "{text:?} is not shown: {log}");
+    }
+}
+
+#[test]
+fn from_nothing_to_valkey_and_postgres() {
+    let (Some(bash), Some(_)) = (have("bash").or_skip(), have("curl").or_skip()) else {
+        return;
+    };
+    let (Some(valkey), Some(postgres)) = (Server::start(Flavour::Valkey), postgres::Server::start()) else {
+        return;
+    };
+    let (first, second) = (Port::reserve(), Port::reserve());
+    let instead = [
+        ("127.0.0.1:6379", valkey.addr().to_string()),
+        ("postgres://tenure@127.0.0.1:5432/tenure", postgres.database()),
+        ("in 7717 7718", format!("in {} {}", first.number(), second.number())),
+        ("127.0.0.1:7717", first.addr().to_string()),
+        ("127.0.0.1:7718", second.addr().to_string()),
+    ];
+    let log = walk(&bash, &text("OPERATIONS.md"), &instead);
+    shows(
+        &log,
+        &[
+            "in which the brake sees a burst whole",
+            "\"ready\":true",
+            "\"outcome\":\"new\"",
+            "lapsed",
+            "evicted",
+            "now: owned by nobody",
+            "\"available\":true",
+            "\"engagement\":\"call-1\"",
+        ],
+    );
+    // What the doctor has to say about a server that keeps nothing is said in plain words; nothing failed.
+    assert!(!log.contains("tenure: error"), "{log}");
+}
+
+#[test]
+fn the_calls_on_the_page_about_the_api_are_answered_as_it_says() {
+    let (Some(bash), Some(_)) = (have("bash").or_skip(), have("curl").or_skip()) else {
+        return;
+    };
+    let port = Port::reserve();
+    let log = walk(
+        &bash,
+        &text("docs/api.md"),
+        &[("127.0.0.1:7717", port.addr().to_string())],
+    );
+    shows(
+        &log,
+        &[
+            "\"expires_in_ms\":",
+            "\"outcome\":\"new\"",
+            "\"owner\":\"gw-1\"",
+            "\"code\":\"tenure_ended\"",
+            "\"code\":\"invalid\"",
+            "\"claims\":[",
+            "\"code\":\"too_late\"",
+            "tenure-store-time:",
+            "event: joined",
+        ],
+    );
+}

@@ -1,0 +1,8 @@
+//! What those who run it use: the bench, the demo, the doctor, the settings, manual pages and completions, as the built
+//! binary has them.
+
+mod bench;
+mod config;
+mod demo;
+mod doctor;
+mod shell;

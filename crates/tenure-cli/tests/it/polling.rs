@@ -1,0 +1,132 @@
+//! A polling fleet, end to end: three real processes of the example `polling_fleet` poll three hundred endpoints, over a
+//! daemon on its file and over a real Valkey, while one is killed, drained or stopped, and while the store is away.
+//!
+//! The endpoints are the witness: they write down every poll, and refuse a fencing token that is older than one they have
+//! seen. Every wait is for something that happens. Where a time itself is promised, the test measures it, prints it, and
+//! allows a busy machine a fixed delay on top.
+
+mod endpoints;
+mod fleet;
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tenure_testkit::proxy::Mode;
+use tenure_testkit::{Proxy, wait};
+
+use crate::support::{self, Lateness};
+use fleet::{Backend, Fleet, TARGETS, TTL};
+
+/// What a busy machine may take on top of a promise, and of what it was late.
+const ALLOWANCE: Duration = Duration::from_secs(1);
+
+/// Makes one test per store of functions that take its backend.
+macro_rules! on_each_store {
+    ($($name:ident),+ $(,)?) => {
+        mod daemon {
+            $(#[test] fn $name() { super::$name(&super::Backend::daemon()); })+
+        }
+        mod valkey {
+            $(#[test] fn $name() {
+                if let Some(backend) = super::Backend::valkey() {
+                    super::$name(&backend);
+                }
+            })+
+        }
+    };
+}
+
+on_each_store!(
+    every_target_is_polled_by_one_node_also_when_one_is_killed_and_one_drains,
+    while_the_store_is_away_nobody_polls_for_longer_than_is_safe,
+    a_holder_that_was_stopped_is_refused_by_the_fence,
+);
+
+fn every_target_is_polled_by_one_node_also_when_one_is_killed_and_one_drains(backend: &Backend) {
+    let mut fleet = Fleet::start(&backend.url(), 3);
+
+    let (victim, its) = fleet.busiest();
+    victim.process.signal(Signal::KILL).unwrap();
+    let (killed_at, lateness) = (Instant::now(), Lateness::watch());
+    let moved = fleet.moved(&its, killed_at);
+    let slack = ALLOWANCE + lateness.so_far() + TTL * backend.silences();
+    eprintln!(
+        "MEASURED {backend:?}: {} targets of a killed node polled by others after {moved:?} (ttl {TTL:?})",
+        its.len()
+    );
+    assert!(moved < TTL + Duration::from_secs(1) + slack, "{moved:?}");
+    drop(victim);
+    fleet.settle();
+
+    let (leaver, its) = fleet.busiest();
+    let (silences, lateness) = (backend.silences(), Lateness::watch());
+    leaver.process.signal(Signal::TERM).unwrap();
+    let told_at = Instant::now();
+    let moved = fleet.moved(&its, told_at);
+    // An answer that is lost by it is waited for as long again.
+    let slack = ALLOWANCE + lateness.so_far() * 2 + TTL * (backend.silences() - silences);
+    eprintln!(
+        "MEASURED {backend:?}: {} targets of a draining node polled by others after {moved:?}",
+        its.len()
+    );
+    assert!(moved < Duration::from_secs(1) + slack, "{moved:?}");
+    let ended = leaver.process.wait(support::SOON).unwrap();
+    assert!(ended.success(), "{ended:?}: {}", leaver.process.log_tail());
+    fleet.settle();
+    assert_eq!(fleet.endpoints.one_at_a_time(), TARGETS);
+    assert_eq!(fleet.endpoints.refused(), []);
+}
+
+fn while_the_store_is_away_nobody_polls_for_longer_than_is_safe(backend: &Backend) {
+    let proxy = Proxy::start(backend.addr());
+    let fleet = Fleet::start(&proxy.url(backend.scheme()), 3);
+
+    proxy.set(Mode::BlackHole);
+    // No beat that is sent after this is confirmed, so nobody is given a lease of theirs before one ttl from here.
+    let (dark_at, lateness) = (Instant::now(), Lateness::watch());
+    wait::until("it was dark for two ttls", TTL * 3, || dark_at.elapsed() > TTL * 2);
+    let last = fleet.endpoints.last_poll().duration_since(dark_at);
+    eprintln!(
+        "MEASURED {backend:?}: the store away, the last of {TARGETS} targets polled after {last:?} (ttl {TTL:?})"
+    );
+    // A poll that was on its way when the machine stood still arrives when it goes on.
+    let late = lateness.so_far();
+    assert!(last < TTL + late, "{last:?}, {late:?} late");
+    proxy.set(Mode::Pass);
+    let light_at = Instant::now();
+    fleet.settle();
+    eprintln!(
+        "MEASURED {backend:?}: all targets polled again by one node each, seen {:?} after",
+        light_at.elapsed()
+    );
+    assert_eq!(fleet.endpoints.one_at_a_time(), TARGETS);
+    assert_eq!(fleet.endpoints.refused(), []);
+}
+
+fn a_holder_that_was_stopped_is_refused_by_the_fence(backend: &Backend) {
+    let mut fleet = Fleet::start(&backend.url(), 3);
+
+    let (victim, its) = fleet.busiest();
+    let tenure = backend.tenure_of(&victim.name);
+    victim.process.pause().unwrap();
+    let stopped_at = Instant::now();
+    let moved = fleet.moved(&its, stopped_at);
+    wait::until("two ttls have passed", TTL * 3, || stopped_at.elapsed() > TTL * 2);
+    victim.process.resume().unwrap();
+    let back_at = Instant::now();
+    // It finds out that it is not who it was, and goes on as somebody new.
+    wait::until("it has joined again", support::SOON, || {
+        backend.tenure_of(&victim.name).is_some_and(|now| Some(now) != tenure)
+    });
+    fleet.settle();
+    let late = fleet.endpoints.polls_under(&its, &victim.name, back_at);
+    eprintln!(
+        "MEASURED {backend:?}: {} targets of a stopped node polled by others after {moved:?}; {} polls with an old token \
+         after it went on, {} of them refused",
+        its.len(),
+        late.len(),
+        late.iter().filter(|poll| !poll.accepted).count()
+    );
+    assert!(late.iter().all(|poll| !poll.accepted), "{late:?}");
+    assert_eq!(fleet.endpoints.one_at_a_time(), TARGETS);
+}

@@ -1,0 +1,6 @@
+//! `tenure roster`, and a daemon with rosters: the built binary over real processes and files.
+
+mod daemon;
+mod desk;
+mod pairing;
+mod usage;

@@ -1,0 +1,8 @@
+//! The built binary where callers have to show who they are: tokens, TLS, the log of operators, and secrets that appear
+//! nowhere.
+
+mod audit;
+mod guide;
+mod secrets;
+mod tls;
+mod tokens;

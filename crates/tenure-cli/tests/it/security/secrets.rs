@@ -1,0 +1,122 @@
+//! Secrets are in no log, no error, no answer and no list of processes.
+
+use std::process::Command;
+
+use crate::security::tokens::Tokens;
+use crate::support::{Daemon, run, said, tenure};
+
+/// What is looked for.
+const PASSWORD: &str = "hunter2-of-the-database";
+const KEY: &str = "a key for the tokens of providers, long enough";
+
+#[track_caller]
+fn is_clean(what: &str, text: &str, secrets: &[&str]) {
+    for secret in secrets {
+        let at = text.find(secret);
+        assert!(at.is_none(), "a secret is in {what}, at {at:?}: {text}");
+    }
+}
+
+#[test]
+fn a_daemon_with_secrets_tells_none() {
+    let tokens = Tokens::none();
+    let reader = tokens.new_token("reader", &["--scope", "read,write,operate,beat"]);
+    let token = std::fs::read_to_string(&reader).unwrap().trim().to_owned();
+    let ledger = format!("postgres://tenure:{PASSWORD}@127.0.0.1:1/tenure?password={PASSWORD}");
+    let daemon = Daemon::with(|command| {
+        command
+            .args(["--store", "memory:", "--log", "trace", "--tokens"])
+            .arg(tokens.file());
+        command.env("TENURE_LEDGER", ledger).env("TENURE_JWT_SECRET", KEY);
+    });
+    let secrets = [PASSWORD, KEY, &token[4..]];
+    said(&daemon.process, "serving");
+    let shown = format!("Bearer {token}");
+    let headers = [("authorization", shown.as_str()), ("content-type", "application/json")];
+    let ask = |method: &str, path: &str, body: &str| {
+        tenure_testkit::http::request_with(daemon.addr, method, path, &headers, body).unwrap()
+    };
+    for (method, path, body) in [
+        ("GET", "/v1/status", ""),
+        ("GET", "/metrics", ""),
+        ("GET", "/v1/doctor", ""),
+        ("GET", "/readyz", ""),
+        ("GET", "/v1/rosters", ""),
+        ("GET", "/v1/rosters/r/providers", ""),
+        ("PUT", "/v1/rosters/r/providers/p", "{}"),
+        ("POST", "/v1/rosters/r/providers/p/online", "{}"),
+        ("POST", "/v1/rosters/r/providers/p/deactivate", "{}"),
+        ("POST", "/v1/groups/g/members", "{\"member\": 7}"),
+        ("POST", "/v1/groups/g/sweep", "{\"force\": true}"),
+    ] {
+        let (status, answer) = ask(method, path, body);
+        is_clean(&format!("the answer {status} of {method} {path}"), &answer, &secrets);
+    }
+    for path in ["/v1/status", "/readyz"] {
+        let (_, answer) = tenure_testkit::http::get(daemon.addr, path).unwrap();
+        is_clean(&format!("what strangers see of {path}"), &answer, &secrets);
+    }
+    let list = Command::new("ps").args(["-eww", "-o", "args"]).output().unwrap();
+    is_clean(
+        "the list of processes",
+        &String::from_utf8_lossy(&list.stdout),
+        &secrets,
+    );
+    daemon.process.terminate(crate::support::SOON).unwrap();
+    is_clean("the log", &daemon.process.log(), &secrets);
+}
+
+#[test]
+fn what_cannot_be_reached_or_read_is_named_without_its_password() {
+    let urls = [
+        format!("valkey://tenure:{PASSWORD}@127.0.0.1:1/0"),
+        format!("redis://:{PASSWORD}@127.0.0.1:1"),
+        format!("http://tenure:{PASSWORD}@127.0.0.1:1"),
+        format!("https://tenure:{PASSWORD}@127.0.0.1:1?tls_ca=/nowhere"),
+        format!("mysql://tenure:{PASSWORD}@h"),
+        format!("valkey://tenure:{PASSWORD}@127.0.0.1:1/notanumber"),
+        format!("valkey://tenure:{PASSWORD}@[::"),
+    ];
+    for url in &urls {
+        for args in [
+            &["status"][..],
+            &["doctor"],
+            &["members"],
+            &["bench", "--for", "100ms"],
+            &["serve", "--listen", "127.0.0.1:0"],
+            &["join", "--", "true"],
+            &["config", "explain"],
+        ] {
+            let mut command = tenure();
+            command.args(args).env("TENURE_STORE", url).env("TENURE_LOG", "trace");
+            // A daemon whose store is away waits for it.
+            let mut command = if args[0] == "serve" {
+                let mut timed = Command::new("timeout");
+                timed.args(["2"]).arg(command.get_program()).args(args);
+                timed.env("TENURE_STORE", url).env("TENURE_LOG", "trace");
+                timed
+            } else {
+                command
+            };
+            command.current_dir(std::env::temp_dir());
+            let ran = run(command);
+            let said = format!("{}{}", ran.out, ran.err);
+            is_clean(&format!("what {args:?} says"), &said, &[PASSWORD]);
+        }
+    }
+    for url in [
+        format!("postgres://u:{PASSWORD}@127.0.0.1:1/d"),
+        format!("nonsense://u:{PASSWORD}@h"),
+    ] {
+        let mut command = tenure();
+        command
+            .args(["doctor", "--store", "memory:"])
+            .env("TENURE_LEDGER", &url);
+        let ran = run(command);
+        is_clean(
+            "what a doctor says of a ledger",
+            &format!("{}{}", ran.out, ran.err),
+            &[PASSWORD],
+        );
+    }
+}

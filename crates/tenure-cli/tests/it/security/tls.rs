@@ -1,0 +1,121 @@
+//! HTTPS, by the built binary on both sides.
+
+use std::net::SocketAddr;
+
+use tenure_testkit::certs::Certs;
+use tenure_testkit::{Process, wait};
+
+use crate::security::tokens::Tokens;
+use crate::support::{Ran, SOON, run, spawn, tenure};
+
+struct Secure {
+    process: Process,
+    url: String,
+}
+
+fn serve(certs: &Certs, more: &[&str]) -> Secure {
+    let process = spawn("tenure serve", |command, _| {
+        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        command
+            .arg("--tls-cert")
+            .arg(certs.server_cert())
+            .arg("--tls-key")
+            .arg(certs.server_key())
+            .args(more);
+    });
+    let printed = || {
+        let log = process.log();
+        let line = log
+            .lines()
+            .find_map(|line| line.strip_prefix("https://")?.parse::<SocketAddr>().ok());
+        line.map(|addr| format!("https://{addr}"))
+    };
+    wait::until("the daemon prints its address", SOON, || {
+        assert!(process.is_running(), "{}", process.log_tail());
+        printed().is_some()
+    });
+    let url = printed().unwrap();
+    Secure { process, url }
+}
+
+fn ask(url: &str, args: &[&str]) -> Ran {
+    let mut command = tenure();
+    command.args(args).env("TENURE_STORE", url);
+    run(command)
+}
+
+#[test]
+fn commands_believe_the_authority_that_they_are_told_and_no_other() {
+    let (certs, tokens) = (Certs::new(), Tokens::none());
+    let token = tokens.new_token("one", &["--scope", "read,beat"]);
+    let daemon = serve(&certs, &["--tokens", tokens.file().to_str().unwrap()]);
+    let url = format!("{}?tls_ca={}", daemon.url, certs.ca().display());
+    let mut status = tenure();
+    status
+        .args(["status", "--json", "--store", &url, "--token-file"])
+        .arg(&token);
+    let status = run(status).json();
+    assert_eq!(
+        (&status["access"]["tls"], &status["access"]["tokens"]),
+        (&true.into(), &1.into())
+    );
+    let mut join = tenure();
+    join.args(["join", "--member", "m", "--store", &url, "--token-file"])
+        .arg(&token);
+    join.args(["--", "sh", "-c", "test -n \"$TENURE_ID\""]);
+    let joined = run(join);
+    assert_eq!(joined.code, Some(0), "{}", joined.err);
+    let stranger = format!("{}?tls_ca={}", daemon.url, certs.other_ca().display());
+    let refused = ask(&stranger, &["members"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused.err.contains("not believed") && refused.err.contains("tls_ca"),
+        "{}",
+        refused.err
+    );
+    let plain = ask(&daemon.url.replace("https", "http"), &["members"]);
+    assert_eq!(plain.code, Some(1), "{}", plain.out);
+    assert!(daemon.process.is_running());
+}
+
+#[test]
+fn without_a_certificate_of_its_own_a_client_is_told_what_is_lacking() {
+    let certs = Certs::new();
+    let daemon = serve(&certs, &["--tls-client-ca", certs.ca().to_str().unwrap()]);
+    let ca = format!("{}?tls_ca={}", daemon.url, certs.ca().display());
+    let refused = ask(&ca, &["members"]);
+    assert!(refused.err.contains("tls_cert"), "{}", refused.err);
+    let cert = certs.client_cert().display().to_string();
+    let own = format!("{ca}&tls_cert={cert}&tls_key={}", certs.client_key().display());
+    let listed = ask(&own, &["members"]);
+    assert_eq!(listed.code, Some(0), "{}", listed.err);
+}
+
+#[test]
+fn files_that_cannot_be_used_stop_the_start_by_name() {
+    let certs = Certs::new();
+    let key = certs.server_key().display().to_string();
+    let cert = certs.server_cert().display().to_string();
+    for (args, must_say) in [
+        (vec!["--tls-cert", &cert], "tls.cert is given without tls.key"),
+        (vec!["--tls-cert", "/nowhere.pem", "--tls-key", &key], "/nowhere.pem"),
+        (vec!["--tls-cert", &key, "--tls-key", &key], "certificate"),
+        (vec!["--tls-client-ca", &cert], "tls.client_ca is given without"),
+        (
+            vec!["--listen", "0.0.0.0:0", "--tls-cert", &cert, "--tls-key", &key],
+            "nobody would have to show",
+        ),
+    ] {
+        let mut command = tenure();
+        command.args(["serve", "--store", "memory:"]);
+        if args[0] != "--listen" {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        let ran = run({
+            command.args(&args);
+            command
+        });
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(must_say), "{}", ran.err);
+    }
+}

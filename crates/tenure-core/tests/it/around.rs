@@ -1,0 +1,51 @@
+//! A store around the reference store passes the suite: every call comes through whole.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::clock::{Clock, ManualClock};
+use tenure_core::conformance::Harness;
+use tenure_core::memory::MemoryStore;
+use tenure_core::store::around::{Around, Ask};
+use tenure_core::store::{Store, StoreOptions};
+use tenure_core::{Error, ErrorKind, Result};
+
+/// Makes each call in a task of its own, so that nothing of it is borrowed from its caller.
+struct Elsewhere(Arc<dyn Store>);
+
+impl Around for Elsewhere {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.0)
+    }
+
+    async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
+        let broken = |error| Error::new(ErrorKind::Internal, "the task broke").because(error);
+        tokio::spawn(ask.of(self.store())).await.map_err(broken)?
+    }
+}
+
+struct Wrapped {
+    clock: Arc<ManualClock>,
+    store: Arc<dyn Store>,
+}
+
+#[async_trait::async_trait]
+impl Harness for Wrapped {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+}
+
+async fn wrapped(options: StoreOptions) -> Box<dyn Harness> {
+    let clock = Arc::new(ManualClock::new(1_700_000_000_000_000, 1));
+    let inside = MemoryStore::new(options, Arc::clone(&clock) as Arc<dyn Clock>);
+    let store = Arc::new(Elsewhere(inside));
+    Box::new(Wrapped { clock, store })
+}
+
+tenure_core::conformance_tests!(wrapped, one_per_call);
+tenure_core::roster_conformance_tests!(wrapped, one_per_call);

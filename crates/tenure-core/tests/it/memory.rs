@@ -1,0 +1,69 @@
+//! The reference store passes the suite that it defines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::clock::{Clock, ManualClock};
+use tenure_core::conformance::Harness;
+use tenure_core::memory::MemoryStore;
+use tenure_core::store::{Store, StoreOptions};
+
+struct Memory {
+    clock: Arc<ManualClock>,
+    store: Arc<MemoryStore>,
+}
+
+#[async_trait::async_trait]
+impl Harness for Memory {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store) as Arc<dyn Store>
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+}
+
+async fn memory(options: StoreOptions) -> Box<dyn Harness> {
+    let clock = Arc::new(ManualClock::new(1_700_000_000_000_000, 1));
+    let store = MemoryStore::new(options, Arc::clone(&clock) as Arc<dyn Clock>);
+    Box::new(Memory { clock, store })
+}
+
+tenure_core::conformance_tests!(memory);
+tenure_core::roster_conformance_tests!(memory);
+
+#[tokio::test]
+async fn a_store_that_may_have_lost_its_data_grants_nothing_for_one_max_ttl() {
+    use tenure_core::lease::{AcquireOutcome, LeaseStore};
+    use tenure_core::membership::{EndBy, Join, Labels, MembershipStore};
+    use tenure_core::store::Call;
+    use tenure_core::sweep::SweepSteps;
+
+    let clock = Arc::new(ManualClock::new(1_767_225_600_000_000, 1));
+    let store = MemoryStore::after_loss(StoreOptions::default(), Arc::clone(&clock) as Arc<dyn Clock>);
+    let (group, lease) = ("fleet".parse().unwrap(), "target".parse().unwrap());
+    let join = Join {
+        member: "node-1".parse().unwrap(),
+        ttl: Duration::from_secs(30),
+        labels: Labels::default(),
+    };
+    let joined = store.join(&group, &join, Call::default()).await.unwrap();
+    let refused = store
+        .acquire(&group, &joined.tenure, std::slice::from_ref(&lease), Call::default())
+        .await;
+    let retry_in = StoreOptions::default().max_ttl;
+    assert_eq!(refused.unwrap().outcomes, [AcquireOutcome::Unsettled { retry_in }]);
+    // Nobody is there for whom the silence that follows would be an outage.
+    let left = store.end(&group, &joined.tenure, EndBy::Leave, Call::default());
+    left.await.unwrap();
+    clock.advance(retry_in);
+    store.tick(&group).await.unwrap();
+    // By now everything has begun anew, also in a group that nobody has asked for yet.
+    let other = "other".parse().unwrap();
+    for group in [&group, &other] {
+        let tenure = store.join(group, &join, Call::default()).await.unwrap().tenure;
+        let granted = store.acquire(group, &tenure, std::slice::from_ref(&lease), Call::default());
+        assert!(granted.await.unwrap().outcomes[0].token().is_some(), "{group}");
+    }
+}

@@ -1,0 +1,32 @@
+//! The ledger on a real Postgres: the suite, directly and through a pooler; races; faults; the schema.
+
+mod faults;
+mod plain_sql;
+mod pooler;
+mod racing;
+mod schema;
+mod servers;
+mod tls;
+mod views;
+
+/// The suite for ledgers, straight to the server.
+mod direct {
+    use tenure_core::conformance::ledger::LedgerHarness;
+
+    async fn make() -> Box<dyn LedgerHarness> {
+        super::servers::harness(false).await
+    }
+
+    tenure_core::ledger_conformance_tests!(make);
+}
+
+/// The suite through PgBouncer in transaction mode.
+mod pooled {
+    use tenure_core::conformance::ledger::LedgerHarness;
+
+    async fn make() -> Box<dyn LedgerHarness> {
+        super::servers::harness(true).await
+    }
+
+    tenure_core::ledger_conformance_tests!(make, one_per_call);
+}

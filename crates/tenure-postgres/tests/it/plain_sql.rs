@@ -1,0 +1,159 @@
+//! Statements of other programs: they get versions, log rows and outbox rows like the steps.
+
+use tenure_core::ledger::{Change, Reason};
+use tenure_core::store::{Call, PageRequest};
+use tenure_core::{EngagementId, Ledger, ProviderId, RosterName};
+use tenure_testkit::postgres::shared;
+
+use crate::servers::{connect, ledger, patient};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn edits_by_plain_sql_are_mirrored_and_logged_like_the_steps() {
+    let Some(server) = shared() else { return };
+    let database = server.database();
+    let ledger = ledger(patient(&database));
+    ledger.prepare().await.expect("a schema");
+    let admin = connect(&database).await;
+    let run = async |statement: &str| admin.batch_execute(statement).await;
+    let (roster, ann) = (
+        RosterName::new("care").expect("a name"),
+        ProviderId::new("ann").expect("a name"),
+    );
+    let row = async || ledger.provider(&roster, &ann).await.expect("a look-up").expect("ann");
+    let clean = async || {
+        let dirty = ledger.dirty(&roster, 10).await.expect("the outbox");
+        let rows: Vec<_> = dirty
+            .iter()
+            .map(|dirty| (dirty.provider.clone(), dirty.version))
+            .collect();
+        ledger.clean(&roster, &rows, Call::default()).await.expect("an answer")
+    };
+
+    run("INSERT INTO tenure.providers (roster, provider, online) VALUES ('care', 'ann', true)")
+        .await
+        .expect("ann");
+    let new = row().await;
+    assert_eq!(
+        (new.capacity, new.online.is_some(), new.last_online_at.is_some()),
+        (1, true, true)
+    );
+    assert_eq!(clean().await, 1);
+    run("UPDATE tenure.providers SET display_name = display_name")
+        .await
+        .expect("no change");
+    assert_eq!(
+        (clean().await, row().await.version),
+        (0, new.version),
+        "nothing changed"
+    );
+    run("UPDATE tenure.providers SET capacity = 4, occupancy = 99")
+        .await
+        .expect("a change");
+    let wide = row().await;
+    assert!(wide.version > new.version);
+    assert_eq!((wide.capacity, wide.occupancy), (4, 0), "the occupancy is derived");
+
+    let engage = "INSERT INTO tenure.engagements (roster, engagement, provider, status) \
+                  SELECT 'care', 'e' || n, 'ann', 'active' FROM generate_series(1, 3) n";
+    run(engage).await.expect("engagements");
+    assert_eq!(row().await.occupancy, 3);
+    run("UPDATE tenure.engagements SET status = 'ended' WHERE engagement = 'e1'")
+        .await
+        .expect("an end");
+    run("DELETE FROM tenure.engagements WHERE engagement = 'e2'")
+        .await
+        .expect("a deletion");
+    assert_eq!(row().await.occupancy, 1);
+    run("UPDATE tenure.engagements SET provider = 'zoe' WHERE engagement = 'e3'")
+        .await
+        .expect_err("nobody");
+    run("DELETE FROM tenure.providers").await.expect_err("she is engaged");
+
+    run("UPDATE tenure.providers SET active = false")
+        .await
+        .expect("a change");
+    let out = row().await;
+    assert!(!out.active && out.online.is_none() && out.revoked_before.is_some() && out.last_offline_at.is_some());
+    run("UPDATE tenure.providers SET online = true")
+        .await
+        .expect_err("she is deactivated");
+    run("UPDATE tenure.providers SET provider = 'bob'")
+        .await
+        .expect_err("names stay");
+    let page = PageRequest::default();
+    let log = ledger.log(&roster, None, &page).await.expect("the log").items;
+    let told: Vec<_> = log.iter().map(|entry| (entry.change, entry.reason)).collect();
+    assert_eq!(
+        told,
+        [
+            (Change::Online, Reason::Edited),
+            (Change::Deactivated, Reason::Edited),
+            (Change::Offline, Reason::Deactivated),
+        ]
+    );
+
+    assert_eq!(clean().await, 1);
+    run("UPDATE tenure.engagements SET status = 'ended'; DELETE FROM tenure.providers")
+        .await
+        .expect("a deletion");
+    let dirty = ledger.dirty(&roster, 10).await.expect("the outbox");
+    assert_eq!((dirty.len(), &dirty[0].row), (1, &None));
+    assert!(dirty[0].version > out.version, "a tombstone");
+}
+
+/// What nobody could read is refused, and a time that never comes is none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_edit_by_plain_sql_holds_a_roster_up() {
+    let Some(server) = shared() else { return };
+    let database = server.database();
+    let ledger = ledger(patient(&database));
+    ledger.prepare().await.expect("a schema");
+    let admin = connect(&database).await;
+    let run = async |statement: &str| admin.batch_execute(statement).await;
+    run("INSERT INTO tenure.providers (roster, provider, online) VALUES ('care', 'ann', true)")
+        .await
+        .expect("ann");
+    for bad in [
+        "UPDATE tenure.providers SET online_tenure = 'x'",
+        "UPDATE tenure.providers SET online_tenure = 'bob@5'",
+        "UPDATE tenure.providers SET online_tenure = 'ann@0'",
+        "UPDATE tenure.providers SET online_tenure = 'ann@99999999999999999'",
+        "INSERT INTO tenure.providers (roster, provider) VALUES ('care', '..')",
+        "INSERT INTO tenure.rosters (roster) VALUES ('.')",
+    ] {
+        let refused = run(bad).await.expect_err(bad);
+        assert_eq!(
+            refused.code().map(|code| code.code()),
+            Some("23514"),
+            "{bad}: {refused}"
+        );
+    }
+    run(
+        "INSERT INTO tenure.engagements (roster, engagement, provider, status, expires_at) \
+         VALUES ('care', 'e1', 'ann', 'active', 'infinity')",
+    )
+    .await
+    .expect("an engagement");
+    let roster = RosterName::new("care").expect("a name");
+    let engagement = EngagementId::new("e1").expect("a name");
+    let found = ledger
+        .engagement(&roster, &engagement)
+        .await
+        .expect("a look-up")
+        .expect("it");
+    assert_eq!(found.expires_at, None);
+    ledger
+        .expire_due(&roster, 10, Call::default())
+        .await
+        .expect("nothing is due");
+    let page = PageRequest { after: None, limit: 10 };
+    assert_eq!(
+        ledger
+            .providers(&roster, None, &page)
+            .await
+            .expect("a page")
+            .items
+            .len(),
+        1
+    );
+}

@@ -1,0 +1,131 @@
+//! PgBouncer in transaction mode before a test's server, and what is special about it.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use tenure_core::ledger::ProviderSpec;
+use tenure_core::store::Call;
+use tenure_core::{Ledger, ProviderId, RosterName};
+use tenure_testkit::port::Port;
+use tenure_testkit::postgres::{Endpoint, USER, shared};
+use tenure_testkit::{Process, have};
+
+use crate::servers::{cell, connect, ledger, patient};
+
+/// A running pooler; dropping it ends it.
+pub(crate) struct Pooler {
+    port: Port,
+    _process: Process,
+}
+
+impl Pooler {
+    /// `None`, after a loud word, when it isn't installed.
+    pub(crate) fn start(server: &Endpoint) -> Option<Pooler> {
+        let program = have("pgbouncer").or_skip()?;
+        let port = Port::reserve();
+        let process = Process::spawn("pgbouncer", |dir| {
+            let settings = format!(
+                "[databases]\n* = host=127.0.0.1 port={} user={USER}\n[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port={}\n\
+                 unix_socket_dir=\nauth_type=any\npool_mode=transaction\ndefault_pool_size=4\nmax_client_conn=400\n\
+                 server_idle_timeout=5\n",
+                server.port(),
+                port.number()
+            );
+            let file = dir.join("pgbouncer.ini");
+            fs::write(&file, settings).expect("its settings");
+            let mut command = Command::new(program);
+            command.arg(&file);
+            // Like the server, it refuses to run as root.
+            if rustix_is_root() {
+                command.args(["-u", USER]);
+            }
+            command
+        });
+        let process = process.expect("a pooler");
+        let ready = process.wait_ready(Duration::from_secs(20), || {
+            std::net::TcpStream::connect(port.addr()).map(drop).map_err(Into::into)
+        });
+        ready.expect("a pooler that listens");
+        Some(Pooler {
+            port,
+            _process: process,
+        })
+    }
+
+    /// The URL of a database of the server, through this.
+    pub(crate) fn url(&self, database: &str) -> String {
+        let name = database.rsplit('/').next().unwrap_or_default();
+        format!("postgres://{USER}@{}/{name}", self.port.addr())
+    }
+}
+
+fn rustix_is_root() -> bool {
+    let output = Command::new("id").arg("-u").output().expect("an id");
+    output.stdout.trim_ascii() == b"0"
+}
+
+/// G7: a server connection serves many clients in turn, and nothing of one is left for the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_in_a_session_behind_a_pooler() {
+    let Some(server) = shared() else { return };
+    let Some(pooler) = Pooler::start(server) else { return };
+    let database = server.database();
+    let mut options = patient(&pooler.url(&database));
+    options.pool_size = 20;
+    let ledger = ledger(options);
+    ledger.prepare().await.expect("a schema");
+    let mut tasks = Vec::new();
+    for n in 0..200 {
+        let ledger = std::sync::Arc::clone(&ledger);
+        tasks.push(tokio::spawn(async move {
+            let roster = RosterName::new("care").expect("a name");
+            let name = ProviderId::new(format!("p{}", n % 50)).expect("a name");
+            let put = ledger
+                .put_provider(&roster, &name, &ProviderSpec::default(), Call::default())
+                .await;
+            put.expect("a provider");
+        }));
+    }
+    for task in tasks {
+        task.await.expect("a task");
+    }
+    // On one of the pooler's own connections, as the next client gets it.
+    let url = pooler.url(&database);
+    let (through, direct) = (connect_simple(&url).await, connect(&database).await);
+    assert_eq!(through("SELECT count(*) FROM pg_prepared_statements").await, "0");
+    assert_eq!(
+        through("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").await,
+        "0"
+    );
+    assert_eq!(through("SELECT current_setting('lock_timeout')").await, "0");
+    assert_eq!(
+        through("SELECT coalesce(current_setting('tenure.reason', true), '')").await,
+        ""
+    );
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                AND state LIKE 'idle in transaction%'";
+    assert_eq!(cell(&direct, open).await, "0");
+    let backends = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                    AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
+    assert!(
+        cell(&direct, backends).await.parse::<u32>().expect("a number") <= 4,
+        "the pooler's size"
+    );
+}
+
+/// Asks without preparing a statement, which a pooler of this age would not bear.
+async fn connect_simple(url: &str) -> impl Fn(&'static str) -> std::pin::Pin<Box<dyn Future<Output = String> + Send>> {
+    let client = std::sync::Arc::new(connect(url).await);
+    move |statement| {
+        let client = std::sync::Arc::clone(&client);
+        Box::pin(async move {
+            let messages = client.simple_query(statement).await.expect("an answer");
+            let row = messages.iter().find_map(|message| match message {
+                tokio_postgres::SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
+                _ => None,
+            });
+            row.expect("a row")
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! The schema: made once, by whoever comes first, and refused when it is another's.
+
+use std::sync::Arc;
+
+use tenure_core::{ErrorKind, Ledger};
+use tenure_testkit::postgres::shared;
+
+use crate::servers::{cell, connect, ledger, patient};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_that_start_at_once_make_it_once() {
+    let Some(server) = shared() else { return };
+    let database = server.database();
+    let mut tasks = Vec::new();
+    for _ in 0..5 {
+        let ledger = ledger(patient(&database));
+        tasks.push(tokio::spawn(async move { ledger.prepare().await }));
+    }
+    for task in tasks {
+        task.await.expect("a task").expect("a schema");
+    }
+    let admin = connect(&database).await;
+    let steps = "SELECT count(*) = max(number) AND min(number) = 1 FROM tenure.migrations";
+    assert_eq!(cell(&admin, steps).await, "true");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schema_that_is_newer_or_anothers_is_refused_clearly() {
+    let Some(server) = shared() else { return };
+    let database = server.database();
+    ledger(patient(&database)).prepare().await.expect("a schema");
+    let admin = connect(&database).await;
+    let refusal = async || {
+        let ledger = ledger(patient(&database));
+        let error = ledger.now().await.expect_err("it is refused");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+        error.to_string()
+    };
+    let newer = "INSERT INTO tenure.migrations (number, name, checksum) VALUES (999, 'later', 'x')";
+    admin.batch_execute(newer).await.expect("a newer schema");
+    let said = refusal().await;
+    assert!(said.contains("update the program"), "{said}");
+    let changed = "DELETE FROM tenure.migrations WHERE number = 999; UPDATE tenure.migrations SET checksum = 'x' \
+                   WHERE number = 2";
+    admin.batch_execute(changed).await.expect("another's schema");
+    let said = refusal().await;
+    assert!(said.contains("another build"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_may_not_change_it_says_so() {
+    let Some(server) = shared() else { return };
+    let database = server.database();
+    let mut options = patient(&database);
+    options.migrate = false;
+    let timid = ledger(options);
+    let error = timid.now().await.expect_err("there is none yet");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    ledger(patient(&database)).prepare().await.expect("a schema");
+    timid.now().await.expect("now there is");
+    let findings = (Arc::clone(&timid) as Arc<dyn Ledger>).examine().await;
+    let schema = findings.iter().find(|finding| finding.check == "ledger schema");
+    assert_eq!(
+        schema.expect("a finding").severity,
+        tenure_core::store::Severity::Ok,
+        "{findings:?}"
+    );
+}

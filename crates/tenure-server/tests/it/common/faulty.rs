@@ -1,0 +1,99 @@
+//! The reference store in a mood: it hangs, fails, panics, or waits at a gate.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tenure_core::clock::Clock;
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::memory::MemoryStore;
+use tenure_core::store::around::{Around, Ask, Verb};
+use tenure_core::store::{Health, Store, StoreOptions};
+use tokio::sync::Semaphore;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mood {
+    Good,
+    /// Never answers.
+    Hangs,
+    /// Answers with an error of this kind.
+    Fails(ErrorKind),
+    Panics,
+    /// Waits for [`Faulty::open`] at this call, then does it.
+    WaitsAt(Verb),
+}
+
+pub struct Faulty {
+    inner: Arc<MemoryStore>,
+    mood: Mutex<Mood>,
+    gate: Semaphore,
+    /// Counts those that came to the gate.
+    at_gate: Semaphore,
+    ticks: AtomicUsize,
+}
+
+impl Faulty {
+    pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        let inner = MemoryStore::new(StoreOptions::default(), clock);
+        Arc::new(Self {
+            inner,
+            mood: Mutex::new(Mood::Good),
+            gate: Semaphore::new(0),
+            at_gate: Semaphore::new(0),
+            ticks: AtomicUsize::new(0),
+        })
+    }
+
+    pub fn be(&self, mood: Mood) {
+        *self.mood.lock().unwrap_or_else(PoisonError::into_inner) = mood;
+    }
+
+    /// Lets this many waiting calls go on.
+    pub fn open(&self, calls: usize) {
+        self.gate.add_permits(calls);
+    }
+
+    /// How many ticks it was asked for.
+    pub fn ticks(&self) -> usize {
+        self.ticks.load(Ordering::SeqCst)
+    }
+
+    /// Waits until somebody is at the gate.
+    pub async fn someone_waits(&self) {
+        self.at_gate.acquire().await.expect("an open semaphore").forget();
+    }
+}
+
+impl Around for Faulty {
+    fn store(&self) -> Arc<dyn Store> {
+        self.inner.clone()
+    }
+
+    async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
+        let call = ask.of(self.store());
+        let mood = *self.mood.lock().unwrap_or_else(PoisonError::into_inner);
+        if ask.verb == Verb::Tick {
+            self.ticks.fetch_add(1, Ordering::SeqCst);
+        }
+        match mood {
+            Mood::Good => call.await,
+            Mood::WaitsAt(verb) if verb != ask.verb => call.await,
+            Mood::Hangs => std::future::pending().await,
+            Mood::Fails(ErrorKind::Unavailable) => Err(Error::unavailable("made to be away", Outcome::Unchanged)),
+            Mood::Fails(kind) => Err(Error::new(kind, "made to fail")),
+            Mood::Panics => panic!("made to panic"),
+            Mood::WaitsAt(_) => {
+                self.at_gate.add_permits(1);
+                self.gate.acquire().await.expect("an open semaphore").forget();
+                call.await
+            }
+        }
+    }
+
+    fn place(&self) -> String {
+        "faulty:".to_owned()
+    }
+
+    fn health(&self) -> Health {
+        Health::Up
+    }
+}

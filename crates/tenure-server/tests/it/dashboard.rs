@@ -1,0 +1,16 @@
+//! The dashboard in a real browser: a headless Chromium, driven over the DevTools protocol.
+
+mod address;
+mod browser;
+mod files;
+mod house;
+mod keys;
+mod large;
+mod life;
+mod looks;
+mod page;
+mod parts;
+mod search;
+mod size;
+mod token;
+mod trouble;

@@ -1,0 +1,14 @@
+//! A real server on a free port, driven over HTTP.
+
+mod audit;
+mod bad_inputs;
+mod browser;
+mod client;
+mod events;
+mod health;
+mod leases;
+mod lifecycle;
+mod narrow;
+mod openapi;
+mod sessions;
+mod surface;

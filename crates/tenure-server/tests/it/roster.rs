@@ -1,0 +1,8 @@
+//! Rosters over HTTP: a real server on a free port, on the reference store and the reference ledger.
+
+mod bad_inputs;
+mod client;
+mod desk;
+mod life;
+mod state;
+mod tokens;

@@ -1,0 +1,73 @@
+//! What the daemon tells about its rosters, and what it answers without any.
+
+use serde_json::json;
+use tenure_testkit::wait;
+
+use crate::common::{Daemon, PATIENCE};
+use crate::roster::desk::Desk;
+
+#[tokio::test]
+async fn without_a_ledger_rosters_say_what_to_configure_and_everything_else_works() {
+    let daemon = Daemon::start().await;
+    for (method, path) in [
+        ("GET", "/v1/rosters"),
+        ("GET", "/v1/rosters/r/available"),
+        ("PUT", "/v1/rosters/r/providers/a"),
+        ("POST", "/v1/rosters/r/providers/a/heartbeat"),
+        ("POST", "/v1/rosters/r/reserve"),
+    ] {
+        let answer = daemon.request(method, path).send().await.unwrap();
+        let answer = crate::common::Answer::read(answer).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.code().as_str()),
+            (501, "unsupported"),
+            "{method} {path}"
+        );
+        assert!(answer.text.contains("--ledger"), "{answer:?}");
+    }
+    assert!(daemon.get("/v1/status").await.json().get("rosters").is_none());
+    assert_eq!(daemon.get("/readyz").await.status, 200);
+    daemon.join("g", "m").await;
+}
+
+#[tokio::test]
+async fn status_and_doctor_tell_of_the_ledger() {
+    let desk = Desk::open().await;
+    desk.seat("ana", 1).await;
+    let rosters = desk.daemon.get("/v1/status").await.json()["rosters"].clone();
+    assert_eq!(rosters["ledger"]["up"], true, "{rosters}");
+    assert_eq!(rosters["breaker"], "closed");
+    assert_eq!(rosters.get("tokens"), None);
+    let findings = desk.daemon.get("/v1/doctor").await.json();
+    assert!(findings["findings"].is_array(), "{findings}");
+    assert_eq!(desk.daemon.get("/readyz").await.status, 200, "seeding fails nothing");
+}
+
+#[tokio::test]
+async fn readiness_notes_a_roster_until_it_is_seeded() {
+    let desk = Desk::open().await;
+    desk.seat("ana", 1).await;
+    wait::until_async("the mirror is believed", PATIENCE, || async {
+        let ready = desk.daemon.get("/readyz").await;
+        assert_eq!(ready.status, 200, "{ready:?}");
+        let ready = ready.json();
+        let notes = ready["notes"].as_array().cloned().unwrap_or_default();
+        let of_rosters = |note: &serde_json::Value| note.as_str().is_some_and(|note| note.contains("ledger"));
+        assert!(notes.iter().all(of_rosters), "{ready}");
+        notes.is_empty()
+    })
+    .await;
+    wait::until_async("the roster answers from its mirror", PATIENCE, || async {
+        desk.get("/available").await.json()["source"] == "mirror"
+    })
+    .await;
+    assert_eq!(desk.post("/providers/ana/heartbeat").await.json()["recorded"], "mirror");
+    assert_eq!(
+        desk.daemon.get("/v1/rosters").await.json(),
+        json!({"rosters": ["support"]})
+    );
+    let status = desk.daemon.get("/v1/status").await.json();
+    let roster = &status["rosters"]["rosters"][0];
+    let told = (&roster["roster"], &roster["answers_from"]);
+    assert_eq!(told, (&json!("support"), &json!("mirror")), "{status}");
+}

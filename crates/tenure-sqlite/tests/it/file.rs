@@ -1,0 +1,154 @@
+//! Files that cannot be opened: each is refused with what to do, and nothing in it is changed.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use tenure_core::store::{Severity, Store, StoreOptions};
+use tenure_core::{Error, ErrorKind};
+use tenure_sqlite::SqliteStore;
+
+use crate::common::{beat, join, manual, open, s, system};
+
+fn refused(path: &Path) -> Error {
+    match SqliteStore::open(path, StoreOptions::default(), system()) {
+        Ok(_) => panic!("{} was opened", path.display()),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+            assert!(error.message().contains(&*path.to_string_lossy()), "{error}");
+            error
+        }
+    }
+}
+
+#[test]
+fn a_directory_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(
+        refused(&dir.path().canonicalize().unwrap())
+            .message()
+            .contains("is a directory")
+    );
+}
+
+#[test]
+fn a_missing_directory_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("no/tenure.db");
+    assert!(refused(&path).message().contains("there is no directory"));
+}
+
+#[test]
+fn a_read_only_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db");
+    std::fs::write(&path, "").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    assert!(refused(&path).message().contains("is read-only"));
+}
+
+#[test]
+fn a_file_that_is_no_database_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notes.txt");
+    let text = "these are notes, and no database at all\n".repeat(100);
+    std::fs::write(&path, &text).unwrap();
+    assert!(refused(&path).message().contains("not a SQLite database"));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn a_database_of_another_program_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("other.db");
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("CREATE TABLE notes (text TEXT)").unwrap();
+    drop(other);
+    let before = std::fs::read(&path).unwrap();
+    assert!(refused(&path).message().contains("another program"));
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_version_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db");
+    open(&path, &manual()).close().await;
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
+    let before = std::fs::read(&path).unwrap();
+    assert!(refused(&path).message().contains("newer Tenure"));
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, clock) = (dir.path().join("tenure.db"), manual());
+    let store = open(&path, &clock);
+    for n in 0..500 {
+        join(&store, &format!("m{n}"), s(10)).await;
+    }
+    store.close().await;
+    // Everything behind the first page, where the header and the schema are.
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[4096..].fill(0xa5);
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(refused(&path).message().contains("is damaged"));
+    assert_eq!(std::fs::read(&path).unwrap().len(), bytes.len());
+}
+
+#[tokio::test]
+async fn a_second_owner_is_told_who_has_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, clock) = (dir.path().join("tenure.db"), manual());
+    assert_eq!(tenure_sqlite::owner(&path), None);
+    let store = open(&path, &clock);
+    let tenure = join(&store, "a", s(10)).await;
+    let pid = std::process::id();
+    let message = refused(&path).message().to_owned();
+    assert!(
+        message.contains(&pid.to_string()) && message.contains("does not serve"),
+        "{message}"
+    );
+    store.set_address("http://127.0.0.1:7717").unwrap();
+    let message = refused(&path).message().to_owned();
+    assert!(message.contains("http://127.0.0.1:7717"), "{message}");
+    // Another name of the same file leads to the same lock.
+    let link = dir.path().join("link.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let owner = tenure_sqlite::owner(&link).unwrap();
+    assert_eq!(
+        (owner.pid, owner.listen.as_deref()),
+        (pid, Some("http://127.0.0.1:7717"))
+    );
+    assert!(owner.command.is_some());
+    // The refused attempts have hurt nobody.
+    beat(&store, &tenure).await;
+    join(&store, "b", s(10)).await;
+    store.close().await;
+    assert_eq!(tenure_sqlite::owner(&path), None);
+    open(&link, &clock).close().await;
+}
+
+#[tokio::test]
+async fn the_doctor_finds_nothing_wrong_with_a_healthy_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = manual();
+    let store = open(&dir.path().join("tenure.db"), &clock);
+    join(&store, "a", s(10)).await;
+    let findings = store.examine().await;
+    let wrong: Vec<_> = findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Error)
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    for check in ["owner", "clock", "file", "log", "disk", "integrity"] {
+        assert!(
+            findings.iter().any(|finding| finding.check == check),
+            "{check}: {findings:?}"
+        );
+    }
+    store.close().await;
+}

@@ -1,0 +1,15 @@
+//! The embedded store and ledger on real files.
+
+mod common;
+mod conformance;
+mod drift;
+mod file;
+mod lease;
+mod ledger;
+mod listing;
+mod restart;
+mod roster;
+mod roster_drift;
+mod roster_world;
+mod session;
+mod upgrade;

@@ -1,0 +1,7 @@
+//! A supervisor and its child as real processes: signals, exit codes, groups, orphans, and process 1 of a namespace.
+
+mod ends;
+mod orphans;
+mod readiness;
+mod support;
+mod tied;

@@ -1,0 +1,9 @@
+//! Adopting the registry of other programs, on real servers.
+
+mod brake;
+mod faults;
+mod health;
+mod interleavings;
+mod removal;
+mod setting;
+mod world;

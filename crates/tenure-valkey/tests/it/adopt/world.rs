@@ -1,0 +1,109 @@
+//! What the tests share: a server with somebody else's registry on it, and janitors for it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::clock::SystemClock;
+use tenure_testkit::resp::Reply;
+use tenure_testkit::valkey::Flavour;
+use tenure_valkey::adopt::{AdoptSettings, Janitor, Notice};
+use tenure_valkey::{Connection, ConnectionOptions};
+
+pub(crate) const HASH: &str = "connections:registry";
+pub(crate) const HEARTBEAT: &str = "instance:heartbeat:{id}";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) use crate::world::World;
+
+impl World {
+    pub(crate) fn claim(&self, key: &str, owner: &str) {
+        self.run(&["HSET", HASH, key, owner]);
+    }
+
+    pub(crate) fn claim_many(&self, owner: &str, keys: impl Iterator<Item = usize>) {
+        let keys: Vec<String> = keys.map(|n| format!("{owner}-device-{n}")).collect();
+        for some in keys.chunks(1000) {
+            let mut args = vec!["HSET", HASH];
+            args.extend(some.iter().flat_map(|key| [key.as_str(), owner]));
+            self.run(&args);
+        }
+    }
+
+    pub(crate) fn beat(&self, owner: &str) {
+        self.run(&["SET", &format!("instance:heartbeat:{owner}"), "1", "EX", "90"]);
+    }
+
+    pub(crate) fn die(&self, owner: &str) {
+        self.run(&["DEL", &format!("instance:heartbeat:{owner}")]);
+    }
+
+    pub(crate) fn owner(&self, key: &str) -> Option<String> {
+        match self.run(&["HGET", HASH, key]) {
+            Reply::Nil => None,
+            reply => Some(reply.text()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> i64 {
+        self.run(&["HLEN", HASH]).int().unwrap()
+    }
+}
+
+pub(crate) fn settings(settle_ms: u64) -> AdoptSettings {
+    let mut settings = AdoptSettings::new(HASH, HEARTBEAT).unwrap();
+    settings.settle = Duration::from_millis(settle_ms);
+    settings
+}
+
+/// Waits until the connection is up, so that the first call finds it. A machine that stands still for a moment is not what
+/// these tests are about.
+pub(crate) async fn ready(url: &str, settings: AdoptSettings) -> Janitor {
+    let patient = ConnectionOptions {
+        request_timeout: PATIENCE,
+        connect_timeout: PATIENCE / 3,
+        ..ConnectionOptions::default()
+    };
+    ready_with(url, settings, patient).await
+}
+
+pub(crate) async fn ready_with(url: &str, settings: AdoptSettings, options: ConnectionOptions) -> Janitor {
+    let connection = Connection::open(url, options, Vec::new(), SystemClock::shared()).unwrap();
+    connection.first_try().await;
+    Janitor::new(connection, settings)
+}
+
+/// Calls `act` at the first notice that `when` picks.
+pub(crate) fn at_first(
+    when: impl Fn(&Notice<'_>) -> bool + Send + Sync + 'static,
+    act: impl FnOnce() + Send + 'static,
+) -> tenure_valkey::adopt::Listener {
+    let act = Mutex::new(Some(act));
+    Box::new(move |notice| {
+        if when(notice)
+            && let Some(act) = act.lock().unwrap().take()
+        {
+            act();
+        }
+    })
+}
+
+pub(crate) fn is_settling(notice: &Notice<'_>) -> bool {
+    matches!(notice, Notice::Settling { .. })
+}
+
+pub(crate) fn is_evicting(notice: &Notice<'_>) -> bool {
+    matches!(notice, Notice::Evicting(_))
+}
+
+/// Runs a test on both servers.
+pub(crate) async fn on_both<F>(settings: &[&str], test: impl Fn(Arc<World>) -> F)
+where
+    F: Future<Output = ()>,
+{
+    for flavour in Flavour::ALL {
+        let Some(world) = World::with(flavour, settings) else {
+            return;
+        };
+        test(world).await;
+    }
+}

@@ -1,0 +1,125 @@
+//! Targets that other programs keep as keys.
+
+use std::time::Duration;
+
+use tenure_core::clock::SystemClock;
+use tenure_core::error::ErrorKind;
+use tenure_testkit::valkey::{Flavour, Server};
+use tenure_valkey::foreign::ForeignReader;
+use tenure_valkey::pattern::KeyPattern;
+use tenure_valkey::{Connection, ConnectionOptions};
+
+macro_rules! on_both {
+    ($($test:ident),* $(,)?) => {$(
+        mod $test {
+            #[tokio::test]
+            async fn valkey() {
+                super::$test(tenure_testkit::valkey::Flavour::Valkey).await;
+            }
+            #[tokio::test]
+            async fn redis() {
+                super::$test(tenure_testkit::valkey::Flavour::Redis).await;
+            }
+        }
+    )*};
+}
+
+on_both! {
+    targets_are_found_by_pattern_and_paused_by_a_field,
+    a_large_keyspace_is_read_whole,
+    without_the_right_to_scan_it_is_denied_and_no_empty_list,
+}
+
+fn server(flavour: Flavour) -> Server {
+    Server::with(flavour, &[]).expect("these tests need their servers")
+}
+
+async fn reader(url: &str, pattern: &str, paused_field: Option<&str>) -> ForeignReader {
+    // A machine that stands still for a moment is not what these tests are about.
+    let patient = ConnectionOptions {
+        request_timeout: Duration::from_secs(20),
+        connect_timeout: Duration::from_secs(10),
+        ..ConnectionOptions::default()
+    };
+    let connection = Connection::open(url, patient, Vec::new(), SystemClock::shared()).unwrap();
+    connection.first_try().await;
+    ForeignReader::new(
+        connection,
+        KeyPattern::parse(pattern).unwrap(),
+        paused_field.map(str::to_owned),
+    )
+}
+
+async fn targets_are_found_by_pattern_and_paused_by_a_field(flavour: Flavour) {
+    let server = server(flavour);
+    let run = |args: &[&str]| server.cli(args).unwrap();
+    run(&["HSET", "poll:target:a", "url", "http://a"]);
+    run(&["HSET", "poll:target:b", "paused", "1"]);
+    run(&["HSET", "poll:target:c", "paused", "false"]);
+    // Not every program uses hashes.
+    run(&["SET", "poll:target:d", "x"]);
+    run(&["SET", "poll:target:", "no name"]);
+    run(&["SET", "poll:target:not a name", "x"]);
+    run(&["SET", "poll:other:e", "x"]);
+    for (field, paused) in [(None, vec![]), (Some("paused"), vec!["b"])] {
+        let found = reader(&server.url(), "poll:target:*", field)
+            .await
+            .read()
+            .await
+            .unwrap();
+        let names: Vec<&str> = found.targets.keys().map(|name| name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c", "d"]);
+        let held: Vec<&str> = found
+            .targets
+            .iter()
+            .filter(|(_, spec)| spec.paused)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        assert_eq!(held, paused);
+        assert_eq!(found.nameless, 2);
+    }
+    let before = server.cli(&["DBSIZE"]).unwrap().int();
+    assert_eq!(before, Some(7), "it only reads");
+}
+
+async fn a_large_keyspace_is_read_whole(flavour: Flavour) {
+    let server = server(flavour);
+    let mut client = server.client().unwrap();
+    for number in 0..5_000 {
+        client.send(&["SET", &format!("poll:target:t{number}"), "x"]).unwrap();
+        client.send(&["SET", &format!("elsewhere:{number}"), "x"]).unwrap();
+    }
+    for _ in 0..10_000 {
+        client.receive().unwrap();
+    }
+    let found = reader(&server.url(), "poll:target:*", Some("paused"))
+        .await
+        .read()
+        .await
+        .unwrap();
+    assert_eq!((found.targets.len(), found.nameless), (5_000, 0));
+}
+
+async fn without_the_right_to_scan_it_is_denied_and_no_empty_list(flavour: Flavour) {
+    let server = server(flavour);
+    server.cli(&["SET", "poll:target:a", "x"]).unwrap();
+    let rules = [
+        "ACL",
+        "SETUSER",
+        "app",
+        "reset",
+        "on",
+        ">secret",
+        "~*",
+        "-@all",
+        "+@connection",
+        "+evalsha",
+        "+eval",
+        "+time",
+        "+hget",
+    ];
+    assert_eq!(server.cli(&rules).unwrap().text(), "OK");
+    let url = format!("valkey://app:secret@{}", server.addr());
+    let error = reader(&url, "poll:target:*", None).await.read().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+}

@@ -1,0 +1,20 @@
+//! The store and the adoptions on real servers: Valkey, Redis, a cluster, sentinels.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "what happens to a real server is measured in real time, and an unmet expectation fails the test"
+)]
+#![allow(clippy::print_stderr, reason = "recovery times are figures, not assertions")]
+
+mod adopt;
+mod adopt_leases;
+mod adopt_sessions;
+mod conformance;
+mod faults;
+mod foreign;
+mod relay;
+mod rosters;
+mod scale;
+mod sessions;
+mod slot;
+mod world;

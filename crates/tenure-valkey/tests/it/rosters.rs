@@ -1,0 +1,8 @@
+//! Rosters on real servers: what a life leaves behind, what a server refuses, rows in any order, and data that somebody has
+//! corrupted by hand.
+
+mod drift;
+mod fault;
+mod life;
+mod random;
+mod set_up;

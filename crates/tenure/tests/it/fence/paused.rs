@@ -1,0 +1,204 @@
+//! The holder that is stopped, and wakes up after another took over: with real leases in Valkey, a real process that is
+//! stopped with SIGSTOP, and three real sinks. Run it with `--no-capture` to read the story.
+#![allow(clippy::print_stdout, reason = "the story is told in the guide")]
+
+use std::cell::OnceCell;
+use std::time::Duration;
+
+use tenure::fence::Token;
+use tenure::{Acquire, ClientSettings, JoinOptions, LeaseGuard, Membership, OpenOptions, Tenure, Verdict};
+use tenure_testkit::wait::until_async;
+use tenure_testkit::{Process, own_test};
+
+use crate::fence::sinks::{DEVICE, NAMES, Sinks, Writer};
+
+/// Of the holder that is stopped. It has to outlast a machine that stands still for a moment, and no more than that.
+const TTL: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(60);
+/// Writes of a holder before anything happens to it.
+const FIRST: usize = 3;
+
+async fn join(store: &str, member: &str, ttl: Duration) -> (Tenure, Membership) {
+    let options = OpenOptions {
+        // What is asked once is not to fail on a machine that stands still for a moment.
+        request_timeout: Some(TTL),
+        ..OpenOptions::default()
+    };
+    let tenure = Tenure::connect_with(store, options, ClientSettings::default())
+        .await
+        .unwrap();
+    let options = JoinOptions {
+        ttl,
+        interval: Some(TTL / 3),
+        ..JoinOptions::named(member).unwrap()
+    };
+    let membership = tenure.group("fleet").unwrap().join(options).await.unwrap();
+    (tenure, membership)
+}
+
+async fn acquire(membership: &Membership) -> LeaseGuard {
+    let leases = membership.leases();
+    let guard = OnceCell::new();
+    until_async("the lease is ours", SOON, async || {
+        if let Ok(Acquire::Granted(granted)) = leases.acquire(DEVICE).await {
+            guard.set(granted).unwrap();
+        }
+        guard.get().is_some()
+    })
+    .await;
+    guard.into_inner().unwrap()
+}
+
+fn tell(who: &str, what: &str) {
+    println!("{who}: {what}");
+}
+
+/// What became of a write.
+fn told(who: &str, outcomes: &[Result<(), String>; 3]) -> Vec<String> {
+    let tell = |(sink, outcome): (&&str, &Result<(), String>)| {
+        let outcome = outcome.as_ref().map_or_else(String::as_str, |()| "written");
+        format!("{who}:   {sink}: {outcome}")
+    };
+    NAMES.iter().zip(outcomes).map(tell).collect()
+}
+
+/// Not a test by itself: the holder's process.
+#[tokio::test]
+async fn a_holders_process() {
+    let given = |name| std::env::var(format!("FENCE_HOLDER_{name}"));
+    let (Ok(store), Ok(addresses), Ok(manner)) = (given("STORE"), given("SINKS"), given("MANNER")) else {
+        return;
+    };
+    let (_tenure, membership) = join(&store, "a", TTL).await;
+    let guard = acquire(&membership).await;
+    let token = guard.token();
+    tell("a", &format!("acquired {DEVICE} with the token {token}"));
+    let mut writer = Writer::new(&addresses).await;
+    for _ in 0..FIRST {
+        assert_eq!(writer.write(token).await, [Ok(()), Ok(()), Ok(())]);
+    }
+    tell("a", &format!("wrote {FIRST} times to each sink"));
+    if manner == "careful" {
+        until_async("nothing is in doubt", SOON, async || guard.verdict() == Verdict::Held).await;
+        look_then_write(&guard, &mut writer).await;
+    } else {
+        only_write(token, &mut writer).await;
+    }
+    tell("a", "done");
+}
+
+/// Looks before every write, as one should, and is stopped between the look and the write.
+async fn look_then_write(guard: &LeaseGuard, writer: &mut Writer) {
+    while guard.verdict() == Verdict::Held {
+        tell("a", "the verdict is Held, so it is going to write ...");
+        writer.wait_at_gate();
+        tell("a", &format!("... and writes with the token {}", guard.token()));
+        for line in told("a", &writer.write(guard.token()).await) {
+            println!("{line}");
+        }
+    }
+    tell(
+        "a",
+        &format!("the verdict is {:?}, so it writes no more", guard.verdict()),
+    );
+}
+
+/// Never looks. It is stopped anywhere, in the middle of a write as well.
+async fn only_write(token: Token, writer: &mut Writer) {
+    let mut refused = [0; 3];
+    while refused.iter().any(|refused| *refused < 50) {
+        for (outcome, refused) in writer.write(token).await.iter().zip(&mut refused) {
+            *refused += usize::from(outcome.is_err());
+        }
+    }
+}
+
+fn holders_process(sinks: &Sinks, manner: &str) -> Process {
+    Process::spawn("a", |_| {
+        let mut command = own_test(module_path!(), "a_holders_process");
+        command.env("FENCE_HOLDER_STORE", sinks.valkey.url());
+        command.env("FENCE_HOLDER_SINKS", sinks.addresses());
+        command.env("FENCE_HOLDER_MANNER", manner);
+        command
+    })
+    .unwrap()
+}
+
+/// Lets A hold and write, stops it, lets B take over and write, and lets A run on.
+async fn stop_a_holder_that_is(manner: &str) {
+    let Some(sinks) = tokio::task::spawn_blocking(Sinks::start).await.unwrap() else {
+        return;
+    };
+    sinks.prepare().await;
+    let a = holders_process(&sinks, manner);
+    // A careful one stands at the gate, a careless one is somewhere.
+    until_async("a has written", SOON, async || {
+        assert!(a.is_running(), "{}", a.log());
+        sinks.here.somebody_waits() || (manner == "careless" && sinks.logs().await.iter().all(|log| log.len() > 20))
+    })
+    .await;
+    a.pause().unwrap();
+
+    // Whatever the machine does, it holds until the end.
+    let (tenure, membership) = join(&sinks.valkey.url(), "b", TTL * 12).await;
+    let stopped = membership.valid_until();
+    let guard = acquire(&membership).await;
+    let mut writer = Writer::new(&sinks.addresses()).await;
+    let before = sinks.logs().await;
+    let outcomes = writer.write(guard.token()).await;
+    assert_eq!(outcomes, [Ok(()), Ok(()), Ok(())]);
+    until_async("b has beaten for twice the ttl", SOON, async || {
+        membership.valid_until() > stopped + TTL * 2
+    })
+    .await;
+    let told_before = a.log().lines().count();
+    sinks.here.open();
+    a.resume().unwrap();
+    let status = a.wait(SOON).unwrap();
+    assert!(status.success(), "{}", a.log());
+    assert_eq!(writer.write(guard.token()).await, [Ok(()), Ok(()), Ok(())]);
+    until_async("b holds it still", SOON, async || guard.verdict() == Verdict::Held).await;
+
+    let log = a.log();
+    let of_a = |line: &&str| line.starts_with("a: ") && *line != "a: done";
+    let (first, last): (Vec<_>, Vec<_>) = log.lines().enumerate().partition(|(at, _)| *at < told_before);
+    let lines = |part: Vec<(usize, &str)>| -> Vec<String> {
+        let lines = part.into_iter().map(|(_, line)| line);
+        lines.filter(of_a).map(str::to_owned).collect()
+    };
+    let mut story = lines(first);
+    story.push("a: is stopped (SIGSTOP)".to_owned());
+    story.push(format!("b: acquired {DEVICE} with the token {}", guard.token()));
+    story.extend(told("b", &outcomes));
+    story.push(format!(
+        "a: runs on (SIGCONT) after more than {:?}, twice the ttl",
+        TTL * 2
+    ));
+    story.extend(lines(last));
+    story.iter().for_each(|line| println!("{line}"));
+
+    for ((sink, before), after) in NAMES.iter().zip(before).zip(sinks.logs().await) {
+        let old = before[0];
+        assert!(old < guard.token().get() && before.len() >= FIRST);
+        assert!(before.iter().all(|token| *token == old), "{sink}");
+        // All of A's, then B's two, and nothing of A's in between or after.
+        let expected = [before, vec![guard.token().get(); 2]].concat();
+        assert_eq!(after, expected, "{sink}");
+    }
+    if manner == "careful" {
+        crate::fence::guide::must_tell(&story);
+    }
+    guard.release().await.unwrap();
+    membership.leave().await.unwrap();
+    tenure.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn not_one_write_gets_past_from_a_holder_that_looked_and_was_stopped_before_it_wrote() {
+    stop_a_holder_that_is("careful").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn not_one_write_gets_past_from_a_holder_that_never_looks() {
+    stop_a_holder_that_is("careless").await;
+}

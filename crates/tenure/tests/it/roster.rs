@@ -1,0 +1,12 @@
+//! Rosters over real servers and over files: their life, what outages cost, and what many do at once.
+#![cfg(all(feature = "postgres", feature = "sqlite", feature = "valkey"))]
+
+mod crowd;
+mod drift;
+mod hot_away;
+mod ledger_away;
+mod life;
+mod quiet;
+mod shut_out;
+mod told;
+mod world;
