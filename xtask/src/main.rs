@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test`, `bench`, `fuzz`, `tidy`.
+//! The project's own chores: `cargo xtask test`, `bench`, `dist`, `fuzz`, `tidy`.
 //!
 //! Small on purpose (it is built before anything else) and free of the other crates: it must run while they don't
 //! compile.
@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
 
 mod apt;
+mod dist;
 mod fuzz;
 mod run;
 mod servers;
@@ -22,6 +23,7 @@ Usage: cargo xtask <chore>
   test [-- ARGS]    install the missing test servers, then run all tests; ARGS go to the test runner
   test --quick      units, the model, and conformance on memory and SQLite: the inner loop
   bench [NAME...]   install the missing peers, then run the benchmarks (all, or those named)
+  dist              build the binary to hand out, and its symbols as a file beside it
   fuzz [-- ARGS]    fuzz the HTTP surface of a daemon with schemathesis, if there is one; ARGS go to it
   tidy              check the house rules
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     let done = match chore {
         "test" => suite::test(rest),
         "bench" => bench(rest),
+        "dist" => dist::dist(),
         "fuzz" => fuzz::fuzz(rest),
         "tidy" => tidy::check(),
         _ => {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -72,6 +73,8 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<u8>>) -> anyhow
         .enable_all()
         .build()
         .context("cannot start")?;
+    // One type for all commands: each future of its own would be a copy of the runtime's code.
+    let work: Pin<Box<dyn Future<Output = _> + '_>> = Box::pin(work);
     let done = runtime.block_on(work);
     runtime.shutdown_timeout(LAST_WAIT);
     done

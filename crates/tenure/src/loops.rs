@@ -141,7 +141,7 @@ impl Loops {
     pub fn start<B: LoopBody>(
         &self,
         settings: LoopSettings,
-        make: impl FnMut() -> B + Send + 'static,
+        mut make: impl FnMut() -> B + Send + 'static,
     ) -> Result<Waker> {
         if settings.max_interval < FLOOR {
             return Err(Error::invalid(format!(
@@ -165,7 +165,10 @@ impl Loops {
             loops.insert(entry.settings.name.clone(), Arc::clone(&entry));
         }
         let running = running::Running::new(&self.inner, Arc::clone(&entry));
-        self.inner.tasks.spawn_on(running.run(make), &self.inner.runtime);
+        let boxed = move || Box::new(make()) as Box<dyn LoopBody>;
+        self.inner
+            .tasks
+            .spawn_on(running.run(Box::new(boxed)), &self.inner.runtime);
         Ok(Waker(entry))
     }
 

@@ -1,6 +1,8 @@
 //! `tenure adopt registry --interval`: a pass every so often, until a signal.
 
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,6 +44,8 @@ pub(super) fn on_runtime(serve: impl Future<Output = anyhow::Result<u8>>) -> any
         .enable_all()
         .build()
         .context("cannot start")?;
+    // One type for all of them, as in `connect::block_on`.
+    let serve: Pin<Box<dyn Future<Output = _> + '_>> = Box::pin(serve);
     let done = runtime.block_on(serve);
     runtime.shutdown_timeout(Duration::from_millis(100));
     done

@@ -37,11 +37,12 @@ impl Running {
         }
     }
 
-    pub(super) async fn run<B: LoopBody>(self, mut make: impl FnMut() -> B) {
+    /// One type of body and of maker: each of its own would be a copy of this and of the runtime's code.
+    pub(super) async fn run(self, mut make: Box<dyn FnMut() -> Box<dyn LoopBody> + Send>) {
         let settings = &self.entry.settings;
         // Soon, but not in the same instant as every other process that was started with this one.
         let mut wait = jitter(&*self.clock, settings.max_interval.min(FIRST_BACKOFF * 5) / 2, 100);
-        let mut body: Option<B> = None;
+        let mut body: Option<Box<dyn LoopBody>> = None;
         while self.rest(wait).await {
             self.entry.status().turning = true;
             let turned = AssertUnwindSafe(async {
