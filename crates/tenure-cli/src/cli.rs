@@ -12,7 +12,7 @@ use crate::exit::Usage;
 
 use crate::{
     adopt, bench, claims, completions, config, demo, doctor, events, join, launch, leases, man, members, roster, run,
-    serve, sessions, status, sweep, targets, token, why,
+    serve, sessions, settle, status, sweep, targets, token, why,
 };
 
 /// Where a daemon listens unless it is told otherwise.
@@ -63,6 +63,8 @@ enum Command {
     Status(status::Status),
     #[command(after_help = examples::SWEEP)]
     Sweep(sweep::Sweep),
+    #[command(after_help = examples::SETTLE)]
+    Settle(settle::Settle),
     #[command(after_help = examples::ADOPT)]
     Adopt(adopt::Adopt),
     Doctor(doctor::Doctor),
@@ -110,6 +112,7 @@ impl Cli {
             Command::Why(why) => why.store.with(async |store| why.run(store).await),
             Command::Status(status) => status.store.with(async |store| status.run(store).await),
             Command::Sweep(sweep) => sweep.store.with(async |store| sweep.run(store).await),
+            Command::Settle(settle) => settle.store.with(async |store| settle.run(store).await),
             Command::Adopt(adopt) => adopt.run(),
             Command::Doctor(doctor) => doctor.run(),
             Command::Bench(bench) => bench.run(),

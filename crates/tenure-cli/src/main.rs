@@ -28,6 +28,7 @@ mod run;
 mod serve;
 mod sessions;
 mod settings;
+mod settle;
 mod status;
 mod sweep;
 mod targets;

@@ -81,6 +81,7 @@ async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Resu
         ..SweeperSettings::default()
     };
     let sweeper = Sweeper::start(Arc::clone(&store), Arc::clone(&clock), sweeper, &loops)?;
+    sweeper.find_groups();
     registrations(settings, &store, &clock, &loops)?;
     if let Some(parts) = &rosters {
         parts.rosters.follow(&sweeper);

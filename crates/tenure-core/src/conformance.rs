@@ -49,7 +49,8 @@ macro_rules! conformance_tests {
             reaper: an_orphan_is_reaped_with_all_it_had, orphans_are_listed_by_how_long_they_are_overdue,
                 a_connection_that_is_too_old_is_dropped_by_reconcile;
             sweep: what_the_dead_held_is_evicted_once, a_dry_run_changes_nothing;
-            gap: an_outage_ends_nobody;
+            gap: an_outage_ends_nobody, a_lost_list_of_groups_changes_nothing,
+                an_operator_settles_a_group;
             event: events_are_filtered_and_paged, waiting_ends_with_news;
             random: the_store_agrees_with_the_model, sessions_agree_with_the_model;
         }
@@ -92,7 +93,8 @@ macro_rules! conformance_tests {
                 a_mass_death_is_braked_and_released_in_time, the_brake_lifts_when_members_are_back, an_operator_lifts_the_brake,
                 leaving_is_never_braked, a_pass_tells_when_to_come_back;
             gap: an_outage_ends_nobody, everyone_gets_one_full_ttl_after_a_gap, nobody_reads_as_dead_because_nobody_ticked,
-                a_settled_group_says_so, force_never_overrides_a_grace;
+                a_settled_group_says_so, force_never_overrides_a_grace, a_lost_list_of_groups_changes_nothing,
+                an_operator_settles_a_group;
             event: events_tell_what_happened_in_order, events_are_filtered_and_paged, trimmed_events_are_announced,
                 waiting_ends_with_news;
             random: the_store_agrees_with_the_model, sessions_agree_with_the_model;

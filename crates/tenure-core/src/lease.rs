@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::id::{Group, LeaseName, MemberId, TenureId, Term};
 use crate::membership::Revision;
+use crate::settling::GapCause;
 use crate::store::{Call, Page, PageRequest};
 use crate::time::StoreTime;
 
@@ -87,6 +88,8 @@ pub enum AcquireOutcome {
     Unsettled {
         /// When to ask again.
         retry_in: Duration,
+        /// Why the grace began.
+        cause: GapCause,
     },
 }
 

@@ -36,9 +36,15 @@ pub enum GapCause {
     DataLoss,
     /// The end of the data is gone: a beat named a term that the store never gave out (failover to a lagging replica).
     TailLoss,
+    /// The store is new, or it was emptied and nobody has shown it yet: a member that is heard of from before makes it
+    /// [`DataLoss`](Self::DataLoss).
+    New,
 }
 
 impl GapCause {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Silent, Self::ClockBack, Self::DataLoss, Self::TailLoss, Self::New];
+
     /// The name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -47,15 +53,65 @@ impl GapCause {
             Self::ClockBack => "clock_back",
             Self::DataLoss => "data_loss",
             Self::TailLoss => "tail_loss",
+            Self::New => "new",
         }
     }
 
     /// From the name on the wire.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Silent, Self::ClockBack, Self::DataLoss, Self::TailLoss]
-            .into_iter()
-            .find(|c| c.as_str() == name)
+        Self::ALL.into_iter().find(|cause| cause.as_str() == name)
+    }
+
+    /// Why no lease is granted for this long, for people, and what they can do about it.
+    #[must_use]
+    pub fn why_no_lease(self, wait: Duration) -> String {
+        let why = match self {
+            Self::Silent => "the store did not serve for a while",
+            Self::ClockBack => "the clock of the store fell back",
+            Self::DataLoss => "the data of the store is gone, and with it who held what",
+            Self::TailLoss => "the store has lost the newest of its data",
+            Self::New => "the store is new or was emptied",
+        };
+        let seconds = wait.as_millis().div_ceil(1000);
+        let hint = match self {
+            Self::New => "; if nothing was held in it before, run `tenure settle`",
+            _ => "",
+        };
+        format!("{why}: leases are granted in {seconds} s{hint}")
+    }
+
+    /// Whether an operator's word that nothing was held ends a grace of this cause: one that is only new always, and any
+    /// other when it is named, for then something was there that may have been held.
+    #[must_use]
+    pub fn is_ended_by(self, named: Option<Self>) -> bool {
+        self == named.unwrap_or(Self::New)
+    }
+}
+
+/// Whether a store that lacks something may have had it: decides whether a group that is not there is really new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recall {
+    /// It is whole: what it does not have, it never had.
+    #[default]
+    Whole,
+    /// It may have forgotten everything, and nobody has acted on it since.
+    Unborn,
+    /// It may have forgotten everything before this time.
+    Since(StoreTime),
+}
+
+impl Recall {
+    /// Until when no lease of a group may be granted that begins now. `longest` is how long anybody may have trusted a
+    /// lease that is forgotten: the longest ttl that was ever served. The first to ask fixes the birth of the store.
+    pub fn wait(&mut self, now: StoreTime, longest: Duration) -> Option<StoreTime> {
+        let born = match *self {
+            Self::Whole => return None,
+            Self::Unborn => now,
+            Self::Since(born) => born,
+        };
+        *self = Self::Since(born);
+        Some(born + longest).filter(|until| now < *until)
     }
 }
 
@@ -120,6 +176,25 @@ mod tests {
             Some(GapCause::Silent)
         );
         assert_eq!(observe(at(10), at(9), s(2)), Some(GapCause::ClockBack));
+    }
+
+    #[test]
+    fn a_store_that_may_have_forgotten_waits_from_its_birth() {
+        let mut recall = Recall::Unborn;
+        assert_eq!(recall.wait(at(100), s(120)), Some(at(220)));
+        assert_eq!(recall.wait(at(150), s(120)), Some(at(220)), "it was born once");
+        assert_eq!(recall.wait(at(220), s(120)), None);
+        assert_eq!(Recall::Whole.wait(at(100), s(120)), None);
+    }
+
+    #[test]
+    fn only_what_is_new_is_settled_without_naming_its_cause() {
+        for cause in GapCause::ALL {
+            assert_eq!(GapCause::parse(cause.as_str()), Some(cause));
+            assert_eq!(cause.is_ended_by(None), cause == GapCause::New);
+            assert!(cause.is_ended_by(Some(cause)));
+        }
+        assert!(!GapCause::DataLoss.is_ended_by(Some(GapCause::New)));
     }
 
     #[test]

@@ -211,6 +211,15 @@ pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + Se
     /// `Unavailable`.
     async fn groups(&self) -> Result<Vec<Group>>;
 
+    /// Searches a part of what is stored for groups that [`groups`](Store::groups) has lost, and puts them back. `true`
+    /// when there is more to search: call again, after a pause. A store whose list cannot be lost finds nothing.
+    ///
+    /// # Errors
+    /// `Unavailable`, after which the search begins anew; `Denied` where the store's user may not search.
+    async fn find_groups(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Looks at what could hurt: version, settings, permissions. Never fails; what cannot be looked at is a finding.
     async fn examine(&self) -> Vec<Finding>;
 

@@ -82,6 +82,14 @@ pub struct GroupStatus {
     pub last_event: EventId,
 }
 
+impl GroupStatus {
+    /// Whether there is anybody or anything that a sweep has to look after.
+    #[must_use]
+    pub fn is_occupied(&self) -> bool {
+        self.members + self.releasing + self.leases + self.sessions + self.pending_offline > 0
+    }
+}
+
 /// Step 1 of a pass: what it did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EndedBatch {
@@ -458,6 +466,37 @@ pub async fn reconcile_all(steps: &dyn SweepSteps, group: &Group, call: Call, re
     }
 }
 
+/// What an operator's word did to one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settling {
+    /// Its grace is over.
+    Ended,
+    /// There was none.
+    Settled,
+    /// It goes on: it has another cause than the one that was named, or one that has to be.
+    Left(GapCause),
+}
+
+/// What an operator's word did to a store.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SettleReport {
+    /// How many groups' graces it ended.
+    pub settled: u64,
+    /// Groups whose grace goes on, because of this.
+    pub left: Vec<(Group, GapCause)>,
+}
+
+impl SettleReport {
+    /// Adds what became of a group.
+    pub fn add(&mut self, group: Group, settling: Settling) {
+        match settling {
+            Settling::Ended => self.settled += 1,
+            Settling::Settled => {}
+            Settling::Left(cause) => self.left.push((group, cause)),
+        }
+    }
+}
+
 /// Sweeping, by whoever does it for this store.
 #[async_trait]
 pub trait Sweep: Send + Sync {
@@ -480,4 +519,13 @@ pub trait Sweep: Send + Sync {
             None => Err(Error::new(ErrorKind::Unsupported, "this store does not sweep")),
         }
     }
+
+    /// Takes an operator's word that no lease was held when the grace of a group began, or of every group: ends the graces
+    /// whose cause is `new`, or `cause` where that is named, so that leases are granted at once. For the whole store and
+    /// without a cause it holds for groups that are made later in the same wait, too, except in a cluster. An event of
+    /// each group tells.
+    ///
+    /// # Errors
+    /// `Unavailable`, `TooLate`. Groups that were settled before the error stay settled.
+    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport>;
 }

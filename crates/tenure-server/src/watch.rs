@@ -25,6 +25,8 @@ pub(crate) const MAX_GROUPS: usize = 1_000;
 pub(crate) const PROBE_GROUP: &str = "tenure.readyz";
 /// How long the answer to that is everybody's: `/readyz` is open to strangers, and must not make the store write at will.
 const PROBE_FRESH: Duration = Duration::from_secs(1);
+/// After how many groups in a row that cannot be reached a look is given up.
+const AWAY_IN_A_ROW: u32 = 8;
 /// The most registries of a group that are remembered.
 const MAX_REGISTRIES: usize = 100;
 
@@ -115,20 +117,32 @@ impl App {
         {
             let mut seen = self.watch.seen();
             let gone = |group: &Group| listed.binary_search(group).is_err();
-            seen.groups.retain(|group, _| !gone(group));
+            seen.groups.retain(|group, _| {
+                let gone = gone(group);
+                if gone {
+                    meters::holdings(group, 0, 0);
+                }
+                !gone
+            });
             (seen.total, seen.listed_at) = (total, Some(now));
             self.watch.registries().retain(|group, _| !gone(group));
         }
+        let mut away = 0;
         for group in listed {
             match self.read(self.store.status(&group)).await {
                 Ok(status) => {
+                    away = 0;
                     self.learn(status.as_of);
                     let state = GroupState::new(group.clone(), &status);
                     meters::holdings(&group, status.leases, status.sessions);
                     self.watch.seen().groups.insert(group, (state, self.clock.mono()));
                 }
-                Err(error) if error.is_unavailable() => return Err(error),
-                Err(_) => skipped += 1,
+                // One node of many may be away; but nobody waits for each of a thousand groups that cannot be reached.
+                Err(error) if error.is_unavailable() && away == AWAY_IN_A_ROW => return Err(error),
+                Err(error) => {
+                    skipped += 1;
+                    away += u32::from(error.is_unavailable());
+                }
             }
         }
         Ok(skipped)

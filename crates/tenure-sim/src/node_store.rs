@@ -21,9 +21,11 @@ use tenure_core::id::LeaseName;
 use tenure_core::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token};
 use tenure_core::membership::{Beat, Beaten, EndBy, Join, Joined, MembershipStore};
 use tenure_core::registry::{Claimed, RegistryStore};
+use tenure_core::settling::GapCause;
 use tenure_core::store::{Call, Finding, Health};
 use tenure_core::sweep::{
-    Doomed, EndedBatch, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest, ReleasedBatch, Sweep, SweepSteps,
+    Doomed, EndedBatch, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest, ReleasedBatch, SettleReport, Sweep,
+    SweepSteps,
 };
 use tenure_core::target::{Target, TargetSpec, TargetStore};
 
@@ -312,6 +314,12 @@ impl Sweep for NodeStore {
     }
     async fn status(&self, group: &Group) -> Result<GroupStatus> {
         answer!(self.call(group, Op::Status).await?, Status)
+    }
+    async fn settle(&self, _: Option<&Group>, _: Option<GapCause>, _: Call) -> Result<SettleReport> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "nobody settles anything in the simulation",
+        ))
     }
 }
 

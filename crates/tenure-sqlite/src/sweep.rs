@@ -6,10 +6,11 @@ use async_trait::async_trait;
 use rusqlite::{Connection, params};
 use tenure_core::event::EventKind;
 use tenure_core::membership::EndReason;
-use tenure_core::store::Call;
+use tenure_core::settling::GapCause;
+use tenure_core::store::{Call, Store};
 use tenure_core::sweep::{
     Doomed, EndedBatch, Eviction, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest,
-    ReleasedBatch, Sweep, SweepSteps, turn_of,
+    ReleasedBatch, SettleReport, Settling, Sweep, SweepSteps, turn_of,
 };
 use tenure_core::{Group, MemberId, Result, StoreTime, TenureId};
 
@@ -50,6 +51,19 @@ impl Step<'_> {
         let next_due = self.live.lock().next_due();
         let (brake, resumed_at) = (&self.options.brake, self.meta.resumed_at);
         Ok(Ok(self.meta.status(brake, self.now, resumed_at, next_due)))
+    }
+
+    /// An operator's word that nothing was held.
+    fn settle(&mut self, named: Option<GapCause>) -> Answer<Settling> {
+        let Some(unsettled) = self.meta.unsettled else {
+            return Ok(Ok(Settling::Settled));
+        };
+        if !unsettled.cause.is_ended_by(named) {
+            return Ok(Ok(Settling::Left(unsettled.cause)));
+        }
+        self.meta.unsettled = None;
+        self.emit(Draft::new(EventKind::GroupSettled).because("operator"))?;
+        Ok(Ok(Settling::Ended))
     }
 
     /// Step 1.
@@ -383,5 +397,18 @@ impl Sweep for SqliteStore {
             let resumed_at = table.resumed_for_reading(now);
             table.meta.status(brake, now, resumed_at, table.next_due())
         }))
+    }
+
+    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
+        let groups = match group {
+            Some(group) => vec![group.clone()],
+            None => self.groups().await?,
+        };
+        let mut report = SettleReport::default();
+        for group in groups {
+            let settling = self.step(&group, call, move |step| step.settle(cause)).await?;
+            report.add(group, settling);
+        }
+        Ok(report)
     }
 }

@@ -68,6 +68,7 @@ async fn examine_server(connection: &Connection) -> Vec<Finding> {
         )),
     }
     findings.push(role(connection).await);
+    findings.push(search(connection).await);
     findings.push(eviction(connection, info.as_deref().ok()).await);
     findings
 }
@@ -151,6 +152,23 @@ async fn role(connection: &Connection) -> Finding {
             format!("this is a {role}; Tenure works on the primary only"),
         ),
         Err(why) => Finding::new("role", Severity::Warning, format!("cannot be looked at: {why}")),
+    }
+}
+
+/// Whether groups can be found again that the list of groups has lost.
+async fn search(connection: &Connection) -> Finding {
+    let mut cmd = redis::cmd("SCAN");
+    cmd.arg(0).arg("COUNT").arg(1);
+    match connection.command(cmd).await {
+        Ok(_) => Finding::new("search", Severity::Ok, "the user may run SCAN"),
+        Err(error) => Finding::new(
+            "search",
+            Severity::Warning,
+            format!(
+                "a group on which nobody acts is not found again if the list of groups is lost: {}; allow +scan",
+                error.chain()
+            ),
+        ),
     }
 }
 

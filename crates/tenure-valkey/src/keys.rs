@@ -4,9 +4,10 @@ use tenure_core::id::{Group, RegistryName};
 
 use crate::connection::Need;
 
-/// The index of groups, so that a sweeper finds them: a set, written before a join by a command of its own.
+/// The list of groups, so that a sweeper finds them: a set, written before a join by a command of its own. See `list.rs`.
 pub(crate) const GROUPS: &str = "tenure:groups";
-/// The marker that tells a really new group from a wiped store: a hash with `born`.
+/// The marker that tells a really new group from a wiped store: a hash with `born`, `longest` (the longest `max_ttl` of a process
+/// that made a group) and `settled`, when an operator has said that nothing was held.
 pub(crate) const STORE: &str = "tenure:store";
 
 /// What a changing script takes as `KEYS`, in the order of `lib.lua`.
@@ -31,6 +32,15 @@ fn of(group: &Group, suffix: &str) -> String {
 /// The group's meta, by which a reading script finds the rest.
 pub(crate) fn meta(group: &Group) -> String {
     of(group, "meta")
+}
+
+/// The metas of all groups, as `SCAN` matches names.
+pub(crate) const ALL_META: &str = "{tenure:*}:meta";
+
+/// The group whose meta a key is.
+pub(crate) fn group_of_meta(key: &str) -> Option<Group> {
+    let name = key.strip_prefix("{tenure:")?.strip_suffix("}:meta")?;
+    Group::new(name).ok()
 }
 
 /// Where the marker of a store is.
@@ -99,7 +109,7 @@ pub(crate) fn needs(marker: Marker) -> Vec<Need> {
     ];
     let mut needs: Vec<Need> = in_group.iter().map(on(META)).collect();
     match marker {
-        Marker::Shared => needs.extend(["HGET", "HSETNX", "HLEN"].iter().map(on(STORE))),
+        Marker::Shared => needs.extend(["HMGET", "HSET", "HSETNX", "HLEN"].iter().map(on(STORE))),
         Marker::Beside => needs.push(on(META)(&"HSETNX")),
     }
     needs.extend(["SADD", "SSCAN"].iter().map(on(GROUPS)));

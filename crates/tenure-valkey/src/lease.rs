@@ -11,6 +11,7 @@ use tenure_core::lease::{
 };
 use tenure_core::membership::Revision;
 use tenure_core::parts::Parts;
+use tenure_core::settling::GapCause;
 use tenure_core::store::{Call, Page, PageRequest, check_limit};
 use tenure_core::sweep::BATCH;
 
@@ -255,7 +256,10 @@ fn read_acquired(text: &str) -> Read<AcquireOutcome> {
             to: MemberId::new(to).map_err(|_| wrong())?,
             free_in: wait()?,
         },
-        ("u", "") => AcquireOutcome::Unsettled { retry_in: wait()? },
+        ("u", cause) => AcquireOutcome::Unsettled {
+            retry_in: wait()?,
+            cause: GapCause::parse(cause).ok_or_else(wrong)?,
+        },
         _ => return Err(wrong()),
     })
 }

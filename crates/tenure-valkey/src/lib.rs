@@ -28,6 +28,7 @@ mod examine;
 pub mod foreign;
 mod keys;
 mod lease;
+mod list;
 mod membership;
 mod pages;
 pub mod pattern;

@@ -16,6 +16,7 @@ const OFFLINE: &str = include_str!("scripts/offline.lua");
 const ROSTER: &str = include_str!("scripts/roster.lua");
 const ROSTER_READ: &str = include_str!("scripts/roster_read.lua");
 const SESSION: &str = include_str!("scripts/session.lua");
+const RESCORE: &str = include_str!("scripts/rescore.lua");
 const SESSION_DATA: &str = include_str!("scripts/session_data.lua");
 
 /// All scripts of a store.
@@ -66,6 +67,7 @@ pub(crate) struct Scripts {
     pub(crate) release: Arc<Script>,
     pub(crate) reap: Arc<Script>,
     pub(crate) reconcile: Arc<Script>,
+    pub(crate) settle: Arc<Script>,
     pub(crate) due: Arc<Script>,
     pub(crate) unreleased: Arc<Script>,
 }
@@ -148,10 +150,14 @@ impl Scripts {
             events: read("events", include_str!("scripts/events.lua")),
             tick: change("tick", &[STATUS, include_str!("scripts/tick.lua")].concat()),
             status: read("status", &[STATUS, "return status()\n"].concat()),
-            end_lapsed: change("end_lapsed", include_str!("scripts/end_lapsed.lua")),
+            end_lapsed: change(
+                "end_lapsed",
+                &[SESSION, RESCORE, include_str!("scripts/end_lapsed.lua")].concat(),
+            ),
             release: change("release", &[SESSION, include_str!("scripts/release.lua")].concat()),
             reap: change("reap", &[SESSION, include_str!("scripts/reap.lua")].concat()),
             reconcile: change("reconcile", &[SESSION, include_str!("scripts/reconcile.lua")].concat()),
+            settle: change("settle", include_str!("scripts/settle.lua")),
             due: read("due", include_str!("scripts/due.lua")),
             unreleased: read("unreleased", include_str!("scripts/unreleased.lua")),
         }

@@ -1,10 +1,8 @@
 //! The store itself: what it is opened with, what all its verbs share, and the trait that sums them up.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use redis::Value;
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, RegistryName};
@@ -14,13 +12,11 @@ use tenure_core::time::{StoreTime, micros};
 
 use crate::connection::{Connection, ConnectionOptions};
 use crate::keys::Marker;
-use crate::reply::Reader;
+use crate::list::GroupList;
 use crate::script::{Invocation, Lateness};
 use crate::scripts::Scripts;
 use crate::{examine, keys};
 
-/// How many groups a process remembers to have announced.
-const ANNOUNCED: usize = 100_000;
 /// The longest `max_ttl`: everything stays far below 2^53 µs.
 const LONGEST_TTL: std::time::Duration = std::time::Duration::from_secs(365 * 86_400);
 
@@ -33,14 +29,7 @@ pub struct ValkeyStore {
     /// Who this is among all that sweep a group: chance makes it unlike any other.
     pub(crate) name: String,
     marker: Marker,
-    announced: Mutex<Announced>,
-}
-
-/// The groups that are known to be in the index, as of one connection: what comes after it may be another server.
-#[derive(Debug, Default)]
-struct Announced {
-    life: Option<u64>,
-    groups: HashSet<Group>,
+    pub(crate) list: GroupList,
 }
 
 impl ValkeyStore {
@@ -74,7 +63,7 @@ impl ValkeyStore {
             scripts,
             name,
             marker,
-            announced: Mutex::default(),
+            list: GroupList::default(),
         }))
     }
 
@@ -86,7 +75,13 @@ impl ValkeyStore {
 
     /// A call that changes a group. See `lib.lua` for its arguments.
     pub(crate) fn changing(&self, group: &Group, lateness: Lateness) -> Invocation {
+        self.act_on(group);
         self.over(keys::changing(group, self.marker), lateness)
+    }
+
+    /// A tick, which is no act: whoever looks after a group that is empty is no reason to have it on the list.
+    pub(crate) fn ticking(&self, group: &Group) -> Invocation {
+        self.over(keys::changing(group, self.marker), Lateness::Refused(Call::default()))
     }
 
     fn over(&self, keys: Vec<String>, lateness: Lateness) -> Invocation {
@@ -108,37 +103,23 @@ impl ValkeyStore {
     pub(crate) fn punctual_on(&self, group: &Group, registry: &RegistryName, call: Call) -> Invocation {
         let mut keys = keys::changing(group, self.marker);
         keys.push(keys::claims(group, registry));
+        self.act_on(group);
         self.over(keys, Lateness::Refused(call))
+    }
+
+    /// Notes in the marker of all groups that a new one has nothing to wait for.
+    pub(crate) async fn mark_settled(&self) -> Result<()> {
+        if let Marker::Shared = self.marker {
+            let mut cmd = redis::cmd("HSET");
+            cmd.arg(keys::STORE).arg("settled").arg(1);
+            self.connection.command_on(keys::STORE, cmd).await?;
+        }
+        Ok(())
     }
 
     /// A call that reads a group.
     pub(crate) fn reading(group: &Group) -> Invocation {
         Invocation::new(vec![keys::meta(group)], Lateness::Harmless)
-    }
-
-    /// Puts a group into the index of groups, once per connection. Idempotent, so a late one is harmless.
-    pub(crate) async fn announce(&self, group: &Group) -> Result<()> {
-        let life = self.connection.life_of(keys::GROUPS);
-        {
-            let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
-            if announced.life != life || announced.groups.len() >= ANNOUNCED {
-                *announced = Announced {
-                    life,
-                    groups: HashSet::new(),
-                };
-            }
-            if announced.groups.contains(group) {
-                return Ok(());
-            }
-        }
-        let mut cmd = redis::cmd("SADD");
-        cmd.arg(keys::GROUPS).arg(group.as_str());
-        self.connection.command_on(keys::GROUPS, cmd).await?;
-        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
-        if announced.life == life {
-            announced.groups.insert(group.clone());
-        }
-        Ok(())
     }
 }
 
@@ -176,22 +157,11 @@ impl Store for ValkeyStore {
     }
 
     async fn groups(&self) -> Result<Vec<Group>> {
-        let (mut cursor, mut groups) = ("0".to_owned(), HashSet::new());
-        loop {
-            let mut cmd = redis::cmd("SSCAN");
-            cmd.arg(keys::GROUPS).arg(&cursor).arg("COUNT").arg(500);
-            let value = self.connection.command_on(keys::GROUPS, cmd).await?;
-            let (next, names) = read_scan(value).map_err(crate::view::foreign)?;
-            // A name that is none was put there by somebody else; it is no group of ours.
-            groups.extend(names.iter().filter_map(|name| Group::new(name).ok()));
-            if next == "0" {
-                break;
-            }
-            cursor = next;
-        }
-        let mut groups: Vec<_> = groups.into_iter().collect();
-        groups.sort();
-        Ok(groups)
+        self.list_groups().await
+    }
+
+    async fn find_groups(&self) -> Result<bool> {
+        self.search_groups().await
     }
 
     async fn examine(&self) -> Vec<Finding> {
@@ -201,9 +171,4 @@ impl Store for ValkeyStore {
     async fn close(&self) {
         self.connection.close();
     }
-}
-
-fn read_scan(value: Value) -> crate::reply::Read<(String, Vec<String>)> {
-    let mut reader = Reader::new(value)?;
-    Ok((reader.text()?, reader.array()?.texts()?))
 }

@@ -12,13 +12,12 @@ use tenure_core::settling::{GapCause, gap};
 use tenure_core::store::{Call, StoreOptions};
 use tenure_core::sweep::{
     BATCH, Doomed, EndedBatch, Eviction, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest,
-    ReleasedBatch, Sweep, SweepSteps, Unsettled,
+    ReleasedBatch, SettleReport, Settling, Sweep, SweepSteps, Unsettled,
 };
 use tenure_core::time::{StoreTime, micros};
 
 use crate::membership::read_reason;
 use crate::reply::{Malformed, Read, Reader, parse};
-use crate::script::Lateness;
 use crate::store::ValkeyStore;
 use crate::view::{Life, MemberRow, Packed, foreign, read_holdings, shortest};
 
@@ -30,12 +29,17 @@ const RELEASES: u32 = 200;
 #[async_trait]
 impl SweepSteps for ValkeyStore {
     async fn tick(&self, group: &Group) -> Result<GroupStatus> {
-        let invocation = self.changing(group, Lateness::Refused(Call::default())).arg(&self.name);
-        self.connection
+        let invocation = self.ticking(group).arg(&self.name);
+        let status = self
+            .connection
             .call(&self.scripts.tick, invocation, |reader, now| {
                 read_status(reader, now, &self.options)
             })
-            .await
+            .await?;
+        if status.is_occupied() {
+            self.act_on(group);
+        }
+        Ok(status)
     }
 
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
@@ -99,9 +103,43 @@ impl Sweep for ValkeyStore {
             })
             .await
     }
+
+    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
+        let groups = match group {
+            Some(group) => vec![group.clone()],
+            None => {
+                // First those to come, so that none is made in between. In a cluster each group has a marker of its own.
+                if cause.is_none_or(|cause| cause == GapCause::New) {
+                    self.mark_settled().await?;
+                }
+                self.list_groups().await?
+            }
+        };
+        let mut report = SettleReport::default();
+        for group in groups {
+            let settling = self.settle_one(&group, cause, call).await?;
+            report.add(group, settling);
+        }
+        Ok(report)
+    }
 }
 
 impl ValkeyStore {
+    async fn settle_one(&self, group: &Group, cause: Option<GapCause>, call: Call) -> Result<Settling> {
+        let invocation = self.punctual(group, call).arg(cause.map_or("", GapCause::as_str));
+        self.connection
+            .call(&self.scripts.settle, invocation, |reader, _| {
+                let (answer, cause) = (reader.text()?, reader.text()?);
+                match (answer.as_str(), GapCause::parse(&cause)) {
+                    ("e", _) => Ok(Settling::Ended),
+                    ("s", _) => Ok(Settling::Settled),
+                    ("l", Some(cause)) => Ok(Settling::Left(cause)),
+                    _ => Err(Malformed(format!("the answer {answer:?} about the cause {cause:?}"))),
+                }
+            })
+            .await
+    }
+
     /// The members past their end. Looks at all that are due by the lazy index, a bounded part at a time: only a dry
     /// run of an operator asks for it.
     async fn doomed_members(&self, group: &Group) -> Result<Vec<Doomed>> {

@@ -19,6 +19,7 @@ use tenure_core::clock::within;
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{LeaseName, MemberId, TenureId};
 use tenure_core::lease::{Lease, ReleaseOutcome};
+use tenure_core::settling::GapCause;
 use tenure_core::store::{Page, PageRequest};
 
 use crate::membership::{Shared, in_time};
@@ -55,6 +56,8 @@ pub enum Acquire {
     Unsettled {
         /// When to ask again.
         retry_in: Duration,
+        /// Why the grace began.
+        cause: GapCause,
     },
 }
 

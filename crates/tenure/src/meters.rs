@@ -29,7 +29,7 @@ pub const SWEEP_PANICS: &str = "tenure_sweep_panics_total";
 /// 1 while a group is inside a grace period. Label: group.
 pub const UNSETTLED: &str = "tenure_group_unsettled";
 /// 1 while a group is inside a grace period for this cause. Labels: group, cause (`silent`, `clock_back`, `data_loss`,
-/// `tail_loss`): the last two mean that the store lost writes.
+/// `tail_loss`, `new`): `data_loss` and `tail_loss` mean that the store lost writes.
 pub const UNSETTLED_CAUSE: &str = "tenure_group_unsettled_cause";
 /// 1 while the brake of a group is engaged. Label: group.
 pub const BRAKE: &str = "tenure_brake_engaged";
@@ -115,12 +115,7 @@ pub fn ended(group: &Group, reason: EndReason, count: u64) {
 pub(crate) fn group(group: &Group, members: u64, unsettled: Option<GapCause>, braked: bool) {
     metrics::gauge!(MEMBERS, "group" => group.to_string()).set(members as f64);
     metrics::gauge!(UNSETTLED, "group" => group.to_string()).set(f64::from(u8::from(unsettled.is_some())));
-    for cause in [
-        GapCause::Silent,
-        GapCause::ClockBack,
-        GapCause::DataLoss,
-        GapCause::TailLoss,
-    ] {
+    for cause in GapCause::ALL {
         let labels = [("group", group.to_string()), ("cause", cause.as_str().to_owned())];
         metrics::gauge!(UNSETTLED_CAUSE, &labels).set(f64::from(u8::from(unsettled == Some(cause))));
     }

@@ -120,12 +120,16 @@ struct Inner {
     /// Wakes whoever lets the ledgers of rosters follow.
     followers: OnceLock<Waker>,
     groups: Mutex<BTreeMap<Group, Entry>>,
+    /// When to search the store for groups that its list has lost.
+    search_at: Mutex<Mono>,
 }
 
 /// A group that is swept.
 struct Entry {
-    /// When it was last named, by the store or by this process. One that nobody names is forgotten.
+    /// When it was last named, by the store or by this process. One that nobody names is forgotten, unless it is occupied.
     named_at: Mono,
+    /// Whether it had members or work left when it was last looked at: the list that names it may have been lost.
+    occupied: bool,
     janitor: Slot<Work>,
     reaper: Slot<ReapWork>,
     reconcile: Slot<ReconcileWork>,
@@ -159,6 +163,7 @@ impl Sweeper {
         }
         let turn_at_least = settings.idle_tick.min(settings.interval);
         let name = clock.entropy();
+        let search_at = clock.mono() + jitter(&*clock, settings.reconcile_interval / 2, 100);
         let inner = Arc::new(Inner {
             store,
             clock,
@@ -168,6 +173,7 @@ impl Sweeper {
             reaper: OnceLock::new(),
             followers: OnceLock::new(),
             groups: Mutex::default(),
+            search_at: Mutex::new(search_at),
         });
         let body = Arc::clone(&inner);
         loops.start(LoopSettings::new(JANITOR, turn_at_least), move || {
@@ -192,6 +198,13 @@ impl Sweeper {
         self.loops.wake(JANITOR);
     }
 
+    /// Searches the store for groups that its list has lost, soon and in the background, as the reconcile does every
+    /// `reconcile_interval`. For a process that few of are started: the search goes through all keys.
+    pub fn find_groups(&self) {
+        self.inner.search_from(self.inner.clock.mono());
+        self.loops.wake(RECONCILE);
+    }
+
     /// From now on wakes this loop when providers of some roster have ended and the ledger has to follow, or when that is
     /// due at another time than it was: the janitor, which looks at every group all the time, sees it first. One loop; a
     /// second is not heeded.
@@ -212,6 +225,7 @@ impl Inner {
         let mut groups = self.groups();
         let entry = groups.entry(group.clone()).or_insert_with(|| Entry {
             named_at: now,
+            occupied: false,
             janitor: Slot::due_at(now),
             // The janitor, which looks first, tells of an earlier time and wakes it: so a group that is found while the
             // reaper sleeps is not one that is due without its knowing.
@@ -248,13 +262,24 @@ impl Inner {
     fn forget_unnamed(&self) {
         let now = self.clock.mono();
         self.groups().retain(|group, entry| {
-            let keep = now.since(entry.named_at) <= self.settings.interval.max(self.settings.discover * 10);
+            let named = now.since(entry.named_at) <= self.settings.interval.max(self.settings.discover * 10);
+            let keep = named || entry.occupied;
             if !keep {
                 meters::group(group, 0, None, false);
                 meters::no_sessions(group);
             }
             keep
         });
+    }
+
+    fn search_from(&self, at: Mono) {
+        *self.search_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    /// How long until the next search for lost groups.
+    fn search_in(&self) -> Duration {
+        let at = self.search_at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.since(self.clock.mono())
     }
 
     /// How long until the next group is due for a sweep.

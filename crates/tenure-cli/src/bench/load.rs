@@ -272,7 +272,7 @@ impl Load {
             .acquire(group, &tenure, std::slice::from_ref(&lease), call)
             .await?;
         let token = match acquired.outcomes.first() {
-            Some(AcquireOutcome::Unsettled { retry_in }) => return Err(Halt::Unsettled(*retry_in)),
+            Some(AcquireOutcome::Unsettled { retry_in, .. }) => return Err(Halt::Unsettled(*retry_in)),
             outcome => outcome.and_then(AcquireOutcome::token),
         };
         let token = token.ok_or_else(|| Error::new(ErrorKind::Held, format!("somebody else has the lease {lease}")))?;

@@ -76,6 +76,11 @@ Examples:
   tenure sweep --group ingest --dry-run
   tenure sweep --group ingest --force          after the brake has engaged, and you know why";
 
+pub(super) const SETTLE: &str = "\
+Examples:
+  tenure settle                                a new store: asks, and then grants leases at once
+  tenure settle --group fleet --cause data_loss --yes";
+
 pub(super) const ADOPT: &str = "\
 Examples:
   tenure adopt registry --store valkey://db --hash connections --heartbeat 'instance:{id}' --dry-run

@@ -2,9 +2,11 @@
 
 use super::world::{Make, World, keys, member, ms, s};
 use crate::event::EventKind;
+use crate::lease::AcquireOutcome;
 use crate::membership::{BeatReply, EndReason};
 use crate::settling::GapCause;
-use crate::sweep::SweepRequest;
+use crate::store::Call;
+use crate::sweep::{SettleReport, SweepRequest};
 
 /// Invariant 9: away for many ttls, nobody is dead, and everyone goes on within one beat.
 pub async fn an_outage_ends_nobody(make: Make<'_>) {
@@ -129,4 +131,62 @@ pub async fn force_never_overrides_a_grace(make: Make<'_>) {
         .await;
     assert_eq!((report.ended, report.evicted_total()), (0, 0));
     assert_eq!(world.listed(Some("a"), 10).await.len(), 3);
+}
+
+/// The list of groups is only an index: whoever acts on a group puts it back, and nobody lives for longer without it.
+pub async fn a_lost_list_of_groups_changes_nothing(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(6)).await, world.join("b", s(6)).await);
+    world.claim(&a, "dev-1").await;
+    let listed = async || {
+        let groups = world.sweeper().groups().await.expect("a list");
+        groups.contains(&world.group)
+    };
+    assert!(listed().await);
+    world.lose_list().await;
+    world.pass(s(1)).await;
+    assert!(listed().await, "whoever sweeps it has put it back");
+    world.lose_list().await;
+    world.beat(&b).await;
+    assert!(listed().await, "a beat has put it back");
+    world.pass(s(5)).await;
+    world.beat(&b).await;
+    assert_eq!(world.end_lapsed().await, std::slice::from_ref(&a));
+    world.pass(s(1)).await;
+    assert_eq!(world.sweep("p").await.evicted_total(), 1);
+    assert_eq!(world.owner("dev-1").await, None);
+    world.granted(&b, "poll").await;
+}
+
+/// An operator's word ends a grace whose cause is named, and no other.
+pub async fn an_operator_settles_a_group(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, settle) = (world.join("a", s(6)).await, async |group, cause| {
+        let report = world.store.settle(group, cause, Call::default()).await;
+        report.expect("an answer")
+    });
+    let only = Some(&world.group);
+    assert_eq!(settle(only, None).await, SettleReport::default(), "there is no grace");
+    world.outage(s(20)).await;
+    for (group, cause) in [
+        (only, None),
+        (only, Some(GapCause::DataLoss)),
+        (None, Some(GapCause::New)),
+    ] {
+        let left = vec![(world.group.clone(), GapCause::Silent)];
+        assert_eq!(settle(group, cause).await, SettleReport { settled: 0, left });
+    }
+    assert!(matches!(
+        world.acquire(&a, "poll").await,
+        AcquireOutcome::Unsettled { .. }
+    ));
+    let done = settle(only, Some(GapCause::Silent)).await;
+    assert_eq!((done.settled, done.left.len()), (1, 0));
+    world.granted(&a, "poll").await;
+    assert_eq!(world.tick().await.unsettled, None);
+    let told = world.events_of(EventKind::GroupSettled).await;
+    assert_eq!(told.last().and_then(|event| event.reason.as_deref()), Some("operator"));
+    world.outage(s(20)).await;
+    world.tick().await;
+    assert_eq!(settle(None, Some(GapCause::Silent)).await.settled, 1);
 }

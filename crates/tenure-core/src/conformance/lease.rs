@@ -6,6 +6,7 @@ use crate::event::EventKind;
 use crate::id::{LeaseName, TenureId};
 use crate::lease::{AcquireOutcome, ReleaseOutcome, Token};
 use crate::membership::{Beat, BeatReply, EndReason, Revision};
+use crate::settling::GapCause;
 use crate::store::{Call, PageRequest};
 
 /// R4.1: one holder at a time, and asking again costs nothing.
@@ -213,7 +214,10 @@ pub async fn an_unsettled_group_grants_nothing_new(make: Make<'_>) {
     world.outage(s(20)).await;
     assert_eq!(
         world.acquire(&a, "free").await,
-        AcquireOutcome::Unsettled { retry_in: s(6) }
+        AcquireOutcome::Unsettled {
+            retry_in: s(6),
+            cause: GapCause::Silent
+        }
     );
     assert_eq!(world.acquire(&a, "of-a").await, AcquireOutcome::Kept { token: kept });
     assert_eq!(
@@ -229,7 +233,10 @@ pub async fn an_unsettled_group_grants_nothing_new(make: Make<'_>) {
     world.beats(&[a.clone(), b.clone()]).await;
     assert_eq!(
         world.acquire(&b, "of-a").await,
-        AcquireOutcome::Unsettled { retry_in: s(3) }
+        AcquireOutcome::Unsettled {
+            retry_in: s(3),
+            cause: GapCause::Silent
+        }
     );
     world.pass(s(3)).await;
     assert!(world.granted(&b, "of-a").await > kept);
@@ -284,7 +291,7 @@ pub async fn a_revision_that_the_store_does_not_know_marks_a_gap(make: Make<'_>)
     let status = world.tick().await;
     assert_eq!(
         status.unsettled.map(|unsettled| unsettled.cause),
-        Some(crate::settling::GapCause::TailLoss)
+        Some(GapCause::TailLoss)
     );
     assert!(matches!(
         world.acquire(&a, "free").await,

@@ -19,6 +19,7 @@ use crate::membership::{Beat, EndBy, Join, Labels, Revision};
 use crate::memory::MemoryStore;
 use crate::registry::ClaimMode;
 use crate::session::{Detach, Epoch, SessionSettings};
+use crate::settling::GapCause;
 use crate::store::{Call, PageRequest, StoreOptions};
 use crate::sweep::{ReleaseRequest, SweepSteps};
 use crate::target::TargetSpec;
@@ -46,6 +47,7 @@ enum Op {
     Outage(u16),
     Read(u8, u8),
     TooLate(u16),
+    Settle(bool),
 }
 
 /// Which nouns a history is about, beside those that come first.
@@ -99,6 +101,7 @@ fn plain() -> impl Strategy<Value = Op> {
         1 => time.prop_map(Op::Outage),
         3 => (0..14u8, 0..12u8).prop_map(|(m, k)| Op::Read(m, k)),
         1 => any::<u16>().prop_map(Op::TooLate),
+        1 => any::<bool>().prop_map(Op::Settle),
     ]
 }
 
@@ -254,6 +257,14 @@ impl Pair {
                 let call = Call::not_after(StoreTime::from_micros(self.clock.wall_micros() - 1));
                 let tenure = self.tenure(*t);
                 both!(self, "too late", |store| store.end(&group, &tenure, EndBy::Leave, call))
+            }
+            Op::Settle(named) => {
+                let cause = named.then_some(GapCause::Silent);
+                both!(self, "settle", |store| store.settle(
+                    Some(&group),
+                    cause,
+                    Call::default()
+                ))
             }
             Op::Claim(..) | Op::Release(..) => self.claim(op).await,
             Op::Acquire(t, leases) => self.acquire(*t, leases).await,

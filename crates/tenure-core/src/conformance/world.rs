@@ -29,6 +29,9 @@ pub trait Harness: Send + Sync {
 
     /// Moves the store's clock forward. Nothing else may move it.
     async fn advance(&self, by: Duration);
+
+    /// Removes the list of groups under the live store. Nothing where the groups themselves are the list.
+    async fn lose_list(&self) {}
 }
 
 /// A future that gives a harness.
@@ -141,6 +144,11 @@ impl World {
     /// Lets time pass while the store does not serve.
     pub async fn outage(&self, time: Duration) {
         self.harness.advance(time).await;
+    }
+
+    /// The list of groups is gone.
+    pub async fn lose_list(&self) {
+        self.harness.lose_list().await;
     }
 
     /// The store that sweeps.

@@ -13,7 +13,7 @@ use crate::lease::Token;
 use crate::membership::{EndReason, Labels, Revision};
 use crate::settling::{self, GapCause, end_of};
 use crate::store::{Call, StoreOptions};
-use crate::sweep::{BURST, Unsettled};
+use crate::sweep::{BURST, Settling, Unsettled};
 use crate::target::TargetSpec;
 use crate::time::StoreTime;
 
@@ -157,9 +157,38 @@ impl GroupModel {
 
     /// A group that may have been there before begins with a grace.
     pub(super) fn begin_unsettled(&mut self, now: StoreTime, until: StoreTime) {
-        let cause = GapCause::DataLoss;
+        self.wait_because(GapCause::New, until, now);
+    }
+
+    fn wait_because(&mut self, cause: GapCause, until: StoreTime, now: StoreTime) {
         self.unsettled = Some(Unsettled { cause, until });
         self.emit(now, EventKind::GroupUnsettled).reason = Some(cause.as_str().to_owned());
+    }
+
+    /// Somebody is heard of from before the group was born: what counted as new has lost its data.
+    pub(super) fn note_loss_of_data(&mut self, term: Term, now: StoreTime) {
+        if let Some(Unsettled {
+            cause: GapCause::New,
+            until,
+        }) = self.unsettled
+            && term.get() < self.born_at.micros()
+        {
+            self.wait_because(GapCause::DataLoss, until, now);
+        }
+    }
+
+    /// An operator's word that nothing was held when the grace began.
+    pub(super) fn settle(&mut self, named: Option<GapCause>, call: Call, now: StoreTime) -> Result<Settling> {
+        self.open(now, call)?;
+        let Some(Unsettled { cause, .. }) = self.unsettled else {
+            return Ok(Settling::Settled);
+        };
+        if !cause.is_ended_by(named) {
+            return Ok(Settling::Left(cause));
+        }
+        self.unsettled = None;
+        self.emit(now, EventKind::GroupSettled).reason = Some("operator".to_owned());
+        Ok(Settling::Ended)
     }
 
     pub(super) fn gap(&self) -> Duration {

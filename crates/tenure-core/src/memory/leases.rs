@@ -63,6 +63,7 @@ impl GroupModel {
         if let Some(unsettled) = self.unsettled.filter(|unsettled| now < unsettled.until) {
             return Ok(AcquireOutcome::Unsettled {
                 retry_in: unsettled.until.since(now),
+                cause: unsettled.cause,
             });
         }
         let token = Token::new(self.next_number(now))?;

@@ -141,6 +141,7 @@ impl GroupModel {
             self.unsettle(now, GapCause::TailLoss, None);
             self.seq = term.get();
         }
+        self.note_loss_of_data(term, now);
         BeatReply::Unknown
     }
 

@@ -20,10 +20,11 @@ use crate::session::{
     Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Orphans, PatchOutcome, Session, SessionState,
     SessionStats, SessionStore, check_attaches, check_count, check_data,
 };
+use crate::settling::{GapCause, Recall};
 use crate::store::{Call, Finding, Health, Page, PageRequest, Severity, Store, StoreOptions, check_limit};
 use crate::sweep::{
     BATCH, Doomed, EndedBatch, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest, ReleasedBatch,
-    Sweep, SweepSteps,
+    SettleReport, Sweep, SweepSteps,
 };
 use crate::target::{Target, TargetSpec, TargetStore};
 use crate::time::StoreTime;
@@ -45,32 +46,7 @@ pub struct MemoryStore {
 struct State {
     groups: BTreeMap<Group, GroupModel>,
     closed: bool,
-    life: Life,
-}
-
-/// Whether a group that is not there may have been there before.
-#[derive(Debug, Default, Clone, Copy)]
-enum Life {
-    /// No: an embedded store keeps what it has, or is gone as a whole.
-    #[default]
-    Whole,
-    /// Perhaps: the marker of the store is missing.
-    Unmarked,
-    /// Perhaps, for one max ttl after the marker was made.
-    Marked(StoreTime),
-}
-
-impl State {
-    /// Until when a group that is not there counts as lost.
-    fn lost_until(&mut self, now: StoreTime, max_ttl: Duration) -> Option<StoreTime> {
-        let born = match self.life {
-            Life::Whole => return None,
-            Life::Unmarked => now,
-            Life::Marked(born) => born,
-        };
-        self.life = Life::Marked(born);
-        Some(born + max_ttl).filter(|until| now < *until)
-    }
+    recall: Recall,
 }
 
 impl MemoryStore {
@@ -94,7 +70,7 @@ impl MemoryStore {
     #[must_use]
     pub fn after_loss(options: StoreOptions, clock: Arc<dyn Clock>) -> Arc<Self> {
         let store = Self::new(options, clock);
-        store.state.lock().unwrap_or_else(PoisonError::into_inner).life = Life::Unmarked;
+        store.state.lock().unwrap_or_else(PoisonError::into_inner).recall = Recall::Unborn;
         store
     }
 
@@ -111,25 +87,25 @@ impl MemoryStore {
         let mut state = self.open()?;
         let now = self.time();
         let known = state.groups.contains_key(group);
-        let life = state.life;
-        let lost_until = match known {
+        let recall = state.recall;
+        let wait_until = match known {
             true => None,
-            false => state.lost_until(now, self.options.max_ttl),
+            false => state.recall.wait(now, self.options.max_ttl),
         };
         let model = state
             .groups
             .entry(group.clone())
             .or_insert_with(|| GroupModel::new(self.options.clone(), now));
         let before = model.last_event;
-        if let Some(until) = lost_until {
+        if let Some(until) = wait_until {
             model.begin_unsettled(now, until);
         }
         let done = step(model, now);
         let news = model.last_event != before;
         if !known && done.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLate) {
-            // A call that comes too late changes nothing, and so makes neither the group nor the marker of the store.
+            // A call that comes too late changes nothing, and so neither makes the group nor fixes the birth of the store.
             state.groups.remove(group);
-            state.life = life;
+            state.recall = recall;
         }
         drop(state);
         if news {
@@ -464,6 +440,22 @@ impl Sweep for MemoryStore {
 
     async fn status(&self, group: &Group) -> Result<GroupStatus> {
         self.read(group, GroupModel::status)
+    }
+
+    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
+        let groups = match group {
+            Some(group) => vec![group.clone()],
+            None => self.groups().await?,
+        };
+        let mut report = SettleReport::default();
+        for group in groups {
+            let settling = self.step(&group, |model, now| model.settle(cause, call, now))?;
+            report.add(group, settling);
+        }
+        if group.is_none() && cause.is_none_or(|cause| cause == GapCause::New) {
+            self.open()?.recall = Recall::Whole;
+        }
+        Ok(report)
     }
 }
 

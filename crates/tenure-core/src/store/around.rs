@@ -34,9 +34,10 @@ use crate::session::{
     Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Orphans, PatchOutcome, Session, SessionState,
     SessionStats, SessionStore,
 };
+use crate::settling::GapCause;
 use crate::sweep::{
-    Doomed, EndedBatch, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest, ReleasedBatch, Sweep,
-    SweepReport, SweepRequest, SweepSteps, run_pass,
+    Doomed, EndedBatch, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest, ReleasedBatch,
+    SettleReport, Sweep, SweepReport, SweepRequest, SweepSteps, run_pass,
 };
 use crate::target::{Target, TargetSpec, TargetStore};
 use crate::time::StoreTime;
@@ -102,6 +103,8 @@ pub enum Verb {
     Sweep,
     Now,
     Groups,
+    FindGroups,
+    Settle,
 }
 
 /// A call under way. Dropping it is like dropping the call itself.
@@ -361,6 +364,14 @@ impl<W: Around> Sweep for W {
         });
         self.around(ask).await
     }
+    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
+        let about = group.cloned();
+        let ask = Ask::new(Verb::Settle, group, move |store| {
+            let group = about.clone();
+            Box::pin(async move { store.settle(group.as_ref(), cause, call).await })
+        });
+        self.around(ask).await
+    }
 }
 
 #[async_trait]
@@ -381,6 +392,12 @@ impl<W: Around> Store for W {
     async fn groups(&self) -> Result<Vec<Group>> {
         let ask = Ask::new(Verb::Groups, None, |store| {
             Box::pin(async move { store.groups().await })
+        });
+        self.around(ask).await
+    }
+    async fn find_groups(&self) -> Result<bool> {
+        let ask = Ask::new(Verb::FindGroups, None, |store| {
+            Box::pin(async move { store.find_groups().await })
         });
         self.around(ask).await
     }

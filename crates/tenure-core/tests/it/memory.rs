@@ -37,6 +37,7 @@ tenure_core::roster_conformance_tests!(memory);
 async fn a_store_that_may_have_lost_its_data_grants_nothing_for_one_max_ttl() {
     use tenure_core::lease::{AcquireOutcome, LeaseStore};
     use tenure_core::membership::{EndBy, Join, Labels, MembershipStore};
+    use tenure_core::settling::GapCause;
     use tenure_core::store::Call;
     use tenure_core::sweep::SweepSteps;
 
@@ -53,7 +54,13 @@ async fn a_store_that_may_have_lost_its_data_grants_nothing_for_one_max_ttl() {
         .acquire(&group, &joined.tenure, std::slice::from_ref(&lease), Call::default())
         .await;
     let retry_in = StoreOptions::default().max_ttl;
-    assert_eq!(refused.unwrap().outcomes, [AcquireOutcome::Unsettled { retry_in }]);
+    assert_eq!(
+        refused.unwrap().outcomes,
+        [AcquireOutcome::Unsettled {
+            retry_in,
+            cause: GapCause::New
+        }]
+    );
     // Nobody is there for whom the silence that follows would be an outage.
     let left = store.end(&group, &joined.tenure, EndBy::Leave, Call::default());
     left.await.unwrap();

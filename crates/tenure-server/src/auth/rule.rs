@@ -68,7 +68,7 @@ impl Rule {
 
     /// Whether it may turn out to be.
     pub(crate) fn may_be_operation(&self) -> bool {
-        !self.open && self.any_of.has(Scope::Operate) && self.place != Place::Nowhere
+        self.is_operation() || (!self.open && self.any_of.has(Scope::Operate) && self.place != Place::Nowhere)
     }
 
     /// Whether it changes something: what changes nothing takes `read`, alone or beside others.

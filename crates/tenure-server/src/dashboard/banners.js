@@ -62,8 +62,10 @@ function ofGraces(list) {
   return [{
     key: 'unsettled ' + (isOne ? names[0] : ''), tone: 'uncertain', until, href: isOne ? at('g', names[0]) : '#/',
     title: isOne ? names[0] + ' is settling.' : number(list.length) + ' groups are settling.',
-    text: 'The store did not serve: ' + causes + '. Until ' + time(until) + ' everyone has time to speak; nobody lapses and no lease is granted.'
-      + (isOne ? '' : ' ' + names.slice(0, 6).join(', ') + (names.length > 6 ? ', …' : '') + '.'),
+    text: list.every(({ unsettled }) => unsettled.cause === 'new')
+      ? 'The store is new or was emptied: leases are granted from ' + time(until) + '. If nothing was held in it before: tenure settle --yes --store ' + location.origin
+      : 'The store did not serve: ' + causes + '. Until ' + time(until) + ' everyone has time to speak; nobody lapses and no lease is granted.'
+        + (isOne ? '' : ' ' + names.slice(0, 6).join(', ') + (names.length > 6 ? ', …' : '') + '.'),
   }];
 }
 

@@ -80,6 +80,7 @@ function evicted(event) {
 
 const CAUSES = {
   silent: 'it was silent', clock_back: 'its clock fell back', data_loss: 'its data is gone', tail_loss: 'the end of its data is gone',
+  new: 'it is new, or was emptied',
 };
 
 /** Why a group is not settled, in words. */
@@ -114,14 +115,20 @@ const TELLERS = {
     detail: number(counts?.lapsed) + ' lapsed at once, ' + number(counts?.present) + ' were present',
   }),
   sweep_unbraked: (event) => ({ who: 'Removal', what: 'went on', detail: LIFTED[event.reason] ?? event.reason ?? '', tone: 'alive' }),
-  group_unsettled: (event) => ({
+  group_unsettled: (event) => event.reason === 'new' ? {
+    who: 'The group', what: 'waits', tone: 'uncertain',
+    detail: 'the store is new or was emptied: no lease is granted while somebody may trust one that it has forgotten',
+  } : ({
     who: 'The store', what: 'did not serve', tone: 'uncertain',
     detail: about(
       cause(event.reason) + (event.counts?.silent_ms ? ' for ' + number(event.counts.silent_ms) + ' ms' : ''),
       'everyone got one full ttl',
     ),
   }),
-  group_settled: () => ({ who: 'The group', what: 'is settled', detail: 'the grace after the last gap is over', tone: 'alive' }),
+  group_settled: (event) => ({
+    who: 'The group', what: 'is settled', tone: 'alive',
+    detail: event.reason === 'operator' ? 'an operator said that nothing was held' : 'the grace after the last gap is over',
+  }),
   gap: () => ({
     who: 'Events', what: 'are missing here',
     detail: 'they were trimmed, or lost with the data of the store', tone: 'uncertain',

@@ -12,7 +12,9 @@ use tenure::wire::{
 };
 use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
 use tenure_core::lease::{AcquireOutcome, Acquired, GivenUp, ReleaseOutcome, Token, check_leases};
+use tenure_core::settling::GapCause;
 use tenure_core::store::Call;
+use tenure_core::time::StoreTime;
 
 use super::openapi::{Ended, Reads, Writes};
 use crate::app::App;
@@ -60,7 +62,7 @@ pub(crate) async fn acquire(
         AcquireOutcome::Kept { token } => (AcquireWord::Kept, token, None),
         AcquireOutcome::Held { by, free_in } => return Err(held(&lease, by, free_in)),
         AcquireOutcome::Reserved { to, free_in } => return Err(reserved(&lease, to, free_in)),
-        AcquireOutcome::Unsettled { retry_in } => return Err(unsettled(&group, &lease, retry_in)),
+        AcquireOutcome::Unsettled { retry_in, cause } => return Err(unsettled(cause, retry_in, acquired.as_of)),
     };
     let answer = AcquireAnswer {
         lease,
@@ -89,12 +91,9 @@ fn reserved(lease: &LeaseName, to: MemberId, free_in: Duration) -> Failure {
     problem.with_reserved_for(to).with_retry_after(free_in).into()
 }
 
-fn unsettled(group: &Group, lease: &LeaseName, retry_in: Duration) -> Failure {
-    let problem = Problem::new(
-        Code::Unsettled,
-        format!("{lease} seems free, but {group} is inside a grace period and may have forgotten its holder"),
-    );
-    problem.with_retry_after(retry_in).into()
+fn unsettled(cause: GapCause, retry_in: Duration, as_of: StoreTime) -> Failure {
+    let detail = format!("{} (at {})", cause.why_no_lease(retry_in), as_of + retry_in);
+    Problem::new(Code::Unsettled, detail).with_retry_after(retry_in).into()
 }
 
 /// Acquire many leases

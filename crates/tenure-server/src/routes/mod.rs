@@ -12,6 +12,7 @@ mod registries;
 mod root;
 mod rosters;
 mod sessions;
+mod settle;
 mod status;
 mod stream;
 mod sweep;
@@ -108,6 +109,8 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
         (Usual, routes!(rosters::engagements::reserve)),
         (Long, routes!(events::read)),
         (Long, routes!(sweep::run)),
+        (Usual, routes!(settle::all)),
+        (Usual, routes!(settle::one)),
         (Usual, routes!(groups::list)),
         (Usual, routes!(groups::one)),
         (Usual, routes!(status::now)),

@@ -97,6 +97,7 @@ impl Step<'_> {
         Ok(match unsettled {
             Some(unsettled) => Found::Refused(AcquireOutcome::Unsettled {
                 retry_in: unsettled.until.since(self.now),
+                cause: unsettled.cause,
             }),
             None => Found::Free(from),
         })

@@ -102,7 +102,10 @@ async fn after_a_restart_nothing_new_is_granted_for_one_ttl_and_tokens_go_on_ris
     // The machine comes back with a wall clock that is an hour slow.
     clock.set_wall_micros(START - 3_600_000_000);
     let store = open(&path, &clock);
-    let unsettled = AcquireOutcome::Unsettled { retry_in: s(6) };
+    let unsettled = AcquireOutcome::Unsettled {
+        retry_in: s(6),
+        cause: GapCause::Silent,
+    };
     assert_eq!(acquire(&store, &b, "free").await, unsettled);
     let status = store.status(&group()).await.unwrap();
     assert_eq!(
@@ -217,7 +220,10 @@ async fn a_restored_copy_grants_nothing_before_its_holders_were_heard() {
     let store = open(&copy, &clock);
     assert_eq!(
         acquire(&store, &b, "poll").await,
-        AcquireOutcome::Unsettled { retry_in: s(10) }
+        AcquireOutcome::Unsettled {
+            retry_in: s(10),
+            cause: GapCause::Silent
+        }
     );
     let told = [Beat {
         revision: Revision(lost.get()),

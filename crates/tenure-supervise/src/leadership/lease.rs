@@ -249,9 +249,9 @@ async fn ask(shared: &Shared) -> (Option<Evidence>, Duration) {
             tracing::debug!(lease = %shared.lease, ?free_in, "the lease is another's");
             (Some(Evidence::Replica), again(free_in))
         }
-        Ok(Acquire::Unsettled { retry_in }) => {
-            let why = "the store may have forgotten who holds the lease, and grants none yet";
-            (Some(Evidence::Uncertain(why.to_owned())), again(retry_in))
+        Ok(Acquire::Unsettled { retry_in, cause }) => {
+            let why = cause.why_no_lease(retry_in);
+            (Some(Evidence::Uncertain(why)), again(retry_in))
         }
         // Over for good: somebody else leads under this name, or nobody does.
         Err(error) if matches!(error.kind(), ErrorKind::Ended(reason) if !reason.may_rejoin()) => {

@@ -1,5 +1,5 @@
 -- ARGV 8..: member, term, leases. Answers '', for each lease 'g<token>' or 'g<token> <holder before>', 'k<token>',
--- 'h<free in> <holder>', 'r<free in> <successor>' or 'u<retry in>', the tenure's revision, how long it lasts, and its revision before; or the
+-- 'h<free in> <holder>', 'r<free in> <successor>' or 'u<retry in> <cause>', the tenure's revision, how long it lasts, and its revision before; or the
 -- reason why the tenure may not act.
 local member, term = ARGV[8], tonumber(ARGV[9])
 local tenure = member .. '@' .. text(term)
@@ -75,11 +75,13 @@ local function outcome_of(lease)
     return 'h' .. text(wait) .. ' ' .. holder
   end
   local till, heir = string.match(reserved[lease] or '', '^(%d+) (%S+)$')
-  if till and now < tonumber(till) and heir ~= member then
-    return 'r' .. text(tonumber(till) - now) .. ' ' .. heir
+  till = tonumber(till or 0)
+  -- One from further away was made by a clock that has fallen back since, and is over.
+  if now < till and till <= now + RESERVATION and heir ~= member then
+    return 'r' .. text(till - now) .. ' ' .. heir
   end
   if now < group.unsettled_until then
-    return 'u' .. text(group.unsettled_until - now)
+    return 'u' .. text(group.unsettled_until - now) .. ' ' .. CAUSES[group.cause]
   end
   return grant(lease, holder)
 end

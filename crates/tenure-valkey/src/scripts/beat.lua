@@ -20,6 +20,11 @@ local function unknown(term)
     unsettle(TAIL_LOSS)
     group.seq = term
   end
+  -- Somebody is heard of from before the group was born: what counted as new has lost its data.
+  if group.cause == NEW and group.unsettled_until > 0 and term < group.born then
+    group.cause = DATA_LOSS
+    event('group_unsettled', nil, 'reason', CAUSES[DATA_LOSS])
+  end
   return 0
 end
 

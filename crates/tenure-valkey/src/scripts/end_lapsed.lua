@@ -1,6 +1,11 @@
 -- ARGV 8: at most how many. Answers whether more may be due, and the tenures that lapsed.
 local limit = tonumber(ARGV[8])
 
+local places = not fell and redis.call('HGET', META, 'fell')
+if places then
+  return rescore(places)
+end
+
 local due = redis.call('ZRANGEBYSCORE', DUE, '-inf', NOW, 'LIMIT', 0, limit + 1)
 local more = #due > limit
 if more then

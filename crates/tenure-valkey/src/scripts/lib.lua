@@ -9,7 +9,7 @@
 
 local META, MARKER, MEMBERS, LABELS, DUE, ENDED, FORGET, RELEASING, LAPSED, LAPSES, EVENTS = unpack(KEYS, 1, 11)
 local NONCE, MAX_TTL, EVENTS_MAX = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[7])
-local BURST = 250000
+local BURST, RESERVATION = 250000, 5000000
 
 local now = clock()
 if ARGV[2] ~= '0' and now > tonumber(ARGV[2]) then
@@ -138,7 +138,7 @@ local function note_ttl(ttl)
 end
 
 -- Everyone gets one full ttl from now. The cause by its number.
-local SILENT, CLOCK_BACK, DATA_LOSS, TAIL_LOSS = 1, 2, 3, 4
+local SILENT, CLOCK_BACK, DATA_LOSS, TAIL_LOSS, NEW = 1, 2, 3, 4, 5
 local function unsettle(cause, silent_ms)
   group.resumed = now
   if count_members() == 0 then
@@ -153,6 +153,22 @@ local function unsettle(cause, silent_ms)
   end
 end
 
+-- A clock that fell back leaves times of before in the future. What only bounds something is brought near at once; the
+-- indices by time are gone through by `end_lapsed`, a part at a time, unless the fall is too short to matter to them.
+local fell = false
+local function fall_back(gap)
+  local longest = now + math.max(group.max_ttl, MAX_TTL)
+  group.unsettled_until, group.grants = math.min(group.unsettled_until, longest), math.min(group.grants, longest)
+  if group.brake_until ~= 0 then
+    group.brake_since = math.min(group.brake_since, now)
+    group.brake_until = math.min(group.brake_until, now + tonumber(ARGV[6]))
+  end
+  if group.tick - now > gap then
+    fell = true
+    plan('HSET', META, 'fell', '0 0 0')
+  end
+end
+
 -- A group that is new, or whose data is gone: the store's marker tells which.
 local function create()
   group.born, group.tick, group.resumed, group.events = now, now, now, now
@@ -163,15 +179,19 @@ local function create()
   if last[1] then
     group.events = math.max(now, tonumber(string.match(last[1][1], '^%d+')))
   end
-  local born = tonumber(redis.call('HGET', MARKER, 'born') or nil)
+  local marks = redis.call('HMGET', MARKER, 'born', 'settled', 'longest')
+  local born, longest = tonumber(marks[1] or nil), math.max(MAX_TTL, tonumber(marks[3] or 0))
   if not born then
     born = now
     plan('HSETNX', MARKER, 'born', NOW)
   end
-  local lost_until = math.min(born, now) + MAX_TTL
-  if lost_until > now then
-    group.unsettled_until, group.grants, group.cause = lost_until, lost_until, DATA_LOSS
-    event('group_unsettled', nil, 'reason', CAUSES[DATA_LOSS])
+  if longest > tonumber(marks[3] or 0) then
+    plan('HSET', MARKER, 'longest', text(longest))
+  end
+  local until_then = math.min(born, now) + longest
+  if not marks[2] and until_then > now then
+    group.unsettled_until, group.grants, group.cause = until_then, until_then, NEW
+    event('group_unsettled', nil, 'reason', CAUSES[NEW])
   end
 end
 
@@ -184,6 +204,7 @@ else
   end
   if now < group.tick then
     unsettle(CLOCK_BACK, 0)
+    fall_back(gap)
   elseif now - group.tick > gap then
     unsettle(SILENT, math.floor((now - group.tick) / 1000))
   end
@@ -377,7 +398,7 @@ local function settle_emptied(tenure)
     redis.call('ZREM', RELEASING, tenure)
     redis.call('ZREM', LAPSED, tenure)
     redis.call('SREM', unreleased_key(member_of(tenure)), tenure)
-    local ended_at = tonumber(string.match(record, '(%d+)$'))
+    local ended_at = math.min(now, tonumber(string.match(record, '(%d+)$')))
     redis.call('ZADD', FORGET, text(ended_at + 2 * MAX_TTL), tenure)
   end
 end

@@ -1,7 +1,6 @@
 -- ARGV 8..: member, term, the successor or '', then each lease and its token. Answers '', for each lease 'f' when it is
 -- free, 'r' when it is kept for the successor or 'n<holder>' when it is another's, and the tenure's revision, now and before; or the
 -- reason why the tenure may not act.
-local RESERVATION = 5000000
 local member, term, heir = ARGV[8], tonumber(ARGV[9]), ARGV[10]
 local tenure = member .. '@' .. text(term)
 

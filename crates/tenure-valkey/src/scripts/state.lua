@@ -1,7 +1,7 @@
 -- What is known of a group as a whole, packed into one field of its meta: ten doubles, as `group` in `lib.lua` names them.
 -- Lua's own numbers cost a tenth of what text costs, and one field a tenth of what ten cost.
 local STATE = '<dddddddddd'
-local CAUSES = { 'silent', 'clock_back', 'data_loss', 'tail_loss' }
+local CAUSES = { 'silent', 'clock_back', 'data_loss', 'tail_loss', 'new' }
 
 -- What is known of a tenure's life, as whole numbers of seven bytes: deadline, ttl, and the revision if it has one. Most
 -- have none, and their value then fits into the smallest piece of memory that a server gives a string.

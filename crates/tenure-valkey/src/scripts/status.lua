@@ -2,7 +2,7 @@
 -- whoever asks.
 local function status(not_before)
   local fields = { false, false, false, false, false, false, false, false }
-  local meta = redis.call('HMGET', META, 'state', 'events')
+  local meta = redis.call('HMGET', META, 'state', 'events', 'fell')
   if meta[1] then
     local _, tick, resumed, min_ttl, _, until_, cause, _, brake_since, brake_until = struct.unpack(STATE, meta[1])
     fields = { tick, resumed, min_ttl, meta[2], until_, CAUSES[cause] or '', brake_since, brake_until }
@@ -13,6 +13,10 @@ local function status(not_before)
   local due = first('due')
   if due and not_before then
     due = math.max(tonumber(due), not_before)
+  end
+  if meta[3] then
+    -- Nobody is found by an index that a fallen clock has left behind.
+    due = now
   end
   -- Those who look after members must not stop because a key about sessions or a roster is of a foreign type: it is mended
   -- by a step of its own.

@@ -4,7 +4,11 @@ local what, task, who = ARGV[8], 'turn:' .. ARGV[9], ARGV[10]
 -- 'until done holder'; 0 for what is not.
 local till, done, holder = string.match(redis.call('HGET', META, task) or '', '^(%d+) (%d+) (%S*)$')
 till, done, holder = tonumber(till or 0), tonumber(done or 0), holder or ''
-local held = holder ~= '' and till > now
+-- Times of a clock that has fallen back since say nothing.
+if done > now then
+  done = 0
+end
+local held = holder ~= '' and till > now and (what == 'end' or till <= now + tonumber(ARGV[11]))
 
 local function keep(new_till, new_done, new_holder)
   plan('HSET', META, task, text(new_till) .. ' ' .. text(new_done) .. ' ' .. new_holder)

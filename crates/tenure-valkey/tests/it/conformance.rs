@@ -54,17 +54,33 @@ impl Clock {
 struct Real<S> {
     store: Arc<ValkeyStore>,
     clock: Mutex<Clock>,
-    _servers: OwnedMutexGuard<S>,
+    servers: OwnedMutexGuard<S>,
+}
+
+/// What a hand does that reaches past the store.
+trait Servers: Send + Sync + 'static {
+    /// Runs a command where a key is.
+    fn run_on(&self, key: &str, command: &[&str]);
+}
+
+impl Servers for Server {
+    fn run_on(&self, _: &str, command: &[&str]) {
+        self.cli(command).expect("the server answers");
+    }
 }
 
 #[async_trait]
-impl<S: Send + Sync + 'static> Harness for Real<S> {
+impl<S: Servers> Harness for Real<S> {
     fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.store) as Arc<dyn Store>
     }
 
     async fn advance(&self, by: Duration) {
         self.clock.lock().await.advance(by);
+    }
+
+    async fn lose_list(&self) {
+        self.servers.run_on("tenure:groups", &["DEL", "tenure:groups"]);
     }
 }
 
@@ -102,7 +118,7 @@ async fn harness_for(flavour: Flavour, options: StoreOptions, url: fn(&Server) -
     Box::new(Real {
         store,
         clock: Mutex::new(clock),
-        _servers: server,
+        servers: server,
     })
 }
 

@@ -9,6 +9,7 @@
 mod adopt;
 mod adopt_leases;
 mod adopt_sessions;
+mod clock_back;
 mod conformance;
 mod faults;
 mod foreign;

@@ -4,4 +4,4 @@ mod drift;
 mod fault;
 mod life;
 mod random;
-mod set_up;
+pub(crate) mod set_up;

@@ -133,6 +133,21 @@ impl TestClockStore {
         }
     }
 
+    /// Lets time pass while nobody asks the store for anything.
+    pub(crate) async fn pass_in_silence(&self, time: Duration) {
+        let by = u64::try_from(time.as_micros()).unwrap();
+        let now = self.now.fetch_add(by, Ordering::SeqCst) + by;
+        self.run(&["SET", "tenure:test:now", &now.to_string()]);
+        self.store.tick(&group()).await.unwrap();
+    }
+
+    /// Sets the clock back, as a failover to a server whose clock is behind does.
+    pub(crate) fn fall_back(&self, by: Duration) {
+        let by = u64::try_from(by.as_micros()).unwrap();
+        let now = self.now.fetch_sub(by, Ordering::SeqCst) - by;
+        self.run(&["SET", "tenure:test:now", &now.to_string()]);
+    }
+
     /// Runs a command of another program.
     #[track_caller]
     pub(crate) fn run(&self, args: &[&str]) -> Reply {

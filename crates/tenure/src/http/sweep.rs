@@ -4,11 +4,12 @@ use async_trait::async_trait;
 use reqwest::Method;
 use tenure_core::error::Result;
 use tenure_core::id::Group;
+use tenure_core::settling::GapCause;
 use tenure_core::store::Call;
-use tenure_core::sweep::{GroupStatus, Sweep, SweepReport, SweepRequest, SweepSteps};
+use tenure_core::sweep::{GroupStatus, SettleReport, Sweep, SweepReport, SweepRequest, SweepSteps};
 
 use super::HttpStore;
-use crate::wire::{self, GroupState, SweepAnswer};
+use crate::wire::{self, GroupState, SettleAnswer, SettleRequest, SweepAnswer};
 
 #[async_trait]
 impl Sweep for HttpStore {
@@ -35,5 +36,14 @@ impl Sweep for HttpStore {
             .json(&body)
             .patience(self.inner.settings.sweep_timeout);
         Ok(self.send(request).await?.json::<SweepAnswer>()?.into())
+    }
+
+    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
+        let path: &[&str] = match group {
+            Some(group) => &["v1", "groups", group.as_str(), "settle"],
+            None => &["v1", "settle"],
+        };
+        let request = self.mutate(Method::POST, path, call).json(&SettleRequest { cause });
+        Ok(self.send(request).await?.json::<SettleAnswer>()?.into())
     }
 }

@@ -198,7 +198,7 @@ fn take(
                 }
                 AcquireOutcome::Held { by, free_in } => Acquire::Held { by, free_in },
                 AcquireOutcome::Reserved { to, free_in } => Acquire::Reserved { to, free_in },
-                AcquireOutcome::Unsettled { retry_in } => Acquire::Unsettled { retry_in },
+                AcquireOutcome::Unsettled { retry_in, cause } => Acquire::Unsettled { retry_in, cause },
             }))
         })
         .collect()

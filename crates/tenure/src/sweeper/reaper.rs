@@ -183,6 +183,9 @@ impl Inner {
     pub(super) fn hear(&self, group: &Group, status: &GroupStatus, arrived: tenure_core::clock::Mono) {
         meters::sessions(group, status);
         self.hear_of_ends(group, status);
+        if let Some(entry) = self.groups().get_mut(group) {
+            entry.occupied = status.is_occupied();
+        }
         let Some(at) = status.next_reap else { return };
         let due_at = arrived + at.since(status.as_of);
         let sooner = self

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
-use tenure_core::clock::jitter;
+use tenure_core::clock::{jitter, within};
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::sweep::{BATCH, ReconcileRequest, drift};
 use tokio::sync::OwnedMutexGuard;
@@ -19,10 +19,13 @@ use super::Inner;
 use super::reach::Reach;
 use super::visit::Visited;
 use crate::loops::{LoopBody, Turn};
+use crate::membership::in_time;
 use crate::meters;
 
 /// The pause between two slices of parts, so that it never takes more than half of a store's time.
 const REST: Duration = Duration::from_millis(100);
+/// The pause after a search that the store did not answer.
+const SEARCH_AGAIN: Duration = Duration::from_secs(10);
 
 /// A reconcile of one group, under way or over.
 #[derive(Default)]
@@ -74,12 +77,44 @@ impl LoopBody for Reconciler {
             .filter_map(std::future::ready)
             .collect()
             .await;
+        search(inner).await;
         // A failed group is not a failed turn: all that suffers is when it is its turn again.
+        let search_in = inner.search_in();
         Ok(Turn {
-            next: inner.next_due(|entry| &entry.reconcile),
+            next: Some(
+                inner
+                    .next_due(|entry| &entry.reconcile)
+                    .map_or(search_in, |due| due.min(search_in)),
+            ),
             skipped: failed.len() as u64,
         })
     }
+}
+
+/// A part of the search for groups that the store's list has lost, when its time has come.
+async fn search(inner: &Inner) {
+    if !inner.search_in().is_zero() {
+        return;
+    }
+    let settings = &inner.settings;
+    let part = within(&*inner.clock, settings.give_up * 5, inner.store.find_groups()).await;
+    let pause = match in_time(part, settings.give_up * 5) {
+        Ok(true) => REST,
+        Ok(false) => settings.reconcile_interval,
+        Err(error) if error.kind() == ErrorKind::Denied => {
+            let error = error.chain();
+            tracing::warn!(
+                error,
+                "groups that the list has lost are not searched for: the store's user may not run SCAN"
+            );
+            settings.reconcile_interval
+        }
+        Err(error) => {
+            tracing::debug!(error = error.chain(), "the search for lost groups begins anew later");
+            SEARCH_AGAIN
+        }
+    };
+    inner.search_from(inner.clock.mono() + pause);
 }
 
 struct Visit<'a> {

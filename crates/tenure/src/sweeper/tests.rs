@@ -196,6 +196,28 @@ async fn a_group_of_others_is_discovered_and_an_unnamed_one_forgotten() {
 }
 
 #[tokio::test]
+async fn a_group_that_nobody_names_is_forgotten_only_when_it_is_empty() {
+    let world = world(1);
+    let (g, inner) = (group("g"), Arc::clone(&world.sweepers[0].0.inner));
+    let tenure = world.join(&g, "a").await;
+    inner.name_group(&g, false);
+    let unnamed = inner.settings.interval + secs(1);
+    let look = async || {
+        let status = world.memory.status(&g).await.unwrap();
+        inner.hear(&g, &status, world.clock.mono());
+        world.clock.advance(unnamed);
+        inner.forget_unnamed();
+        inner.groups().contains_key(&g)
+    };
+    assert!(look().await, "the list that names it may be lost");
+    let left = world
+        .memory
+        .end(&g, &tenure, tenure_core::membership::EndBy::Leave, Call::default());
+    left.await.unwrap();
+    assert!(!look().await);
+}
+
+#[tokio::test]
 async fn a_count_is_neither_lost_nor_doubled_when_replies_are() {
     for fault in [
         Fault::LoseReply,

@@ -13,6 +13,7 @@ mod problem;
 mod registry;
 pub mod roster;
 mod session;
+mod settle;
 mod status;
 mod sweep;
 mod target;
@@ -38,6 +39,7 @@ pub use session::{
     OrphansAnswer, OrphansQuery, PatchSessionRequest, Session, SessionStats, SessionToAttach, SessionsPage,
     SessionsQuery, WhichSessions,
 };
+pub use settle::{Left, SettleAnswer, SettleRequest};
 pub use status::{
     AccessState, FindingShape, Findings, GroupsPage, LoopState, Now, Readiness, ServerStatus, StoreState, Watched,
 };

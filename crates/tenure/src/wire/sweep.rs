@@ -81,7 +81,7 @@ impl From<Brake> for brake::Brake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Unsettled {
-    /// Why: `silent`, `clock_back`, `data_loss` or `tail_loss`.
+    /// Why: `new`, `silent`, `clock_back`, `data_loss` or `tail_loss`.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub cause: GapCause,
     /// Until when everyone has had one full ttl.

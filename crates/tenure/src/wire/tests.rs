@@ -8,6 +8,7 @@ use tenure_core::event::{Event, EventId, EventKind};
 use tenure_core::id::{LeaseName, MemberId, TenureId, Term};
 use tenure_core::lease::{AcquireOutcome, Acquired, GivenUp, ReleaseOutcome, Token};
 use tenure_core::membership::{BeatReply, EndReason};
+use tenure_core::settling::GapCause;
 use tenure_core::time::StoreTime;
 
 use super::*;
@@ -130,7 +131,10 @@ fn what_asking_for_leases_came_to_means_the_same_on_both_sides() {
             to: MemberId::new("b").unwrap(),
             free_in: wait,
         },
-        AcquireOutcome::Unsettled { retry_in: wait },
+        AcquireOutcome::Unsettled {
+            retry_in: wait,
+            cause: GapCause::New,
+        },
     ];
     let asked = vec![lease(); outcomes.len()];
     let acquired = Acquired {

@@ -45,6 +45,7 @@ const WANTED: &str = "
     patch /v1/groups/{g}/sessions/{s} beat
     put /v1/groups/{g}/sessions/{s} beat
     delete /v1/groups/{g}/sessions/{s}/connections/{c} beat
+    post /v1/groups/{g}/settle operate
     post /v1/groups/{g}/sweep operate
     get /v1/groups/{g}/targets read
     delete /v1/groups/{g}/targets/{t} write
@@ -73,6 +74,7 @@ const WANTED: &str = "
     post /v1/rosters/{r}/providers/{p}/online beat
     post /v1/rosters/{r}/reserve write
     get /v1/rosters/{r}/stats read
+    post /v1/settle operate +
     get /v1/status read
 ";
 

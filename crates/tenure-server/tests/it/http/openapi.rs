@@ -43,6 +43,8 @@ const SERVED: &[(&str, &str)] = &[
     ("put", "/v1/groups/{g}/sessions/{s}"),
     ("delete", "/v1/groups/{g}/sessions/{s}/connections/{c}"),
     ("post", "/v1/groups/{g}/sweep"),
+    ("post", "/v1/groups/{g}/settle"),
+    ("post", "/v1/settle"),
     ("get", "/v1/groups/{g}/targets"),
     ("delete", "/v1/groups/{g}/targets/{t}"),
     ("get", "/v1/groups/{g}/targets/{t}"),

@@ -11,7 +11,7 @@ use tenure_testkit::valkey::cluster::Cluster;
 use tenure_valkey::ValkeyStore;
 use tokio::sync::Mutex;
 
-use super::{Clock, Real, connection};
+use super::{Clock, Real, Servers, connection};
 
 /// A key on each of the primaries, from which the scripts take their time, and which of the nodes that is.
 const CLOCKS: [(&str, usize); 3] = [
@@ -19,6 +19,12 @@ const CLOCKS: [(&str, usize); 3] = [
     ("tenure:test:now:1", 0),
     ("tenure:test:now:2", 2),
 ];
+
+impl Servers for Cluster {
+    fn run_on(&self, key: &str, command: &[&str]) {
+        Cluster::run_on(self, key, command);
+    }
+}
 
 async fn make(options: StoreOptions) -> Box<dyn Harness> {
     // Random histories are hundreds of cases, and a cluster takes two seconds to form.
@@ -41,7 +47,7 @@ async fn make(options: StoreOptions) -> Box<dyn Harness> {
     Box::new(Real {
         store,
         clock: Mutex::new(clock),
-        _servers: cluster,
+        servers: cluster,
     })
 }
 

@@ -19,6 +19,7 @@ on_both! {
     a_group_whose_liveness_is_lost_recovers,
     terms_at_the_edge_of_2_pow_53,
     a_big_group_is_listed_whole_in_pages,
+    a_group_that_the_list_has_lost_is_found_among_all_other_keys,
 }
 
 /// Every verb once; the errors.
@@ -284,4 +285,28 @@ async fn a_big_group_is_listed_whole_in_pages(flavour: Flavour) {
         assert_eq!(found.len(), 701, "limit {limit}");
     }
     let _ = StoreOptions::default();
+}
+
+async fn a_group_that_the_list_has_lost_is_found_among_all_other_keys(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    mature(&server);
+    let first = open(&server.url()).await;
+    join(&first, "a").await;
+    let strangers: Vec<String> = (0..60_000)
+        .flat_map(|n| [format!("stranger:{n}"), "x".to_owned()])
+        .collect();
+    for some in strangers.chunks(2_000) {
+        let command: Vec<&str> = std::iter::once("MSET").chain(some.iter().map(String::as_str)).collect();
+        server.cli(&command).unwrap();
+    }
+    server.cli(&["SET", "{tenure:no group!}:meta", "x"]).unwrap();
+    server.cli(&["DEL", "tenure:groups"]).unwrap();
+    let store = open(&server.url()).await;
+    let (mut steps, none) = (0, store.groups().await.unwrap());
+    while store.find_groups().await.unwrap() {
+        steps += 1;
+    }
+    assert_eq!(none, []);
+    assert!(steps > 1, "all keys in one step");
+    assert_eq!(store.groups().await.unwrap(), [group()]);
 }

@@ -51,7 +51,7 @@ async fn a_grant_in_the_lost_tail_is_noticed_within_one_beat(flavour: Flavour) {
     );
     // Nobody gets it while the one that was granted it may still believe in it.
     match acquire(&store, &b, "poll").await.unwrap() {
-        AcquireOutcome::Unsettled { retry_in } => assert!(retry_in > Duration::from_secs(25), "{retry_in:?}"),
+        AcquireOutcome::Unsettled { retry_in, .. } => assert!(retry_in > Duration::from_secs(25), "{retry_in:?}"),
         other => panic!("{other:?}"),
     }
     let held = store.held_leases(&group(), &a, &PageRequest::default()).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_new_store_grants_nothing_before_the_longest_ttl_has_passed(flavour: F
     let a = join(&store, "a").await;
     let longest = tenure_core::store::StoreOptions::default().max_ttl;
     match acquire(&store, &a, "poll").await.unwrap() {
-        AcquireOutcome::Unsettled { retry_in } => {
+        AcquireOutcome::Unsettled { retry_in, .. } => {
             assert!(retry_in <= longest && retry_in > longest - PATIENCE, "{retry_in:?}");
         }
         other => panic!("{other:?}"),

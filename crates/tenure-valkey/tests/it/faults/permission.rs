@@ -100,9 +100,10 @@ async fn the_least_user_can_do_everything_and_the_doctor_says_what_it_cannot_see
     };
     assert_eq!(of("permissions").severity, Severity::Ok);
     assert_eq!(of("clock").severity, Severity::Ok);
-    for unseen in ["version", "role", "eviction"] {
+    for unseen in ["version", "role", "search", "eviction"] {
         assert_eq!(of(unseen).severity, Severity::Warning, "{:?}", of(unseen));
     }
+    assert_eq!(store.find_groups().await.unwrap_err().kind(), ErrorKind::Denied);
     let all = open(&server.url()).await.examine().await;
     assert!(all.iter().all(|finding| finding.severity != Severity::Error), "{all:?}");
     assert!(

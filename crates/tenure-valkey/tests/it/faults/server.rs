@@ -2,20 +2,25 @@
 
 use std::time::{Duration, Instant};
 
+use tenure_core::clock::SystemClock;
 use tenure_core::error::{ErrorKind, Outcome};
+use tenure_core::id::Group;
+use tenure_core::lease::AcquireOutcome;
 use tenure_core::membership::{BeatReply, EndBy, MembershipStore};
 use tenure_core::registry::RegistryStore;
 use tenure_core::settling::GapCause;
-use tenure_core::store::{Call, Health, PageRequest, Store};
+use tenure_core::store::{Call, Health, PageRequest, Store, StoreOptions};
 use tenure_core::sweep::{Sweep, SweepRequest, SweepSteps};
 use tenure_testkit::valkey::{DURABLE, Flavour};
 use tenure_testkit::wait;
+use tenure_valkey::ValkeyStore;
 
 use crate::world::*;
 
 on_both! {
     every_verb_survives_forgotten_scripts,
     a_server_that_comes_back_empty_unsettles_its_groups,
+    a_new_server_waits_until_somebody_says_that_nothing_was_held,
     a_server_that_comes_back_with_its_data_ends_nobody,
     a_frozen_server_is_down_after_three_timeouts_and_up_again,
     a_full_memory_refuses_a_step_whole,
@@ -102,6 +107,54 @@ async fn a_server_that_comes_back_empty_unsettles_its_groups(flavour: Flavour) {
         [group()],
         "the index of groups is written again"
     );
+}
+
+async fn a_new_server_waits_until_somebody_says_that_nothing_was_held(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    let store = open(&server.url()).await;
+    let tenure = join(&store, "a").await;
+    let unsettled = |outcome| match outcome {
+        AcquireOutcome::Unsettled { cause, .. } => Some(cause),
+        _ => None,
+    };
+    assert_eq!(
+        unsettled(acquire(&store, &tenure, "x").await.unwrap()),
+        Some(GapCause::New)
+    );
+    // A process with a shorter max_ttl shortens nothing.
+    let short = StoreOptions {
+        max_ttl: Duration::from_secs(1),
+        ..StoreOptions::default()
+    };
+    let hasty = ValkeyStore::open(&server.url(), short, options(), SystemClock::shared())
+        .await
+        .unwrap();
+    let other = Group::new("other").unwrap();
+    let until = hasty.tick(&other).await.unwrap().unsettled.expect("a grace").until;
+    assert!(until > hasty.now().await.unwrap() + Duration::from_secs(60), "{until}");
+    hasty.end_lapsed(&other, 1, Call::default()).await.unwrap();
+    assert_eq!(hasty.groups().await.unwrap().len(), 2, "who acts on a group lists it");
+    let done = store.settle(None, None, Call::default()).await.unwrap();
+    assert_eq!((done.settled, done.left.len()), (2, 0));
+    assert_eq!(unsettled(acquire(&store, &tenure, "x").await.unwrap()), None);
+    // Also groups that are made later; but not those of a store that is emptied again.
+    let later = Group::new("later").unwrap();
+    assert_eq!(store.tick(&later).await.unwrap().unsettled, None);
+    server.cli(&["FLUSHALL"]).unwrap();
+    store.end_lapsed(&later, 1, Call::default()).await.unwrap();
+    assert_eq!(
+        store.tick(&later).await.unwrap().unsettled.expect("a grace").cause,
+        GapCause::New
+    );
+    // Somebody from before shows that it was not new: then the operator has to say so, too.
+    assert_eq!(beat(&store, &tenure).await, BeatReply::Unknown);
+    let done = store.settle(None, None, Call::default()).await.unwrap();
+    assert_eq!((done.settled, done.left), (1, vec![(group(), GapCause::DataLoss)]));
+    let done = store
+        .settle(Some(&group()), Some(GapCause::DataLoss), Call::default())
+        .await
+        .unwrap();
+    assert_eq!(done.settled, 1);
 }
 
 async fn a_server_that_comes_back_with_its_data_ends_nobody(flavour: Flavour) {

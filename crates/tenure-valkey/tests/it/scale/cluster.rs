@@ -132,6 +132,12 @@ async fn all_nodes_are_looked_at_and_all_groups_are_listed(flavour: Flavour) {
     let mut names = GROUPS.map(|name| Group::new(name).unwrap());
     names.sort();
     assert_eq!(store.groups().await.unwrap(), names);
+    // The list is lost, and the one who looks has acted on none of them.
+    cluster.run_on("tenure:groups", &["DEL", "tenure:groups"]);
+    let other = open(&cluster.url()).await;
+    assert_eq!(other.groups().await.unwrap(), []);
+    while other.find_groups().await.unwrap() {}
+    assert_eq!(other.groups().await.unwrap(), names);
     let findings = store.examine().await;
     let of = |check: &str| findings.iter().filter(|finding| finding.check == check).count();
     assert_eq!((of("cluster"), of("role"), of("eviction")), (1, 3, 3), "{findings:?}");
@@ -151,7 +157,7 @@ async fn all_nodes_are_looked_at_and_all_groups_are_listed(flavour: Flavour) {
     let leases = [lease("poll")];
     let acquired = store.acquire(&new, &joined.tenure, &leases, Call::default()).await;
     match &acquired.unwrap().outcomes[0] {
-        AcquireOutcome::Unsettled { retry_in } => assert!(*retry_in > longest - PATIENCE, "{retry_in:?}"),
+        AcquireOutcome::Unsettled { retry_in, .. } => assert!(*retry_in > longest - PATIENCE, "{retry_in:?}"),
         other => panic!("{other:?}"),
     }
     // Other programs' keys are looked at on one server at a time.

@@ -267,7 +267,7 @@ async fn a_grant_that_the_promoted_replica_never_had_is_noticed(flavour: Flavour
     }
     // Nobody gets the lease while the one that was granted it may still believe in it.
     match acquire(&store, &b, "poll").await.unwrap() {
-        AcquireOutcome::Unsettled { retry_in } => assert!(retry_in > Duration::from_secs(10), "{retry_in:?}"),
+        AcquireOutcome::Unsettled { retry_in, .. } => assert!(retry_in > Duration::from_secs(10), "{retry_in:?}"),
         other => panic!("{other:?}"),
     }
     // And whatever number comes next is above the one that was lost.

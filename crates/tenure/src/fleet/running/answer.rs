@@ -141,18 +141,18 @@ impl Running<'_> {
                 }
                 Acquire::Held { by, free_in } => self.sight.refused(lease, by, free_in, now),
                 Acquire::Reserved { to, free_in } => self.sight.reserved(lease, to, free_in, now),
-                Acquire::Unsettled { retry_in } => {
-                    self.tell_unsettled(retry_in);
+                Acquire::Unsettled { retry_in, cause } => {
+                    self.tell_unsettled(&cause.why_no_lease(retry_in));
                     self.sight.free_from(lease, now + retry_in, now);
                 }
             }
         }
     }
 
-    fn tell_unsettled(&mut self, retry_in: Duration) {
+    fn tell_unsettled(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_unsettled, true) {
             let group = &self.fixed.shared.group;
-            tracing::info!(%group, ?retry_in, "the group may have forgotten holders; it gives out no lease for a while");
+            tracing::info!(%group, why, "no lease is granted yet");
         }
     }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tenure_core::id::{LeaseName, MemberId, TenureId};
 use tenure_core::lease::{AcquireOutcome, Acquired, Token};
 use tenure_core::membership::Revision;
+use tenure_core::settling::GapCause;
 use tenure_core::time::{StoreTime, micros};
 
 use crate::wire::{ms, ms_up};
@@ -116,6 +117,10 @@ pub struct AcquireResult {
     /// The same in microseconds, the resolution of the store's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_us: Option<u64>,
+    /// With `unsettled`: why the group's grace began (`new`, `silent`, `clock_back`, `data_loss` or `tail_loss`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub cause: Option<GapCause>,
 }
 
 impl AcquireResult {
@@ -138,6 +143,7 @@ impl AcquireResult {
             reserved_for: None,
             retry_after_ms: None,
             retry_after_us: None,
+            cause: None,
         };
         let wait = match outcome {
             AcquireOutcome::Granted { from, .. } => {
@@ -153,7 +159,10 @@ impl AcquireResult {
                 result.reserved_for = Some(to);
                 free_in
             }
-            AcquireOutcome::Unsettled { retry_in } => retry_in,
+            AcquireOutcome::Unsettled { retry_in, cause } => {
+                result.cause = Some(cause);
+                retry_in
+            }
         };
         result.retry_after_ms = Some(ms_up(wait));
         result.retry_after_us = Some(micros(wait));
@@ -182,7 +191,10 @@ impl AcquireResult {
                 to: self.reserved_for?,
                 free_in: wait?,
             },
-            AcquireWord::Unsettled => AcquireOutcome::Unsettled { retry_in: wait? },
+            AcquireWord::Unsettled => AcquireOutcome::Unsettled {
+                retry_in: wait?,
+                cause: self.cause?,
+            },
         })
     }
 }

@@ -1,0 +1,74 @@
+//! An operator's word that nothing was held.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use tenure::wire::{SettleAnswer, SettleRequest};
+use tenure_core::id::Group;
+use tenure_core::store::Call;
+
+use super::openapi::Writes;
+use crate::app::App;
+use crate::audit::Operated;
+use crate::extract::{Limits, Names, NoQuery, OptionalJson};
+use crate::reply::{Answer, json};
+
+/// End the wait of a new store
+///
+/// The word of an operator that no lease was held when the wait began: all groups that wait because they are `new` grant
+/// leases at once, and those that are made later in the same wait as well (in a cluster they wait anew). Groups that wait
+/// for another cause go on waiting, unless it is named. Said once; no setting repeats it.
+#[utoipa::path(
+    post, path = "/v1/settle", tag = "groups",
+    security(("token" = ["operate", "everywhere"])),
+    params(("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen")),
+    request_body(content = Option<SettleRequest>, description = "May be left out"),
+    responses((status = 200, description = "What was settled, and what was not", body = SettleAnswer), Writes)
+)]
+pub(crate) async fn all(
+    State(app): State<Arc<App>>,
+    _: NoQuery,
+    Limits(call): Limits,
+    operated: Operated,
+    OptionalJson(request): OptionalJson<SettleRequest>,
+) -> Answer {
+    settle(&app, None, call, &operated, &request).await
+}
+
+/// End the wait of a new group
+///
+/// As for all groups, for this one alone.
+#[utoipa::path(
+    post, path = "/v1/groups/{g}/settle", tag = "groups",
+    security(("token" = ["operate"])),
+    params(
+        ("g" = String, Path, description = "The group"),
+        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
+    ),
+    request_body(content = Option<SettleRequest>, description = "May be left out"),
+    responses((status = 200, description = "Whether it was settled", body = SettleAnswer), Writes)
+)]
+pub(crate) async fn one(
+    State(app): State<Arc<App>>,
+    Names(group): Names<Group>,
+    _: NoQuery,
+    Limits(call): Limits,
+    operated: Operated,
+    OptionalJson(request): OptionalJson<SettleRequest>,
+) -> Answer {
+    settle(&app, Some(&group), call, &operated, &request).await
+}
+
+async fn settle(app: &App, group: Option<&Group>, call: Call, operated: &Operated, request: &SettleRequest) -> Answer {
+    if let Some(cause) = request.cause {
+        operated.note(format!("cause {}", cause.as_str()));
+    }
+    let report = app.write(app.store.settle(group, request.cause, call)).await?;
+    tracing::warn!(
+        settled = report.settled,
+        left = report.left.len(),
+        "an operator says that nothing was held"
+    );
+    json(StatusCode::OK, &SettleAnswer::from(report))
+}

@@ -1,0 +1,200 @@
+//! The list of groups: an index of their names, so that a sweeper finds them, and no more. It can be lost without the groups
+//! (a flush, a deletion, one node of a cluster), so every process puts back the groups that it acts on, and a search
+//! through the keys finds those on which nobody acts.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::Value;
+use tenure_core::clock::Mono;
+use tenure_core::error::Result;
+use tenure_core::id::Group;
+
+use crate::connection::Connection;
+use crate::keys::{self, GROUPS};
+use crate::reply::{Read, Reader};
+use crate::store::ValkeyStore;
+use crate::view::foreign;
+
+/// How many groups a process remembers, of those announced and of those acted on.
+const REMEMBERED: usize = 100_000;
+/// How long an announcement is believed, and an act counts as a reason to put a group back.
+const BELIEVED: Duration = Duration::from_secs(30);
+/// How many names one command carries.
+const NAMES: usize = 500;
+/// How many keys one step of a search looks at, and how many steps one call takes: some 10 ms of the server's time.
+const PAGE: u32 = 500;
+const PAGES: usize = 50;
+
+/// What a process knows of the list.
+#[derive(Debug, Default)]
+pub(crate) struct GroupList {
+    announced: Mutex<Announced>,
+    acted: Mutex<HashMap<Group, Mono>>,
+    search: tokio::sync::Mutex<Vec<Place>>,
+}
+
+/// The groups that were put into the list, and when, as of one connection: what comes after it may be another server.
+#[derive(Debug, Default)]
+struct Announced {
+    life: Option<u64>,
+    groups: HashMap<Group, Mono>,
+}
+
+/// How far the keys of one primary have been searched.
+#[derive(Debug)]
+struct Place {
+    primary: Connection,
+    cursor: String,
+}
+
+impl GroupList {
+    fn act(&self, group: &Group, now: Mono) {
+        let mut acted = lock(&self.acted);
+        if let Some(at) = acted.get_mut(group) {
+            *at = now;
+        } else if acted.len() < REMEMBERED {
+            acted.insert(group.clone(), now);
+        }
+    }
+
+    /// The groups that were acted on lately.
+    fn acted(&self, now: Mono) -> Vec<Group> {
+        let mut acted = lock(&self.acted);
+        acted.retain(|_, at| now.since(*at) <= BELIEVED);
+        acted.keys().cloned().collect()
+    }
+
+    /// When a group was announced last.
+    fn announced_at(&self, group: &Group, life: Option<u64>) -> Option<Mono> {
+        let announced = lock(&self.announced);
+        announced.groups.get(group).filter(|_| announced.life == life).copied()
+    }
+
+    fn note_announced(&self, group: &Group, life: Option<u64>, now: Mono) {
+        let mut announced = lock(&self.announced);
+        if announced.life != life || announced.groups.len() >= REMEMBERED {
+            *announced = Announced {
+                life,
+                groups: HashMap::new(),
+            };
+        }
+        announced.groups.insert(group.clone(), now);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ValkeyStore {
+    /// Somebody acts on a group.
+    pub(crate) fn act_on(&self, group: &Group) {
+        self.list.act(group, self.connection.clock().mono());
+    }
+
+    /// Puts a group into the list before somebody comes, so that it is swept whatever becomes of this process. Idempotent,
+    /// so a late one is harmless.
+    pub(crate) async fn announce(&self, group: &Group) -> Result<()> {
+        let (life, now) = (self.connection.life_of(GROUPS), self.connection.clock().mono());
+        let before = self.list.announced_at(group, life);
+        if before.is_some_and(|at| now.since(at) <= BELIEVED) {
+            return Ok(());
+        }
+        match self.put_back(std::slice::from_ref(group)).await {
+            // It was there, and most likely still is: that the list is away must not keep anybody from coming.
+            Err(error) if before.is_none() => return Err(error),
+            _ => self.list.note_announced(group, life, now),
+        }
+        Ok(())
+    }
+
+    async fn put_back(&self, groups: &[Group]) -> Result<()> {
+        for some in groups.chunks(NAMES) {
+            let mut cmd = redis::cmd("SADD");
+            cmd.arg(GROUPS);
+            for group in some {
+                cmd.arg(group.as_str());
+            }
+            self.connection.command_on(GROUPS, cmd).await?;
+        }
+        Ok(())
+    }
+
+    /// The groups of the list, and those that this process has acted on lately: they are put back if the list lacks them.
+    pub(crate) async fn list_groups(&self) -> Result<Vec<Group>> {
+        // In this order: whoever joins announces the group before that.
+        let acted = self.list.acted(self.connection.clock().mono());
+        let mut groups = self.read_list().await?;
+        let lost: Vec<_> = acted.into_iter().filter(|group| !groups.contains(group)).collect();
+        if !lost.is_empty() {
+            tracing::warn!(groups = lost.len(), first = %lost[0], "the list of groups lacks some that are served; they are put back");
+            self.put_back(&lost).await?;
+            groups.extend(lost);
+        }
+        Ok(groups.into_iter().collect())
+    }
+
+    async fn read_list(&self) -> Result<BTreeSet<Group>> {
+        let (mut cursor, mut groups) = ("0".to_owned(), BTreeSet::new());
+        loop {
+            let mut cmd = redis::cmd("SSCAN");
+            cmd.arg(GROUPS).arg(&cursor).arg("COUNT").arg(NAMES);
+            let value = self.connection.command_on(GROUPS, cmd).await?;
+            let (next, names) = read_scan(value).map_err(foreign)?;
+            // A name that is none was put there by somebody else; it is no group of ours.
+            groups.extend(names.iter().filter_map(|name| Group::new(name).ok()));
+            if next == "0" {
+                return Ok(groups);
+            }
+            cursor = next;
+        }
+    }
+
+    /// Searches a part of the keys for groups, and puts those that it finds into the list. `true` when there is more to
+    /// search.
+    pub(crate) async fn search_groups(&self) -> Result<bool> {
+        let mut search = self.list.search.lock().await;
+        if search.is_empty() {
+            let from = |primary| Place {
+                primary,
+                cursor: "0".to_owned(),
+            };
+            search.extend(self.connection.primaries().into_iter().map(from));
+        }
+        let found = search_some(&mut search).await;
+        if found.is_err() {
+            search.clear();
+        }
+        self.put_back(&found?).await?;
+        Ok(!search.is_empty())
+    }
+}
+
+async fn search_some(search: &mut Vec<Place>) -> Result<Vec<Group>> {
+    let mut found = Vec::new();
+    for _ in 0..PAGES {
+        let Some(place) = search.last_mut() else { break };
+        let mut cmd = redis::cmd("SCAN");
+        cmd.arg(&place.cursor)
+            .arg("MATCH")
+            .arg(keys::ALL_META)
+            .arg("COUNT")
+            .arg(PAGE);
+        let value = place.primary.command(cmd).await?;
+        let (next, names) = read_scan(value).map_err(foreign)?;
+        found.extend(names.iter().filter_map(|name| keys::group_of_meta(name)));
+        if next == "0" {
+            search.pop();
+        } else {
+            place.cursor = next;
+        }
+    }
+    Ok(found)
+}
+
+fn read_scan(value: Value) -> Read<(String, Vec<String>)> {
+    let mut reader = Reader::new(value)?;
+    Ok((reader.text()?, reader.array()?.texts()?))
+}

@@ -1,0 +1,85 @@
+-- After the clock fell back; follows `session.lua`. Entries of the indices by time that were made before are further away
+-- than any can be: a part of them is put where it belongs, and the next step goes on from there.
+local AT_ONCE = 200
+
+-- A part of an index, from a place; '-' behind its end. One of a foreign type has nothing for us.
+local function part_of(command, key, place)
+  local found = place ~= '-' and ask_ours(command, key, place, 'COUNT', AT_ONCE)
+  if not found then
+    return '-', {}
+  end
+  return found[1] == '0' and '-' or found[1], found[2]
+end
+
+-- An index of which no entry has to be later than `latest`. Answers whether there is more of them.
+local function cut(key, latest)
+  local late = ask_ours('ZRANGEBYSCORE', key, '(' .. text(latest), '+inf', 'LIMIT', 0, AT_ONCE) or {}
+  for _, name in ipairs(late) do
+    plan('ZADD', key, text(latest), name)
+  end
+  return #late == AT_ONCE
+end
+
+local function rescore_members(place)
+  local next_place, found = part_of('ZSCAN', DUE, place)
+  for i = 1, #found, 2 do
+    if tonumber(found[i + 1]) > now then
+      local m = load_member(found[i])
+      plan('ZADD', DUE, text(m and end_of(m) or now), found[i])
+    end
+  end
+  return next_place
+end
+
+local function rescore_sessions(place)
+  local next_place, found = part_of('ZSCAN', AWAY, place)
+  for i = 1, #found, 2 do
+    if tonumber(found[i + 1]) > now then
+      local s = load_session(found[i])
+      plan('ZADD', AWAY, text(s and s.reap_at > 0 and over_at(s) or now), found[i])
+    end
+  end
+  return next_place
+end
+
+-- A process that may still be at work keeps its wait; the record is forgotten as if the tenure had ended now.
+local function rescore_ended(place)
+  local next_place, found = part_of('HSCAN', ENDED, place)
+  for i = 1, #found, 2 do
+    local reason, last, at = string.match(found[i + 1], '^(%S+) (%d+) (%d+)$')
+    if at and tonumber(at) > now then
+      plan('HSET', ENDED, found[i], reason .. ' ' .. text(now + tonumber(last) - tonumber(at)) .. ' ' .. NOW)
+    end
+  end
+  return next_place
+end
+
+local function rescore_rest()
+  local more = false
+  for _, list in ipairs({ RELEASING, LAPSED, OFFLINE, OFFLINE_LAPSED }) do
+    more = cut(list, now + BURST) or more
+  end
+  more = cut(LAPSES, now) or more
+  more = cut(FORGET, now + 2 * MAX_TTL) or more
+  local reserved = redis.call('ZRANGEBYSCORE', RESERVATIONS, '(' .. text(now + RESERVATION), '+inf', 'LIMIT', 0, AT_ONCE)
+  for _, lease in ipairs(reserved) do
+    plan('ZREM', RESERVATIONS, lease)
+    plan('HDEL', RESERVED, lease)
+  end
+  return more or #reserved == AT_ONCE
+end
+
+-- A whole step: answers as `end_lapsed` does, that more may be due.
+local function rescore(places)
+  local members, sessions, ended = string.match(places, '^(%S+) (%S+) (%S+)$')
+  members = rescore_members(members or '0')
+  sessions = rescore_sessions(sessions or '0')
+  ended = rescore_ended(ended or '0')
+  if rescore_rest() or members ~= '-' or sessions ~= '-' or ended ~= '-' then
+    plan('HSET', META, 'fell', members .. ' ' .. sessions .. ' ' .. ended)
+  else
+    plan('HDEL', META, 'fell')
+  end
+  commit()
+  return { NONCE, now, 'ok', 1, {} }
+end
