@@ -193,6 +193,12 @@ pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + Se
     /// Whether it answered lately. No I/O.
     fn health(&self) -> Health;
 
+    /// Which of the store's nodes has a group, by a name that tells them apart; `None` for a store of one node, and while
+    /// none is known. No I/O.
+    fn node_of(&self, _group: &Group) -> Option<String> {
+        None
+    }
+
     /// The mirror of rosters; `None` for a store that is a daemon elsewhere, which has rosters of its own, and a ledger
     /// with them.
     fn mirror(&self) -> Option<&dyn RosterMirror> {

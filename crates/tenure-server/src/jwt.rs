@@ -188,7 +188,10 @@ impl LoopBody for KeyWatch {
     async fn turn(&mut self) -> Result<Turn> {
         // A file that cannot be used has been reported, and is no reason to look at it more often.
         let skipped = u64::from(self.0.refresh().await.is_err());
-        Ok(Turn { next: None, skipped })
+        Ok(Turn {
+            skipped,
+            ..Turn::default()
+        })
     }
 }
 

@@ -75,7 +75,7 @@ impl Server {
         let app = App::new(parts, settings, door, draining.clone())?;
         let watcher = Arc::downgrade(&app);
         app.loops.start(LoopSettings::new("watch", watch::INTERVAL), move || {
-            Watcher(watcher.clone())
+            Watcher::new(watcher.clone())
         })?;
         app.loops
             .start(LoopSettings::new("metrics", meters::UPKEEP), || Upkeep)?;

@@ -176,7 +176,10 @@ impl LoopBody for TlsWatch {
         let refreshed = tokio::task::spawn_blocking(move || tls.refresh().is_err()).await;
         // What cannot be used has been reported, and is no reason to look at it more often.
         let skipped = u64::from(refreshed.unwrap_or(true));
-        Ok(Turn { next: None, skipped })
+        Ok(Turn {
+            skipped,
+            ..Turn::default()
+        })
     }
 }
 

@@ -1,16 +1,19 @@
 //! What was seen of the store last, so that status and metrics answer while it is away.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
 use tenure::loops::{LoopBody, Turn};
 use tenure::wire::{GroupState, Watched, ms};
 use tenure_core::clock::Mono;
 use tenure_core::error::Result;
 use tenure_core::id::{Group, RegistryName};
 use tenure_core::time::StoreTime;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::app::App;
 use crate::meters;
@@ -19,24 +22,23 @@ use crate::meters;
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 /// How often the groups are looked at.
 const GROUPS_EVERY: Duration = Duration::from_secs(5);
+/// How many of them are looked at at once.
+const AT_ONCE: usize = 8;
 /// The most groups that are looked at.
 pub(crate) const MAX_GROUPS: usize = 1_000;
 /// The group that `/readyz` ticks to see that the store takes writes. It has no members and shows up nowhere.
 pub(crate) const PROBE_GROUP: &str = "tenure.readyz";
 /// How long the answer to that is everybody's: `/readyz` is open to strangers, and must not make the store write at will.
 const PROBE_FRESH: Duration = Duration::from_secs(1);
-/// After how many groups in a row that cannot be reached a look is given up.
-const AWAY_IN_A_ROW: u32 = 8;
 /// The most registries of a group that are remembered.
 const MAX_REGISTRIES: usize = 100;
 
-/// The last sight of the groups, and of how the loops turn.
+/// The last sight of the groups.
 #[derive(Default)]
 pub(crate) struct Watch {
     seen: Mutex<Seen>,
     /// Held by whoever looks: a store that is slow must not be asked by everyone at once.
     looking: tokio::sync::Mutex<()>,
-    turns: Mutex<BTreeMap<String, (u64, Mono)>>,
     registries: Mutex<BTreeMap<Group, BTreeSet<RegistryName>>>,
     /// What the store said when it was last asked whether it takes writes. Held by whoever asks; the others wait for it.
     probed: Arc<tokio::sync::Mutex<Option<Probed>>>,
@@ -67,16 +69,6 @@ impl Watch {
             })
             .collect();
         (watched, seen.total, seen.listed_at.map(|at| now.since(at)))
-    }
-
-    /// How long each loop has not finished a turn.
-    pub(crate) fn stuck_for(&self, name: &str, runs: u64, now: Mono) -> Duration {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = turns.entry(name.to_owned()).or_insert((runs, now));
-        if seen.0 != runs {
-            *seen = (runs, now);
-        }
-        now.since(seen.1)
     }
 
     /// Remembers that a group has such a registry: a store cannot be asked which there are.
@@ -112,7 +104,7 @@ impl App {
             return Ok(0);
         }
         let groups = self.groups().await?;
-        let (total, mut skipped) = (groups.len() as u64, 0);
+        let total = groups.len() as u64;
         let listed: Vec<_> = groups.into_iter().take(MAX_GROUPS).collect();
         {
             let mut seen = self.watch.seen();
@@ -127,25 +119,29 @@ impl App {
             (seen.total, seen.listed_at) = (total, Some(now));
             self.watch.registries().retain(|group, _| !gone(group));
         }
-        let mut away = 0;
-        for group in listed {
-            match self.read(self.store.status(&group)).await {
-                Ok(status) => {
-                    away = 0;
-                    self.learn(status.as_of);
-                    let state = GroupState::new(group.clone(), &status);
-                    meters::holdings(&group, status.leases, status.sessions);
-                    self.watch.seen().groups.insert(group, (state, self.clock.mono()));
-                }
-                // One node of many may be away; but nobody waits for each of a thousand groups that cannot be reached.
-                Err(error) if error.is_unavailable() && away == AWAY_IN_A_ROW => return Err(error),
-                Err(error) => {
-                    skipped += 1;
-                    away += u32::from(error.is_unavailable());
-                }
+        let (mut first, mut failed, looked_at) = (None, 0, listed.len());
+        let mut looks = stream::iter(listed)
+            .map(|group| self.look_at(group))
+            .buffer_unordered(AT_ONCE);
+        while let Some(looked) = looks.next().await {
+            if let Err(error) = looked {
+                failed += 1;
+                first.get_or_insert(error);
             }
         }
-        Ok(skipped)
+        match first {
+            Some(error) if failed == looked_at => Err(error),
+            _ => Ok(failed as u64),
+        }
+    }
+
+    async fn look_at(&self, group: Group) -> Result<()> {
+        let status = self.read(self.store.status(&group)).await?;
+        self.learn(status.as_of);
+        let state = GroupState::new(group.clone(), &status);
+        meters::holdings(&group, status.leases, status.sessions);
+        self.watch.seen().groups.insert(group, (state, self.clock.mono()));
+        Ok(())
     }
 
     /// Whether the store answers and takes writes, as of the last second. However many ask, it is asked once.
@@ -194,17 +190,44 @@ impl App {
 }
 
 /// The loop that keeps looking. It holds the app weakly: the supervisor outlives a server, and must not keep it.
-pub(crate) struct Watcher(pub(crate) Weak<App>);
+pub(crate) struct Watcher {
+    app: Weak<App>,
+    /// The look that is under way. It outlasts a turn, so that slow groups hold up nothing else.
+    look: Option<AbortOnDropHandle<Result<u64>>>,
+}
+
+impl Watcher {
+    pub(crate) fn new(app: Weak<App>) -> Self {
+        Self { app, look: None }
+    }
+}
 
 #[async_trait]
 impl LoopBody for Watcher {
     async fn turn(&mut self) -> Result<Turn> {
-        let Some(app) = self.0.upgrade() else {
+        let Some(app) = self.app.upgrade() else {
             return Ok(Turn::idle());
         };
         let now = app.read(app.store.now()).await?;
         app.learn(now);
-        let skipped = app.look(GROUPS_EVERY).await?;
-        Ok(Turn { next: None, skipped })
+        let looked = match self.look.take_if(|look| look.is_finished()) {
+            Some(look) => look.await,
+            None => Ok(Ok(0)),
+        };
+        if self.look.is_none() {
+            let look = tokio::spawn(async move { app.look(GROUPS_EVERY).await });
+            self.look = Some(AbortOnDropHandle::new(look));
+        }
+        let skipped = match looked {
+            Ok(looked) => looked?,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(_) => 0,
+            },
+        };
+        Ok(Turn {
+            skipped,
+            ..Turn::default()
+        })
     }
 }

@@ -126,6 +126,14 @@ impl Connection {
         }
     }
 
+    /// The name of the primary of a cluster that has a key.
+    pub(crate) fn node_of(&self, key: &str) -> Option<String> {
+        match &self.to {
+            To::One(_) => None,
+            To::Cluster(cluster) => cluster.name_of(key.as_bytes()),
+        }
+    }
+
     /// How many of a cluster's slots have no node; none of a single server's.
     pub(crate) fn uncovered(&self) -> usize {
         match &self.to {

@@ -156,6 +156,10 @@ impl Store for ValkeyStore {
         self.connection.time().await
     }
 
+    fn node_of(&self, group: &Group) -> Option<String> {
+        self.connection.node_of(&keys::meta(group))
+    }
+
     async fn groups(&self) -> Result<Vec<Group>> {
         self.list_groups().await
     }

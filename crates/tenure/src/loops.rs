@@ -16,10 +16,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::clock::{Clock, within};
+use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::error::{Error, Result};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -95,6 +96,31 @@ impl Waker {
     pub fn wake(&self) {
         self.0.wake.notify_one();
     }
+
+    /// Work that outlasts the loop's turns has begun or ended; `under_way` tells whether any is left.
+    pub(crate) fn progressed(&self, now: Mono, under_way: bool) {
+        let mut status = self.0.status();
+        (status.finished_at, status.under_way) = (now, under_way);
+    }
+}
+
+/// Runs work that outlasts a loop's turns, without a hold on the supervisor. A shutdown waits for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Workers {
+    runtime: Handle,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Workers {
+    pub(crate) fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.tasks.spawn_on(work, &self.runtime)
+    }
+
+    /// Whether the loops end, so that nothing new must be begun.
+    pub(crate) fn are_stopping(&self) -> bool {
+        self.stop.is_cancelled()
+    }
 }
 
 impl fmt::Debug for Loops {
@@ -151,7 +177,7 @@ impl Loops {
         }
         let entry = Arc::new(Entry {
             wake: Notify::new(),
-            status: Mutex::new(LoopStatus::of(&settings)),
+            status: Mutex::new(LoopStatus::of(&settings, &*self.inner.clock)),
             settings,
         });
         {
@@ -177,6 +203,15 @@ impl Loops {
     pub fn wake(&self, name: &str) {
         if let Some(entry) = self.loops().get(name) {
             entry.wake.notify_one();
+        }
+    }
+
+    /// For what outlasts a turn.
+    pub(crate) fn workers(&self) -> Workers {
+        Workers {
+            runtime: self.inner.runtime.clone(),
+            stop: self.inner.stop.clone(),
+            tasks: self.inner.tasks.clone(),
         }
     }
 
@@ -209,7 +244,7 @@ impl Loops {
         }
     }
 
-    /// Stops all loops: those asleep at once, those in a turn after it. Waits at most `patience`, and answers whether
+    /// Stops all loops: those asleep at once, those in a turn or with work under way after it. Waits at most `patience`, and answers whether
     /// all of them have ended; what has not ended by then ends with its runtime.
     pub async fn shut_down(&self, patience: Duration) -> bool {
         self.inner.stop.cancel();

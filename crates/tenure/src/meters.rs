@@ -22,7 +22,8 @@ pub const MEMBERS: &str = "tenure_members";
 pub const ENDED: &str = "tenure_ended_total";
 /// Turns of a loop. Labels: sweep, outcome (`ok`, `partial`, `failed`, `panicked`).
 pub const SWEEP_RUNS: &str = "tenure_sweep_runs_total";
-/// When a turn of a loop last ended well, in seconds since the epoch. Label: sweep.
+/// When a turn of a loop last ended well, in seconds since the epoch; until one has, when the loop was started. Label:
+/// sweep.
 pub const SWEEP_LAST_SUCCESS: &str = "tenure_sweep_last_success_timestamp_seconds";
 /// Panics of a loop. Label: sweep.
 pub const SWEEP_PANICS: &str = "tenure_sweep_panics_total";

@@ -7,7 +7,9 @@
 //! doubles no count when a reply is lost (it reads the events of its own pass back). An error of the store ends the pass
 //! and declares nobody dead.
 
+mod discovery;
 mod journal;
+mod lanes;
 mod reach;
 mod reaper;
 mod reconcile;
@@ -16,25 +18,26 @@ mod visit;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, stream};
-use tenure_core::clock::{Clock, Mono, jitter, within};
+use tenure_core::clock::{Clock, Mono, jitter};
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
 use tenure_core::store::Store;
 
 use tenure_core::time::StoreTime;
+use tokio::sync::OwnedMutexGuard;
 
 use crate::loops::{FLOOR, LoopBody, LoopSettings, Loops, Turn, Waker};
-use crate::membership::in_time;
 use crate::meters;
+use discovery::Discovery;
+use lanes::{Lanes, Sweeping};
 use reaper::{ReapWork, Reaper};
 use reconcile::{ReconcileWork, Reconciler};
-use slot::Slot;
+use slot::{Due, Slot};
 use visit::{Visit, Visited, Work};
 
 /// The name of the janitor's loop.
@@ -58,7 +61,8 @@ pub struct SweeperSettings {
     pub discover: Duration,
     /// How often a group without members is ticked.
     pub idle_tick: Duration,
-    /// How many groups are worked on at once. More keeps small groups prompt beside busy ones.
+    /// How many groups of one node of the store are worked on at once, without those that take longer than a quarter of
+    /// `slice`, which are counted apart (at most 256). More keeps small groups prompt beside busy ones.
     pub at_once: usize,
     /// How long one visit to a group may take before the others get their turn.
     pub slice: Duration,
@@ -115,8 +119,10 @@ struct Inner {
     /// Makes the names of this sweeper's passes unlike anybody's.
     name: u64,
     passes: AtomicU64,
-    /// Wakes the reaper.
-    reaper: OnceLock<Waker>,
+    janitor: Lanes<Janitor>,
+    reaper: Lanes<Reaper>,
+    /// Whether the store last told its groups.
+    listed: AtomicBool,
     /// Wakes whoever lets the ledgers of rosters follow.
     followers: OnceLock<Waker>,
     groups: Mutex<BTreeMap<Group, Entry>>,
@@ -170,19 +176,23 @@ impl Sweeper {
             settings,
             name,
             passes: AtomicU64::new(0),
-            reaper: OnceLock::new(),
+            janitor: Lanes::new(loops.workers()),
+            reaper: Lanes::new(loops.workers()),
+            listed: AtomicBool::new(false),
             followers: OnceLock::new(),
             groups: Mutex::default(),
             search_at: Mutex::new(search_at),
         });
         let body = Arc::clone(&inner);
-        loops.start(LoopSettings::new(JANITOR, turn_at_least), move || {
-            Janitor::new(Arc::clone(&body))
-        })?;
+        let janitor = LoopSettings::new(JANITOR, turn_at_least);
+        inner
+            .janitor
+            .attach(loops.start(janitor, move || Janitor::new(Arc::clone(&body)))?);
         let body = Arc::clone(&inner);
         let reaper = LoopSettings::new(REAPER, inner.settings.reap_interval);
-        let waker = loops.start(reaper, move || Reaper::new(Arc::clone(&body)))?;
-        inner.reaper.get_or_init(|| waker);
+        inner
+            .reaper
+            .attach(loops.start(reaper, move || Reaper::new(Arc::clone(&body)))?);
         let body = Arc::clone(&inner);
         let reconcile = LoopSettings::new(RECONCILE, inner.settings.reconcile_interval);
         loops.start(reconcile, move || Reconciler::new(Arc::clone(&body)))?;
@@ -241,22 +251,36 @@ impl Inner {
     }
 
     /// The groups whose time has come for a sweep.
-    fn take_due<W: Send + Default>(&self, slot: impl Fn(&mut Entry) -> &mut Slot<W>) -> Vec<slot::Due<W>> {
+    fn take_due<W: Send + Default>(&self, slot: impl Fn(&mut Entry) -> &mut Slot<W>) -> Vec<Due<W>> {
         let now = self.clock.mono();
         let mut groups = self.groups();
-        let due = groups.iter_mut().filter_map(|(group, entry)| {
-            let work = slot(entry).take(now)?;
-            Some((group.clone(), work))
-        });
-        due.collect()
+        let due = groups.iter_mut();
+        due.filter_map(|(group, entry)| slot(entry).take(group, now)).collect()
     }
 
-    /// A visit ended; the group is due again in a while, or earlier if it was touched meanwhile.
-    fn visited<W: Default>(&self, group: &Group, visited: &Visited, slot: impl Fn(&mut Entry) -> &mut Slot<W>) {
+    /// A visit ended, and was slow or not; the group is due again in a while, or earlier if it was touched meanwhile.
+    /// Answers when.
+    fn visited<W: Default>(
+        &self,
+        group: &Group,
+        visited: &Visited,
+        slow: bool,
+        slot: impl Fn(&mut Entry) -> &mut Slot<W>,
+    ) -> Mono {
         let due_at = self.clock.mono() + visited.wait;
-        if let Some(entry) = self.groups().get_mut(group) {
-            slot(entry).done(due_at, visited.error.is_some());
+        match self.groups().get_mut(group) {
+            Some(entry) => slot(entry).done(due_at, visited.error.is_some(), slow),
+            None => due_at,
         }
+    }
+
+    /// Whether the last visit of every group has failed; without any group, whether the store does not tell its groups.
+    fn nothing_works<W: Default>(&self, slot: impl Fn(&mut Entry) -> &mut Slot<W>) -> bool {
+        let mut groups = self.groups();
+        if groups.is_empty() {
+            return !self.listed.load(Ordering::Relaxed);
+        }
+        groups.values_mut().all(|entry| slot(entry).failing())
     }
 
     fn forget_unnamed(&self) {
@@ -283,9 +307,10 @@ impl Inner {
     }
 
     /// How long until the next group is due for a sweep.
-    fn next_due<W: Default>(&self, slot: impl Fn(&Entry) -> &Slot<W>) -> Option<Duration> {
+    fn next_due<W: Default>(&self, slot: impl Fn(&mut Entry) -> &mut Slot<W>) -> Option<Duration> {
         let now = self.clock.mono();
-        self.groups().values().map(|entry| slot(entry).due_in(now)).min()
+        let mut groups = self.groups();
+        groups.values_mut().filter_map(|entry| slot(entry).due_in(now)).min()
     }
 
     fn groups(&self) -> MutexGuard<'_, BTreeMap<Group, Entry>> {
@@ -296,73 +321,45 @@ impl Inner {
 /// The body of the loop.
 struct Janitor {
     inner: Arc<Inner>,
-    discover_at: Mono,
+    discovery: Discovery,
 }
 
 impl Janitor {
     fn new(inner: Arc<Inner>) -> Self {
-        // Also after a panic: whatever was under way then is due now.
-        let now = inner.clock.mono();
-        inner.groups().values_mut().for_each(|entry| {
-            entry.janitor.at_latest(now);
-        });
-        Self {
-            discover_at: now,
-            inner,
-        }
-    }
-
-    async fn discover(&mut self) -> Result<()> {
-        let Inner {
-            store, clock, settings, ..
-        } = &*self.inner;
-        let now = clock.mono();
-        if now < self.discover_at {
-            return Ok(());
-        }
-        self.discover_at = now + jitter(&**clock, settings.discover, 10);
-        let groups = within(&**clock, settings.give_up, store.groups()).await;
-        for group in in_time(groups, settings.give_up)? {
-            self.inner.name_group(&group, false);
-        }
-        self.inner.forget_unnamed();
-        Ok(())
+        let discovery = Discovery::new(inner.clock.mono());
+        Self { inner, discovery }
     }
 }
 
 #[async_trait]
 impl LoopBody for Janitor {
     async fn turn(&mut self) -> Result<Turn> {
-        let discovered = self.discover().await;
-        let inner = &*self.inner;
-        let due = inner.take_due(|entry| &mut entry.janitor);
-        let failed: Vec<Error> = stream::iter(due)
-            .map(|(group, work)| async move {
-                let visit = Visit::new(inner, &group, work.lock_owned().await).run().await;
-                inner.visited(&group, &visit, |entry| &mut entry.janitor);
-                visit.error
-            })
-            .buffer_unordered(inner.settings.at_once)
-            .filter_map(std::future::ready)
-            .collect()
-            .await;
-        let skipped = failed.len() as u64 + u64::from(discovered.is_err());
-        let nothing_works = inner.groups().values().all(|entry| entry.janitor.failing());
-        match (failed.into_iter().next(), discovered) {
-            // Not even one group can be reached: that is a failed turn, and the age of the last success tells. As long
-            // as there is one that can, its pace must not suffer.
-            (Some(error), _) | (None, Err(error)) if nothing_works => Err(error),
-            _ => {
-                let next = inner
-                    .next_due(|entry| &entry.janitor)
-                    .unwrap_or(inner.settings.discover);
-                let to_discover = self.discover_at.since(inner.clock.mono());
-                Ok(Turn {
-                    next: Some(next.min(to_discover)),
-                    skipped,
-                })
-            }
+        let inner = &self.inner;
+        let discovered = self.discovery.turn(inner).await;
+        let turn = Lanes::<Self>::turn(inner, self.discovery.next(inner.clock.mono()))?;
+        match discovered {
+            Err(error) if turn.stalled && turn.skipped == 0 && inner.groups().is_empty() => Err(error),
+            discovered => Ok(Turn {
+                skipped: turn.skipped + u64::from(discovered.is_err()),
+                ..turn
+            }),
         }
+    }
+}
+
+impl Sweeping for Janitor {
+    type Work = Work;
+
+    fn slot(entry: &mut Entry) -> &mut Slot<Work> {
+        &mut entry.janitor
+    }
+
+    fn lanes(inner: &Inner) -> &Lanes<Self> {
+        &inner.janitor
+    }
+
+    async fn visit(inner: &Inner, group: &Group, work: OwnedMutexGuard<Work>) -> Visited {
+        Visit::new(inner, group, work).run().await
     }
 }
 

@@ -221,8 +221,8 @@ impl Body {
             tracing::warn!(error = format!("{error:#}"), "a pass could not be printed");
         }
         Turn {
-            next: None,
             skipped: u64::from(report.quarantined.is_some()),
+            ..Turn::default()
         }
     }
 }

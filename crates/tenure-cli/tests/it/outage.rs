@@ -11,6 +11,7 @@ mod fleet;
 mod lost;
 mod restart;
 mod silent;
+mod slow;
 mod sweepers;
 mod witness;
 

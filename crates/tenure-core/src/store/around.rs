@@ -196,6 +196,11 @@ pub trait Around: Sized + Send + Sync + 'static {
         self.store().health()
     }
 
+    /// As [`Store::node_of`]: that of the store inside, unless said otherwise.
+    fn node_of(&self, group: &Group) -> Option<String> {
+        self.store().node_of(group)
+    }
+
     /// Who takes the single steps of a sweep.
     fn steps(&self) -> Steps<'_> {
         Steps::Around
@@ -381,6 +386,9 @@ impl<W: Around> Store for W {
     }
     fn health(&self) -> Health {
         Around::health(self)
+    }
+    fn node_of(&self, group: &Group) -> Option<String> {
+        Around::node_of(self, group)
     }
     fn mirror(&self) -> Option<&dyn RosterMirror> {
         self.store().mirror().is_some().then_some(self)

@@ -18,6 +18,9 @@ impl LoopBody for TokenWatch {
         let refreshed = tokio::task::spawn_blocking(move || keeper.refresh().is_err()).await;
         // A file that cannot be used has been reported, and is no reason to look at it more often.
         let skipped = u64::from(refreshed.unwrap_or(true));
-        Ok(Turn { next: None, skipped })
+        Ok(Turn {
+            skipped,
+            ..Turn::default()
+        })
     }
 }

@@ -16,7 +16,7 @@ use crate::reply::{Answer, json};
 
 /// A loop that panics this often in a row is not coming back by itself.
 const PANICS_IN_A_ROW: u32 = 5;
-/// A loop may take this many of its intervals for a turn, and
+/// A loop may take this many of its intervals until it finishes something (a turn, or a visit that outlasts its turns), and
 const STUCK_INTERVALS: u32 = 3;
 /// this much more, before it counts as stuck: its calls of the store have timeouts of their own.
 const STUCK_EXTRA: Duration = Duration::from_secs(30);
@@ -36,15 +36,13 @@ const MAX_NOTES: usize = 100;
     )
 )]
 pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
-    let now = app.clock.mono();
     let mut reasons = Vec::new();
     for status in app.loops.snapshot() {
-        let stuck_for = app.watch.stuck_for(&status.name, status.runs, now);
-        if stuck_for > status.max_interval * STUCK_INTERVALS + STUCK_EXTRA {
+        if status.stuck_for > status.max_interval * STUCK_INTERVALS + STUCK_EXTRA {
             reasons.push(format!(
-                "the loop {} has not finished a turn for {} s",
+                "the loop {} has finished nothing for {} s",
                 status.name,
-                stuck_for.as_secs()
+                status.stuck_for.as_secs()
             ));
         }
         if status.panics_in_a_row >= PANICS_IN_A_ROW {

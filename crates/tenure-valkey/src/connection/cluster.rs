@@ -148,6 +148,11 @@ impl Cluster {
             .collect()
     }
 
+    /// The name of the primary that has a key.
+    pub(super) fn name_of(&self, key: &[u8]) -> Option<String> {
+        self.nodes.read().map.node(slot_of(key)).map(ToString::to_string)
+    }
+
     /// How many slots have no node.
     pub(super) fn uncovered(&self) -> usize {
         self.nodes.read().map.uncovered()

@@ -12,6 +12,9 @@ pub struct Turn {
     pub next: Option<Duration>,
     /// Items that could not be handled and were left for a later turn. Any makes the outcome `partial`.
     pub skipped: u64,
+    /// Nothing could be done, because what the loop works on is away. Such a turn is neither a success nor a failure: a
+    /// loop that was failing still fails, and the time of the last success stays.
+    pub stalled: bool,
 }
 
 impl Turn {
@@ -26,7 +29,7 @@ impl Turn {
     pub fn again_in(wait: Duration) -> Self {
         Self {
             next: Some(wait),
-            skipped: 0,
+            ..Self::default()
         }
     }
 }

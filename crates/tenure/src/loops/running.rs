@@ -11,7 +11,7 @@ use tenure_core::error::Result;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, FIRST_BACKOFF, FLOOR, Inner, LoopBody, Outcome, Probe, Turn};
+use super::{Entry, FIRST_BACKOFF, FLOOR, Inner, LoopBody, LoopStatus, Outcome, Probe, Turn};
 use crate::meters;
 
 /// Waking this much later than wanted means that the process or the machine was paused.
@@ -43,7 +43,10 @@ impl Running {
         // Soon, but not in the same instant as every other process that was started with this one.
         let mut wait = jitter(&*self.clock, settings.max_interval.min(FIRST_BACKOFF * 5) / 2, 100);
         let mut body: Option<Box<dyn LoopBody>> = None;
+        self.export();
         while self.rest(wait).await {
+            // Again: the recorder may have been installed since.
+            self.export();
             self.entry.status().turning = true;
             let turned = AssertUnwindSafe(async {
                 if let Some(probe) = &self.probe {
@@ -61,6 +64,13 @@ impl Running {
                 }
             };
         }
+    }
+
+    /// Exports when it last ended well, or when it was started: an alert on its age has to see a loop that never did.
+    fn export(&self) {
+        let status = self.entry.status();
+        let wall = status.last_success_wall_micros.unwrap_or(status.born_wall_micros);
+        meters::sweep_succeeded(&status.name, wall);
     }
 
     /// Sleeps until the next turn, a wake-up, or the end. `false` at the end.
@@ -93,8 +103,13 @@ impl Running {
     fn ended(&self, done: Result<Turn>) -> Duration {
         let name = &self.entry.settings.name;
         let mut status = self.entry.status();
-        status.turning = false;
-        status.runs += 1;
+        status.turned(self.clock.mono());
+        if let Ok(turn) = done
+            && turn.stalled
+        {
+            status.skipped += turn.skipped;
+            return self.wait_after(&status, turn);
+        }
         status.panics_in_a_row = 0;
         let (outcome, wait) = match done {
             Ok(turn) => {
@@ -107,22 +122,12 @@ impl Running {
                 status.last_success = Some(self.clock.mono());
                 status.last_success_wall_micros = Some(wall);
                 meters::sweep_succeeded(name, wall);
-                let max = self.entry.settings.max_interval;
-                // The first whole wait is anywhere in the interval: that is the phase of this process.
-                let longest = if status.runs == 1 {
-                    jitter(&*self.clock, max / 2, 100)
+                let outcome = if turn.skipped == 0 {
+                    Outcome::Ok
                 } else {
-                    jitter(&*self.clock, max, 10)
+                    Outcome::Partial
                 };
-                let wait = turn.next.map_or(longest, |next| next.min(longest)).max(FLOOR);
-                (
-                    if turn.skipped == 0 {
-                        Outcome::Ok
-                    } else {
-                        Outcome::Partial
-                    },
-                    wait,
-                )
+                (outcome, self.wait_after(&status, turn))
             }
             Err(error) => {
                 status.failures += 1;
@@ -140,12 +145,22 @@ impl Running {
         wait
     }
 
+    fn wait_after(&self, status: &LoopStatus, turn: Turn) -> Duration {
+        let max = self.entry.settings.max_interval;
+        // The first whole wait is anywhere in the interval: that is the phase of this process.
+        let longest = if status.runs == 1 {
+            jitter(&*self.clock, max / 2, 100)
+        } else {
+            jitter(&*self.clock, max, 10)
+        };
+        turn.next.map_or(longest, |next| next.min(longest)).max(FLOOR)
+    }
+
     fn panicked(&self, panic: &(dyn Any + Send)) -> Duration {
         let settings = &self.entry.settings;
         let message = message_of(panic);
         let mut status = self.entry.status();
-        status.turning = false;
-        status.runs += 1;
+        status.turned(self.clock.mono());
         status.panics += 1;
         status.panics_in_a_row = status.panics_in_a_row.saturating_add(1);
         status.bad_in_a_row = status.bad_in_a_row.saturating_add(1);

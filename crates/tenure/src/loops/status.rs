@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure_core::clock::Mono;
+use tenure_core::clock::{Clock, Mono};
 
 use super::LoopSettings;
 
@@ -67,14 +67,25 @@ pub struct LoopStatus {
     pub turning: bool,
     /// How long until its next turn, unless it is in one.
     pub next_in: Option<Duration>,
+    /// For how long it has finished nothing: since its last turn ended, or, while work that outlasts its turns is under
+    /// way, since the last piece of that work did.
+    pub stuck_for: Duration,
     #[serde(skip)]
     pub(super) last_success: Option<Mono>,
+    #[serde(skip)]
+    pub(super) finished_at: Mono,
+    /// Whether work that outlasts its turns is under way.
+    #[serde(skip)]
+    pub(super) under_way: bool,
+    /// When it was started, in microseconds of the wall clock.
+    #[serde(skip)]
+    pub(super) born_wall_micros: u64,
     #[serde(skip)]
     pub(super) next_at: Option<Mono>,
 }
 
 impl LoopStatus {
-    pub(super) fn of(settings: &LoopSettings) -> Self {
+    pub(super) fn of(settings: &LoopSettings, clock: &dyn Clock) -> Self {
         Self {
             name: settings.name.clone(),
             max_interval: settings.max_interval,
@@ -91,13 +102,27 @@ impl LoopStatus {
             last_success_age: None,
             turning: false,
             next_in: None,
+            stuck_for: Duration::ZERO,
             last_success: None,
+            finished_at: clock.mono(),
+            under_way: false,
+            born_wall_micros: clock.wall_micros(),
             next_at: None,
+        }
+    }
+
+    /// A turn ended. While work that outlasts it is under way, only that counts as progress.
+    pub(super) fn turned(&mut self, now: Mono) {
+        self.turning = false;
+        self.runs += 1;
+        if !self.under_way {
+            self.finished_at = now;
         }
     }
 
     /// Fills in what depends on when one looks.
     pub(super) fn seen_at(mut self, now: Mono) -> Self {
+        self.stuck_for = now.since(self.finished_at);
         self.last_success_age = self.last_success.map(|at| now.since(at));
         self.next_in = self.next_at.filter(|_| !self.turning).map(|at| at.since(now));
         self

@@ -24,7 +24,7 @@ impl LoopBody for Body {
         }
         Ok(Turn {
             next: self.next,
-            skipped: 0,
+            ..Turn::default()
         })
     }
 }
@@ -150,6 +150,48 @@ async fn a_panic_restarts_the_loop_and_is_counted_and_the_others_go_on() {
     assert!(victim.panics >= 5 && victim.last_error.unwrap().contains("injected"));
     assert_eq!(bystander.panics, 0);
     assert!(bystander.runs > victim.panics);
+}
+
+#[tokio::test]
+async fn a_stalled_turn_is_neither_a_success_nor_a_failure() {
+    let world = world(10);
+    let (fails, stalls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let given = (Arc::clone(&fails), Arc::clone(&stalls));
+    let make = move || Stalling(Arc::clone(&given.0), Arc::clone(&given.1));
+    world.loops.start(LoopSettings::new("stalls", secs(1)), make).unwrap();
+    pass(&world.clock, secs(3)).await;
+    let born = world.status().last_success_wall_micros.unwrap();
+    stalls.store(true, Ordering::Relaxed);
+    pass(&world.clock, secs(5)).await;
+    let stalled = world.status();
+    assert!(stalled.last_success_age > Some(secs(4)) && stalled.last_success_wall_micros >= Some(born));
+    assert_eq!((stalled.outcome, stalled.failures), (Some(Outcome::Ok), 0));
+    fails.store(true, Ordering::Relaxed);
+    pass(&world.clock, secs(3)).await;
+    fails.store(false, Ordering::Relaxed);
+    pass(&world.clock, secs(3)).await;
+    let failing = world.status();
+    assert!(
+        failing.outcome == Some(Outcome::Failed) && failing.bad_in_a_row > 0,
+        "{failing:?}"
+    );
+    assert!(failing.runs > failing.failures + 5 && failing.stuck_for < secs(2));
+}
+
+/// Fails, or has nothing that it could do.
+struct Stalling(Arc<AtomicBool>, Arc<AtomicBool>);
+
+#[async_trait::async_trait]
+impl LoopBody for Stalling {
+    async fn turn(&mut self) -> Result<Turn> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Internal, "made to fail"));
+        }
+        Ok(Turn {
+            stalled: self.1.load(Ordering::Relaxed),
+            ..Turn::default()
+        })
+    }
 }
 
 /// A body whose own state is broken for good once it has panicked.

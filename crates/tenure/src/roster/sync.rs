@@ -55,7 +55,9 @@ impl LoopBody for Sync {
     async fn turn(&mut self) -> Result<Turn> {
         let discovered = self.discover().await;
         let inner = &*self.inner;
-        let failed = stream::iter(inner.known())
+        let known = inner.known();
+        let rosters = known.len() as u64;
+        let failed = stream::iter(known)
             .map(|one| async move { inner.sync(&one).await })
             .buffer_unordered(AT_ONCE)
             .filter(|done| std::future::ready(done.is_err()))
@@ -72,6 +74,7 @@ impl LoopBody for Sync {
         Ok(Turn {
             next: Some(next.max(FLOOR)),
             skipped: failed + u64::from(discovered.is_err()),
+            stalled: rosters > 0 && failed == rosters,
         })
     }
 }

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, stream};
 use tenure_core::clock::jitter;
-use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::error::{Outcome, Result};
 use tenure_core::id::Group;
 use tenure_core::sweep::{BATCH, GroupStatus, ReleaseRequest};
 use tokio::sync::OwnedMutexGuard;
 
+use super::lanes::{Lanes, Sweeping};
 use super::reach::{Reach, Unanswered, is_due};
+use super::slot::Slot;
 use super::visit::{GATHER, Visited};
-use super::{Inner, journal};
+use super::{Entry, Inner, journal};
 use crate::loops::{FLOOR, LoopBody, Turn};
 use crate::meters;
 
@@ -35,11 +36,6 @@ pub(super) struct Reaper {
 
 impl Reaper {
     pub(super) fn new(inner: Arc<Inner>) -> Self {
-        // Also after a panic: whatever was under way then is due now.
-        let now = inner.clock.mono();
-        inner.groups().values_mut().for_each(|entry| {
-            entry.reaper.at_latest(now);
-        });
         Self { inner }
     }
 }
@@ -47,30 +43,27 @@ impl Reaper {
 #[async_trait]
 impl LoopBody for Reaper {
     async fn turn(&mut self) -> Result<Turn> {
-        let inner = &*self.inner;
-        let due = inner.take_due(|entry| &mut entry.reaper);
-        let failed: Vec<Error> = stream::iter(due)
-            .map(|(group, work)| async move {
-                let visit = Visit {
-                    reach: Reach::new(inner, &group),
-                    work: work.lock_owned().await,
-                };
-                let visited = visit.run().await;
-                inner.visited(&group, &visited, |entry| &mut entry.reaper);
-                visited.error
-            })
-            .buffer_unordered(inner.settings.at_once)
-            .filter_map(std::future::ready)
-            .collect()
-            .await;
-        let skipped = failed.len() as u64;
-        match failed.into_iter().next() {
-            Some(error) if inner.groups().values().all(|entry| entry.reaper.failing()) => Err(error),
-            _ => Ok(Turn {
-                next: inner.next_due(|entry| &entry.reaper),
-                skipped,
-            }),
-        }
+        Lanes::<Self>::turn(&self.inner, None)
+    }
+}
+
+impl Sweeping for Reaper {
+    type Work = ReapWork;
+
+    fn slot(entry: &mut Entry) -> &mut Slot<ReapWork> {
+        &mut entry.reaper
+    }
+
+    fn lanes(inner: &Inner) -> &Lanes<Self> {
+        &inner.reaper
+    }
+
+    async fn visit(inner: &Inner, group: &Group, work: OwnedMutexGuard<ReapWork>) -> Visited {
+        let visit = Visit {
+            reach: Reach::new(inner, group),
+            work,
+        };
+        visit.run().await
     }
 }
 
@@ -192,8 +185,8 @@ impl Inner {
             .groups()
             .get_mut(group)
             .is_some_and(|entry| !entry.reaper.failing() && entry.reaper.at_latest(due_at));
-        if sooner && let Some(reaper) = self.reaper.get() {
-            reaper.wake();
+        if sooner {
+            self.reaper.wake();
         }
     }
 

@@ -51,7 +51,7 @@ impl Reconciler {
         let mut groups = inner.groups();
         let taken = groups.values_mut().filter(|entry| entry.reconcile.is_taken());
         taken.for_each(|entry| {
-            entry.reconcile.at_latest(soon);
+            entry.reconcile.done(soon, true, false);
         });
         drop(groups);
         Self { inner }
@@ -65,13 +65,13 @@ impl LoopBody for Reconciler {
         let due = inner.take_due(|entry| &mut entry.reconcile);
         let failed: Vec<Error> = stream::iter(due)
             // One after the other: nothing here is urgent.
-            .then(|(group, work)| async move {
+            .then(|due| async move {
                 let visit = Visit {
-                    reach: Reach::new(inner, &group),
-                    work: work.lock_owned().await,
+                    reach: Reach::new(inner, &due.group),
+                    work: due.work.lock_owned().await,
                 };
                 let visited = visit.run().await;
-                inner.visited(&group, &visited, |entry| &mut entry.reconcile);
+                inner.visited(&due.group, &visited, false, |entry| &mut entry.reconcile);
                 visited.error
             })
             .filter_map(std::future::ready)
@@ -83,10 +83,11 @@ impl LoopBody for Reconciler {
         Ok(Turn {
             next: Some(
                 inner
-                    .next_due(|entry| &entry.reconcile)
+                    .next_due(|entry| &mut entry.reconcile)
                     .map_or(search_in, |due| due.min(search_in)),
             ),
             skipped: failed.len() as u64,
+            stalled: inner.nothing_works(|entry| &mut entry.reconcile),
         })
     }
 }

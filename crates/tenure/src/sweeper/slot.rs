@@ -11,12 +11,20 @@ use tokio::sync::Mutex;
 const TAKEN: Mono = Mono::from_origin(Duration::MAX);
 
 /// A group whose time has come.
-pub(super) type Due<W> = (Group, Arc<Mutex<W>>);
+pub(super) struct Due<W> {
+    pub(super) group: Group,
+    pub(super) work: Arc<Mutex<W>>,
+    /// Whether its last visit was slow.
+    pub(super) slow: bool,
+}
 
 /// One group in one sweep.
 pub(super) struct Slot<W> {
     due_at: Mono,
+    /// Whether a visit is under way or waits for its place.
+    visited: bool,
     failing: bool,
+    slow: bool,
     /// Locked for a whole visit; its own lock, so that a panic in one visit costs no other group anything.
     work: Arc<Mutex<W>>,
 }
@@ -25,7 +33,9 @@ impl<W: Default> Slot<W> {
     pub(super) fn due_at(due_at: Mono) -> Self {
         Self {
             due_at,
+            visited: false,
             failing: false,
+            slow: false,
             work: Arc::default(),
         }
     }
@@ -37,23 +47,29 @@ impl<W: Default> Slot<W> {
         earlier
     }
 
-    /// Begins a visit, if its time has come. What makes it due meanwhile counts; the visit itself only ever makes it later.
-    pub(super) fn take(&mut self, now: Mono) -> Option<Arc<Mutex<W>>> {
-        (self.due_at <= now).then(|| {
+    /// Begins a visit, if its time has come and none is under way. What makes it due meanwhile counts; the visit itself only ever makes it later.
+    pub(super) fn take(&mut self, group: &Group, now: Mono) -> Option<Due<W>> {
+        (self.due_at <= now && !self.visited).then(|| {
             self.due_at = TAKEN;
-            Arc::clone(&self.work)
+            self.visited = true;
+            Due {
+                group: group.clone(),
+                work: Arc::clone(&self.work),
+                slow: self.slow,
+            }
         })
     }
 
-    /// A visit is over.
-    pub(super) fn done(&mut self, due_at: Mono, failed: bool) {
+    /// A visit is over. Answers when the next one is due.
+    pub(super) fn done(&mut self, due_at: Mono, failed: bool, slow: bool) -> Mono {
         self.at_latest(due_at);
-        self.failing = failed;
+        (self.visited, self.failing, self.slow) = (false, failed, slow);
+        self.due_at
     }
 
-    /// Whether a visit is under way, or ended in a panic.
+    /// Whether a visit is under way or waits for its place.
     pub(super) fn is_taken(&self) -> bool {
-        self.due_at == TAKEN
+        self.visited
     }
 
     /// Whether the last visit failed.
@@ -61,7 +77,8 @@ impl<W: Default> Slot<W> {
         self.failing
     }
 
-    pub(super) fn due_in(&self, now: Mono) -> Duration {
-        self.due_at.since(now)
+    /// How long until its time has come. While a visit is under way its end tells.
+    pub(super) fn due_in(&self, now: Mono) -> Option<Duration> {
+        (!self.visited).then(|| self.due_at.since(now))
     }
 }

@@ -461,3 +461,4 @@ async fn it_goes_when_nobody_holds_it_and_settings_that_cannot_work_are_refused(
 }
 
 mod reaping;
+mod slow;

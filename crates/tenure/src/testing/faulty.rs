@@ -126,6 +126,8 @@ struct Plan {
     calls: BTreeMap<Verb, u64>,
     beats: Vec<usize>,
     broken_group: Option<Group>,
+    /// How long every call about a group takes, and the node that has it.
+    slow_groups: BTreeMap<Group, (Duration, String)>,
 }
 
 impl fmt::Debug for Faulty {
@@ -215,6 +217,12 @@ impl Faulty {
         self.plan().broken_group = group;
     }
 
+    /// Every call about this group takes so long, on a node of its own name.
+    pub(crate) fn slow_group(&self, group: &Group, takes: Duration, node: &str) {
+        let slow = (takes, node.to_owned());
+        self.plan().slow_groups.insert(group.clone(), slow);
+    }
+
     /// Lets one gated call go on.
     pub(crate) fn open(&self) {
         self.gate.notify_one();
@@ -296,6 +304,13 @@ impl Around for Faulty {
     }
 
     async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
+        let slow = ask
+            .group
+            .as_ref()
+            .and_then(|group| self.plan().slow_groups.get(group).cloned());
+        if let Some((takes, _)) = slow {
+            self.clock.sleep(takes).await;
+        }
         let is_step = matches!(
             ask.verb,
             around::Verb::Tick | around::Verb::EndLapsed | around::Verb::Release | around::Verb::Doomed
@@ -327,6 +342,10 @@ impl Around for Faulty {
             done
         };
         self.run(verb, both).await
+    }
+
+    fn node_of(&self, group: &Group) -> Option<String> {
+        self.plan().slow_groups.get(group).map(|(_, node)| node.clone())
     }
 
     fn place(&self) -> String {

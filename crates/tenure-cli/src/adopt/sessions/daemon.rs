@@ -165,6 +165,7 @@ impl ReapBody {
         Turn {
             next,
             skipped: u64::from(report.quarantined.is_some()),
+            ..Turn::default()
         }
     }
 }

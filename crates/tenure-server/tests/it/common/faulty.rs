@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
@@ -20,10 +21,13 @@ pub enum Mood {
     Panics,
     /// Waits for [`Faulty::open`] at this call, then does it.
     WaitsAt(Verb),
+    /// Takes so long for this call.
+    Slow(Verb, Duration),
 }
 
 pub struct Faulty {
     inner: Arc<MemoryStore>,
+    clock: Arc<dyn Clock>,
     mood: Mutex<Mood>,
     gate: Semaphore,
     /// Counts those that came to the gate.
@@ -33,9 +37,10 @@ pub struct Faulty {
 
 impl Faulty {
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        let inner = MemoryStore::new(StoreOptions::default(), clock);
+        let inner = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
         Arc::new(Self {
             inner,
+            clock,
             mood: Mutex::new(Mood::Good),
             gate: Semaphore::new(0),
             at_gate: Semaphore::new(0),
@@ -57,7 +62,7 @@ impl Faulty {
         self.ticks.load(Ordering::SeqCst)
     }
 
-    /// Waits until somebody is at the gate.
+    /// Waits until somebody is at the gate, or is slow.
     pub async fn someone_waits(&self) {
         self.at_gate.acquire().await.expect("an open semaphore").forget();
     }
@@ -76,11 +81,16 @@ impl Around for Faulty {
         }
         match mood {
             Mood::Good => call.await,
-            Mood::WaitsAt(verb) if verb != ask.verb => call.await,
+            Mood::WaitsAt(verb) | Mood::Slow(verb, _) if verb != ask.verb => call.await,
             Mood::Hangs => std::future::pending().await,
             Mood::Fails(ErrorKind::Unavailable) => Err(Error::unavailable("made to be away", Outcome::Unchanged)),
             Mood::Fails(kind) => Err(Error::new(kind, "made to fail")),
             Mood::Panics => panic!("made to panic"),
+            Mood::Slow(_, wait) => {
+                self.at_gate.add_permits(1);
+                self.clock.sleep(wait).await;
+                call.await
+            }
             Mood::WaitsAt(_) => {
                 self.at_gate.add_permits(1);
                 self.gate.acquire().await.expect("an open semaphore").forget();

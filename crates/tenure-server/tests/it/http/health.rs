@@ -205,6 +205,27 @@ async fn requests_are_counted_by_route_and_never_by_what_clients_make_up() {
 }
 
 #[tokio::test]
+async fn slow_groups_do_not_hold_up_the_watch_loop() {
+    let (daemon, store) = moody(Settings::default()).await;
+    for n in 0..100 {
+        daemon.join(&format!("g{n}"), "a").await;
+    }
+    // One after the other this takes ten seconds.
+    store.be(Mood::Slow(Verb::Status, Duration::from_millis(100)));
+    store.someone_waits().await;
+    let turns = || async {
+        let status = daemon.get("/v1/status").await.json();
+        let loops = status["loops"].as_array().unwrap().clone();
+        let watch = loops.iter().find(|one| one["name"] == "watch").unwrap();
+        watch["runs"].as_u64().unwrap()
+    };
+    let before = turns().await;
+    let three_more =
+        tenure_testkit::wait::until_async("three turns", PATIENCE, || async { turns().await >= before + 3 });
+    promised("three turns of the watch loop", Duration::from_secs(6), three_more).await;
+}
+
+#[tokio::test]
 async fn too_many_requests_at_once_are_refused_at_once_but_probes_are_answered() {
     let daemon = Daemon::with(Settings {
         max_requests: 2,

@@ -229,6 +229,7 @@ impl LoopBody for Janitor {
         Ok(Turn {
             next: Some(next.unwrap_or(LOOK).min(LOOK)),
             skipped: self.orders.len() as u64,
+            ..Turn::default()
         })
     }
 }

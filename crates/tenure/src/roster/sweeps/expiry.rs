@@ -22,6 +22,7 @@ pub(super) struct Expiry;
 #[async_trait]
 impl Sweeping for Expiry {
     const SWEEP: Sweep = Sweep::Expiry;
+    const NEEDS_HOT_STORE: bool = false;
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
         // No turns: whoever wrote an early end down knows best when to come, and those who come at once share the work.

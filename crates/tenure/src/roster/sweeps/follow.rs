@@ -13,8 +13,8 @@ use tenure_core::time::StoreTime;
 use super::super::line::BULK;
 use super::super::one::One;
 use super::super::status::Sweep;
+use super::Visit;
 use super::round::Sweeping;
-use super::{SOON, Visit};
 use crate::meters;
 
 /// How many batches one visit follows before others have their turn.
@@ -29,9 +29,6 @@ impl Sweeping for Follow {
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
         let line = visit.line();
-        if line.is_away() {
-            return Ok(SOON);
-        }
         for _ in 0..BATCHES {
             let call = line.limits(BULK);
             let pending = line.mirror()?.pending_offline(line.group(), MAX_PAGE, false, call);

@@ -13,8 +13,8 @@ use tenure_core::time::StoreTime;
 
 use super::super::one::One;
 use super::super::status::Sweep;
+use super::Visit;
 use super::round::Sweeping;
-use super::{SOON, Visit};
 
 /// The sweep.
 pub(super) struct WriteDown;
@@ -24,9 +24,6 @@ impl Sweeping for WriteDown {
     const SWEEP: Sweep = Sweep::Heartbeats;
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
-        if visit.line().is_away() {
-            return Ok(SOON);
-        }
         match visit.take_turn(Task::Heartbeats, visit.interval).await? {
             Turn::Mine(_) => {}
             Turn::Others(at) => return visit.until(at).await,

@@ -32,9 +32,6 @@ impl Sweeping for Reconcile {
     const SWEEP: Sweep = Sweep::Reconcile;
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
-        if visit.line().is_away() {
-            return Ok(SOON);
-        }
         let now = visit.store_now().await?;
         let every = match visit.one.wish() {
             None => visit.interval,

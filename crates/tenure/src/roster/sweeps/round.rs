@@ -14,7 +14,7 @@ use tenure_core::id::RosterName;
 use super::super::one::One;
 use super::super::service::Inner;
 use super::super::status::Sweep;
-use super::Visit;
+use super::{SOON, Visit};
 use crate::loops::{FIRST_BACKOFF, FLOOR, LoopBody, Turn};
 
 /// How many rosters are visited at once.
@@ -25,6 +25,8 @@ const AT_ONCE: usize = 8;
 pub(super) trait Sweeping: Send + Sync + 'static {
     /// Which of the sweeps it is.
     const SWEEP: Sweep;
+    /// Whether there is nothing to do while the hot store is away.
+    const NEEDS_HOT_STORE: bool = true;
 
     /// Does it. Answers when to come again at the latest.
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration>;
@@ -38,6 +40,8 @@ pub(super) trait Sweeping: Send + Sync + 'static {
 struct Slot {
     due_at: Mono,
     failed_in_a_row: u32,
+    /// The hot store was away.
+    away: bool,
 }
 
 /// The body of such a loop.
@@ -60,7 +64,11 @@ impl<S: Sweeping> Round<S> {
         }
     }
 
-    async fn visit(&self, one: Arc<One>) -> (Arc<One>, Result<Duration>) {
+    /// Answers when to come again; `None` when nothing could be done.
+    async fn visit(&self, one: Arc<One>) -> (Arc<One>, Option<Result<Duration>>) {
+        if S::NEEDS_HOT_STORE && one.line().is_away() {
+            return (one, None);
+        }
         let visit = Visit {
             inner: &self.inner,
             one: &one,
@@ -68,21 +76,23 @@ impl<S: Sweeping> Round<S> {
             interval: self.interval,
         };
         let done = self.sweeping.visit(&visit).await;
-        (one, done)
+        (one, Some(done))
     }
 
     /// Notes when to come again, and tells of a failure once.
-    fn settle(&mut self, one: &One, done: &Result<Duration>, now: Mono) {
+    fn settle(&mut self, one: &One, done: Option<&Result<Duration>>, now: Mono) {
         let slot = self.slots.entry(one.roster().clone()).or_default();
         let (roster, sweep) = (one.roster(), S::SWEEP.as_str());
+        slot.away = done.is_none();
         let wait = match done {
-            Ok(wait) => {
+            None => SOON,
+            Some(Ok(wait)) => {
                 if std::mem::take(&mut slot.failed_in_a_row) > 0 {
                     tracing::info!(%roster, sweep, "the sweep of the roster works again");
                 }
                 *wait
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 slot.failed_in_a_row = slot.failed_in_a_row.saturating_add(1);
                 if slot.failed_in_a_row == 1 {
                     tracing::warn!(%roster, sweep, error = error.chain(), "the sweep of the roster was given up; it is tried again");
@@ -115,17 +125,20 @@ impl<S: Sweeping> LoopBody for Round<S> {
             .collect::<Result<_, _>>()
             .unwrap_or_else(|panic| resume_unwind(panic));
         let now = self.inner.clock().mono();
-        let (visited, mut failed): (usize, Vec<Error>) = (done.len(), Vec::new());
+        let mut failed: Vec<Error> = Vec::new();
         for (one, result) in done {
-            self.settle(&one, &result, now);
-            failed.extend(result.err());
+            self.settle(&one, result.as_ref(), now);
+            failed.extend(result.and_then(Result::err));
         }
-        let skipped = failed.len();
+        let mut slots = self.slots.values();
+        let nothing_works = !self.slots.is_empty() && slots.all(|slot| slot.away || slot.failed_in_a_row > 0);
+        let skipped = failed.len() as u64;
         match failed.into_iter().next() {
-            Some(error) if skipped == visited => Err(error),
+            Some(error) if nothing_works => Err(error),
             _ => Ok(Turn {
                 next: self.slots.values().map(|slot| slot.due_at.since(now)).min(),
-                skipped: skipped as u64,
+                skipped,
+                stalled: nothing_works,
             }),
         }
     }

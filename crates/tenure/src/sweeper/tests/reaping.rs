@@ -9,7 +9,7 @@ use crate::loops::{LoopBody, LoopSettings, Turn};
 
 impl World {
     /// Sessions with a grace, all disconnected.
-    async fn orphan(&self, in_group: &Group, tenure: &TenureId, sessions: usize, grace: Duration) {
+    pub(super) async fn orphan(&self, in_group: &Group, tenure: &TenureId, sessions: usize, grace: Duration) {
         let attaches: Vec<Attach> = (0..sessions)
             .map(|n| Attach {
                 grace: Some(grace),
@@ -34,7 +34,7 @@ impl World {
     }
 
     /// How many the store deleted, by its own account.
-    async fn reaped(&self, in_group: &Group) -> usize {
+    pub(super) async fn reaped(&self, in_group: &Group) -> usize {
         let mut query = EventQuery {
             after: None,
             limit: 1_000,
@@ -275,7 +275,7 @@ struct Counter(Arc<std::sync::atomic::AtomicU64>);
 impl LoopBody for Counter {
     async fn turn(&mut self) -> Result<Turn> {
         self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        Ok(Turn { next: None, skipped: 0 })
+        Ok(Turn::idle())
     }
 }
 
