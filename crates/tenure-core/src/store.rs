@@ -184,6 +184,26 @@ impl Finding {
     }
 }
 
+/// The group that a store ticks to see whether it takes writes, and with a `.` and a number after it one for each node. They
+/// have no members.
+pub const PROBE_GROUP: &str = "tenure.readyz";
+
+/// Whether a group is there only for [`Store::probe`]. Listings leave it out.
+#[must_use]
+pub fn is_probe(group: &Group) -> bool {
+    let rest = group.as_str().strip_prefix(PROBE_GROUP);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// What a store said when it was asked whether it takes writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probed {
+    /// When that was.
+    pub as_of: StoreTime,
+    /// The nodes that take no writes, each with the reason. Groups on the other nodes are served.
+    pub away: Vec<String>,
+}
+
 /// Everything a store does. Connect to one by URL with the `tenure` crate.
 #[async_trait]
 pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + SessionStore + EventLog + Sweep {
@@ -210,6 +230,22 @@ pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + Se
     /// # Errors
     /// `Unavailable`.
     async fn now(&self) -> Result<StoreTime>;
+
+    /// Whether it takes writes now, found out by writing what concerns no group. A store of several nodes asks each of them
+    /// and waits at most `patience` for it; it fails only when none of them takes writes.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Denied`, and whatever else a write fails with.
+    async fn probe(&self, _patience: Duration) -> Result<Probed> {
+        let as_of = match self.steps() {
+            Some(steps) => steps.tick(&Group::new(PROBE_GROUP)?).await?.as_of,
+            None => self.now().await?,
+        };
+        Ok(Probed {
+            as_of,
+            away: Vec::new(),
+        })
+    }
 
     /// The groups it has. May list one that is empty by now. O(groups).
     ///

@@ -167,11 +167,13 @@ impl App {
         let limit = self.settings.request_timeout;
         match within(&*self.clock, limit, work).await {
             Some(answer) => answer,
-            None => {
-                let message = format!("the store did not answer within {} ms", limit.as_millis());
-                Err(Error::unavailable(message, outcome))
-            }
+            None => Err(self.no_answer(outcome)),
         }
+    }
+
+    pub(crate) fn no_answer(&self, outcome: Outcome) -> Error {
+        let limit = self.settings.request_timeout.as_millis();
+        Error::unavailable(format!("the store did not answer within {limit} ms"), outcome)
     }
 
     /// The store said that this is its time.

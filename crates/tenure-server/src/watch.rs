@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use tenure::loops::{LoopBody, Turn};
 use tenure::wire::{GroupState, Watched, ms};
-use tenure_core::clock::Mono;
-use tenure_core::error::Result;
+use tenure_core::clock::{Mono, within};
+use tenure_core::error::{Outcome, Result};
 use tenure_core::id::{Group, RegistryName};
-use tenure_core::time::StoreTime;
+use tenure_core::store::{Probed, is_probe};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::app::App;
@@ -26,9 +26,7 @@ const GROUPS_EVERY: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 8;
 /// The most groups that are looked at.
 pub(crate) const MAX_GROUPS: usize = 1_000;
-/// The group that `/readyz` ticks to see that the store takes writes. It has no members and shows up nowhere.
-pub(crate) const PROBE_GROUP: &str = "tenure.readyz";
-/// How long the answer to that is everybody's: `/readyz` is open to strangers, and must not make the store write at will.
+/// How long the answer to whether the store takes writes is everybody's: `/readyz` is open to strangers, and must not make the store write at will.
 const PROBE_FRESH: Duration = Duration::from_secs(1);
 /// The most registries of a group that are remembered.
 const MAX_REGISTRIES: usize = 100;
@@ -41,12 +39,12 @@ pub(crate) struct Watch {
     looking: tokio::sync::Mutex<()>,
     registries: Mutex<BTreeMap<Group, BTreeSet<RegistryName>>>,
     /// What the store said when it was last asked whether it takes writes. Held by whoever asks; the others wait for it.
-    probed: Arc<tokio::sync::Mutex<Option<Probed>>>,
+    probed: Arc<tokio::sync::Mutex<Option<Known>>>,
 }
 
-struct Probed {
+struct Known {
     at: Mono,
-    answer: Result<(), String>,
+    answer: Result<Vec<String>, String>,
 }
 
 #[derive(Default)]
@@ -144,11 +142,12 @@ impl App {
         Ok(())
     }
 
-    /// Whether the store answers and takes writes, as of the last second. However many ask, it is asked once.
+    /// Whether the store answers and takes writes, as of the last second. However many ask, it is asked once. Answers what of
+    /// it does not, in words.
     ///
     /// # Errors
-    /// Why not, in words.
-    pub(crate) async fn probe(self: &Arc<Self>) -> Result<(), String> {
+    /// Why nothing of it does, in words.
+    pub(crate) async fn probe(self: &Arc<Self>) -> Result<Vec<String>, String> {
         let mut probed = Arc::clone(&self.watch.probed).lock_owned().await;
         if let Some(known) = &*probed
             && self.clock.mono().since(known.at) < PROBE_FRESH
@@ -159,30 +158,29 @@ impl App {
         // In a task of its own: whoever hangs up must not make the next one ask anew.
         let asked = tokio::spawn(async move {
             let answer = match app.ask_for_a_write().await {
-                Ok(as_of) => {
-                    app.learn(as_of);
-                    Ok(())
+                Ok(probed) => {
+                    app.learn(probed.as_of);
+                    Ok(probed.away)
                 }
                 Err(error) => Err(error.chain()),
             };
             let at = app.clock.mono();
-            probed.insert(Probed { at, answer }).answer.clone()
+            probed.insert(Known { at, answer }).answer.clone()
         });
         asked.await.unwrap_or_else(|_| Err("asking it panicked".to_owned()))
     }
 
-    async fn ask_for_a_write(&self) -> Result<StoreTime> {
-        let group = Group::new(PROBE_GROUP)?;
-        match self.store.steps() {
-            Some(steps) => self.write(steps.tick(&group)).await.map(|status| status.as_of),
-            None => self.read(self.store.now()).await,
-        }
+    /// Waits a little longer than for any node of the store.
+    async fn ask_for_a_write(&self) -> Result<Probed> {
+        let patience = self.settings.request_timeout;
+        let probe = within(&*self.clock, patience.mul_f64(1.5), self.store.probe(patience)).await;
+        probe.unwrap_or_else(|| Err(self.no_answer(Outcome::Unknown)))
     }
 
     /// The groups that there are, in order, without our own probe.
     pub(crate) async fn groups(&self) -> Result<Vec<Group>> {
         let mut groups = self.read(self.store.groups()).await?;
-        groups.retain(|group| group.as_str() != PROBE_GROUP);
+        groups.retain(|group| !is_probe(group));
         groups.sort_unstable();
         groups.dedup();
         Ok(groups)

@@ -3,13 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
 use tenure_core::event::EventId;
 use tenure_core::roster::RosterMirror;
 use tenure_core::settling;
-use tenure_core::store::{Call, Finding, Health, Store, StoreOptions};
+use tenure_core::store::{Call, Finding, Health, Probed, Store, StoreOptions};
 use tenure_core::sweep::GroupStatus;
 use tenure_core::{Clock, Group, Result, StoreTime};
 use tokio::sync::watch;
@@ -23,7 +24,7 @@ use crate::live::Live;
 use crate::reader::Readers;
 use crate::sql::{read_instant, statements};
 use crate::step::{Answer, Step};
-use crate::writer::Bookkeeping;
+use crate::writer::{Bookkeeping, raise_high_water};
 
 statements! { "group.sql":
     HIGH_WATER = "high_water",
@@ -247,6 +248,20 @@ impl Store for SqliteStore {
     async fn now(&self) -> Result<StoreTime> {
         self.file().check_open()?;
         Ok(self.clock().now())
+    }
+
+    /// Commits the clock's high-water mark: a tick of a quiet group writes nothing, and would not see a full disk.
+    async fn probe(&self, _patience: Duration) -> Result<Probed> {
+        let file = Arc::clone(self.desk.file());
+        let write = move |_: &mut StoreBooks, sql: &Connection| {
+            let as_of = file.clock.now();
+            raise_high_water(sql, as_of)?;
+            Ok(Ok(Probed {
+                as_of,
+                away: Vec::new(),
+            }))
+        };
+        self.desk.step(write).await
     }
 
     async fn groups(&self) -> Result<Vec<Group>> {

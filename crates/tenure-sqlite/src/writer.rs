@@ -292,7 +292,7 @@ fn run_alone<B: Bookkeeping>(job: &mut dyn Job<B>, books: &mut B, sql: &Connecti
     Ok(())
 }
 
-fn raise_high_water(sql: &Connection, now: StoreTime) -> Result<(), Cause> {
+pub(crate) fn raise_high_water(sql: &Connection, now: StoreTime) -> Result<(), Cause> {
     sql.prepare_cached(RAISE_HIGH_WATER)?.execute([instant(now)])?;
     Ok(())
 }

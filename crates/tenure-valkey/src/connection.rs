@@ -126,6 +126,14 @@ impl Connection {
         }
     }
 
+    /// The primaries of a cluster by name; none of a single server.
+    pub(crate) fn nodes(&self) -> Vec<String> {
+        match &self.to {
+            To::One(_) => Vec::new(),
+            To::Cluster(cluster) => cluster.names(),
+        }
+    }
+
     /// The name of the primary of a cluster that has a key.
     pub(crate) fn node_of(&self, key: &str) -> Option<String> {
         match &self.to {

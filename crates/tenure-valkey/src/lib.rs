@@ -32,6 +32,7 @@ mod list;
 mod membership;
 mod pages;
 pub mod pattern;
+mod probe;
 mod registry;
 pub mod reply;
 mod roster;

@@ -1,13 +1,14 @@
 //! The store itself: what it is opened with, what all its verbs share, and the trait that sums them up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, RegistryName};
 use tenure_core::roster::RosterMirror;
-use tenure_core::store::{Call, Finding, Health, Store, StoreOptions};
+use tenure_core::store::{Call, Finding, Health, Probed, Store, StoreOptions};
 use tenure_core::time::{StoreTime, micros};
 
 use crate::connection::{Connection, ConnectionOptions};
@@ -18,7 +19,7 @@ use crate::scripts::Scripts;
 use crate::{examine, keys};
 
 /// The longest `max_ttl`: everything stays far below 2^53 µs.
-const LONGEST_TTL: std::time::Duration = std::time::Duration::from_secs(365 * 86_400);
+const LONGEST_TTL: Duration = Duration::from_secs(365 * 86_400);
 
 /// A store on Valkey 8 or Redis 7.
 #[derive(Debug)]
@@ -158,6 +159,10 @@ impl Store for ValkeyStore {
 
     fn node_of(&self, group: &Group) -> Option<String> {
         self.connection.node_of(&keys::meta(group))
+    }
+
+    async fn probe(&self, patience: Duration) -> Result<Probed> {
+        self.probe_nodes(patience).await
     }
 
     async fn groups(&self) -> Result<Vec<Group>> {

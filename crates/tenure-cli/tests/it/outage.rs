@@ -9,6 +9,7 @@ mod brake;
 mod failover;
 mod fleet;
 mod lost;
+mod nodes;
 mod restart;
 mod silent;
 mod slow;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use self::argument::Argument;
-use super::{Call, Finding, Health, Page, PageRequest, Store};
+use super::{Call, Finding, Health, PROBE_GROUP, Page, PageRequest, Probed, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventId, EventLog, EventPage, EventQuery};
 use crate::id::{Alias, Group, Key, LeaseName, MemberId, ProviderId, RegistryName, SessionId, TenureId};
@@ -395,6 +395,14 @@ impl<W: Around> Store for W {
     }
     async fn now(&self) -> Result<StoreTime> {
         let ask = Ask::new(Verb::Now, None, |store| Box::pin(async move { store.now().await }));
+        self.around(ask).await
+    }
+    /// A probe goes around as the tick that it mostly is.
+    async fn probe(&self, patience: Duration) -> Result<Probed> {
+        let group = Group::new(PROBE_GROUP)?;
+        let ask = Ask::new(Verb::Tick, Some(&group), move |store| {
+            Box::pin(async move { store.probe(patience).await })
+        });
         self.around(ask).await
     }
     async fn groups(&self) -> Result<Vec<Group>> {

@@ -57,9 +57,9 @@ pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
 
 /// Can it do its work?
 ///
-/// The store answers and takes writes, as of the last second, and the daemon is not on its way down. A roster that is
-/// `seeding`, and a ledger that does not answer, are in the notes: everything else works. Where tokens are asked for,
-/// whoever shows none that may read everything is told what is wrong in one word.
+/// The store takes writes, as of the last second, and the daemon is not on its way down. A node of a cluster that takes no
+/// writes while others do, a roster that is `seeding`, and a ledger that does not answer are in the notes: everything else
+/// works. Where tokens are asked for, whoever shows none that may read everything is told what is wrong in one word.
 #[utoipa::path(
     get, path = "/readyz", tag = "daemon",
     security(()),
@@ -73,8 +73,9 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, caller: Caller, _: NoQuer
     if app.draining.is_cancelled() {
         reasons.push("shutting down".to_owned());
     }
-    if let Err(why) = app.probe().await {
-        reasons.push(format!("store: {why}"));
+    match app.probe().await {
+        Ok(away) => notes.extend(away.into_iter().take(MAX_NOTES).map(|why| format!("store: {why}"))),
+        Err(why) => reasons.push(format!("store: {why}")),
     }
     if !(caller.may(Scope::Read) && caller.is_everywhere()) {
         // The rest names rosters, and places on the network.

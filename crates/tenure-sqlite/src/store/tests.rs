@@ -351,6 +351,24 @@ async fn a_transaction_that_fails_whole_is_taken_back_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_probe_sees_that_the_file_takes_no_writes() {
+    let world = World::new();
+    world.store.probe(s(1)).await.unwrap();
+    world.store.tick(&world.group).await.unwrap();
+    let other = Connection::open(world.dir.path().join("tenure.db")).unwrap();
+    let full = "CREATE TRIGGER full BEFORE UPDATE ON clock BEGIN SELECT RAISE(ROLLBACK, 'full'); END";
+    other.execute_batch(full).unwrap();
+    // A tick of a quiet group writes nothing.
+    world.store.tick(&world.group).await.unwrap();
+    world.store.probe(s(1)).await.unwrap_err();
+    assert!(matches!(world.store.health(), Health::Down { .. }));
+    other.execute_batch("DROP TRIGGER full").unwrap();
+    world.store.probe(s(1)).await.unwrap();
+    assert_eq!(world.store.health(), Health::Up);
+    world.store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_program_with_the_write_lock_delays_calls_but_fails_none() {
     let world = World::new();
     let a = world.join("a").await.unwrap();

@@ -148,6 +148,11 @@ impl Cluster {
             .collect()
     }
 
+    /// The primaries by name.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.nodes.read().map.nodes().iter().map(ToString::to_string).collect()
+    }
+
     /// The name of the primary that has a key.
     pub(super) fn name_of(&self, key: &[u8]) -> Option<String> {
         self.nodes.read().map.node(slot_of(key)).map(ToString::to_string)

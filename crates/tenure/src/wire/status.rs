@@ -60,7 +60,7 @@ pub struct Readiness {
     pub ready: bool,
     /// Why not; empty when it can.
     pub reasons: Vec<String>,
-    /// What works, but not as it should: a roster that is seeding answers from the ledger.
+    /// What works, but not as it should: a roster that is seeding answers from the ledger, a node of the store is away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
