@@ -22,6 +22,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What the sentinels call the primary.
 pub const NAME: &str = "main";
 
+/// What a sentinel is started with.
+fn conf(port: u16, watched: u16, settings: &str) -> String {
+    // A sentinel stands still while it writes its file, on a slow disk for a second: nobody is dead after that.
+    format!(
+        "port {port}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {watched} 2\n\
+         sentinel down-after-milliseconds {NAME} 3000\nsentinel failover-timeout {NAME} 5000\n{settings}\n"
+    )
+}
+
 /// One sentinel.
 #[derive(Debug)]
 pub struct Sentinel {
@@ -34,12 +43,7 @@ impl Sentinel {
     fn launch(flavour: Flavour, watched: u16, settings: &str) -> Result<Sentinel> {
         let program = have(flavour.program()).or_skip().context("the server is gone")?;
         let port = Port::reserve();
-        // A sentinel stands still while it writes its file, on a slow disk for a second: nobody is dead after that.
-        let conf = format!(
-            "port {}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {watched} 2\n\
-             sentinel down-after-milliseconds {NAME} 3000\nsentinel failover-timeout {NAME} 5000\n{settings}\n",
-            port.number()
-        );
+        let conf = conf(port.number(), watched, settings);
         let process = Process::spawn("sentinel", |dir| {
             // It keeps what it learns in its own file; a failure to write it shows when it starts.
             let _ = fs::write(dir.join("sentinel.conf"), conf);
@@ -53,8 +57,13 @@ impl Sentinel {
             process,
             password: password.map(str::to_owned),
         };
-        sentinel.process.wait_ready(START, || {
-            let reply = sentinel.cli(&["PING"])?;
+        sentinel.get_ready()?;
+        Ok(sentinel)
+    }
+
+    fn get_ready(&self) -> Result<()> {
+        self.process.wait_ready(START, || {
+            let reply = self.cli(&["PING"])?;
             ensure!(
                 reply == Reply::Simple("PONG".to_owned()),
                 "PING was answered with {reply:?}"
@@ -63,9 +72,18 @@ impl Sentinel {
         })?;
         // It looks at the servers more often than each ten seconds, and does not stop deciding for half a minute because the
         // machine stood still for two seconds.
-        sentinel.debug("info-period", Duration::from_secs(1))?;
-        sentinel.debug("tilt-trigger", Duration::from_secs(60))?;
-        Ok(sentinel)
+        self.debug("info-period", Duration::from_secs(1))?;
+        self.debug("tilt-trigger", Duration::from_secs(60))
+    }
+
+    /// Starts again without anything that it knew, watching another primary.
+    fn start_anew(&self, watched: u16) -> Result<()> {
+        fs::write(
+            self.process.dir().join("sentinel.conf"),
+            conf(self.port.number(), watched, ""),
+        )?;
+        self.process.restart()?;
+        self.get_ready()
     }
 
     /// Sets one of the times that are otherwise fixed.
@@ -189,6 +207,22 @@ impl Sentinels {
                 .iter()
                 .all(|one| one.names().is_some_and(|named| named != before.port()))
         });
+    }
+
+    /// The sentinels are set up anew, without what they knew and at epoch 0, around a replica that is made a primary. The
+    /// primary of before goes on.
+    ///
+    /// # Panics
+    /// When one doesn't start.
+    #[track_caller]
+    pub fn set_up_anew(&self, primary: &Server) {
+        for sentinel in &self.sentinels {
+            sentinel.process.kill();
+        }
+        primary.promote();
+        for sentinel in &self.sentinels {
+            must(sentinel.start_anew(primary.port()));
+        }
     }
 
     /// Sets how often the sentinels tell each other what they know, 2 s to begin with. A change of the primary they tell at

@@ -7,7 +7,7 @@
 //! come from any other, also from one whose threads are blocked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, watch};
 use super::life::{self, Failure, Life};
 use super::options::{ConnectionOptions, Need};
 use super::patient::{self, Patient};
+use super::sentinel::Dissent;
 use super::supervisor;
 use crate::address::Address;
 use crate::classify::Verdict;
@@ -43,6 +44,8 @@ pub(super) struct Shared {
     pub(super) runtime: Handle,
     /// Numbers connections, those of other links of one store as well.
     pub(super) lives: Arc<AtomicU64>,
+    /// What sentinels say against their own epochs.
+    pub(super) dissent: Mutex<Dissent>,
     state: RwLock<State>,
     nonce: AtomicU64,
     in_flight: Arc<Semaphore>,
@@ -97,6 +100,7 @@ impl Link {
                 retry_after: supervisor::FIRST_BACKOFF,
             }),
             tried: watch::Sender::new(false),
+            dissent: Mutex::default(),
             address,
             options,
             needs,

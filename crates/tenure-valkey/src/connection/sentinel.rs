@@ -1,7 +1,8 @@
 //! Asking sentinels who the primary is.
 //!
 //! All are asked at once and the answer of the highest epoch is believed: a sentinel that was cut off still names the
-//! primary of before. While a connection is up they all go on being asked, since a primary that was replaced behind a
+//! primary of before. What a majority of the configured sentinels names in three rounds in a row counts more: sentinels that
+//! were set up anew begin at epoch 0 again, and no two processes can hear different majorities. While a connection is up they all go on being asked, since a primary that was replaced behind a
 //! partition neither says so nor goes away. (They would also publish a switch; but a subscription can die in silence, so
 //! that one has to ask anyway.)
 //!
@@ -13,12 +14,12 @@
 //! `sentinel.c`, Redis 7.0 and Valkey 8.0.)
 
 use std::cmp::Reverse;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisConnectionInfo, Value};
-use tenure_core::clock::{Clock, within};
+use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::error::{Error, ErrorKind, Outcome};
 use tenure_tls::ClientTls;
 use tokio::runtime::Handle;
@@ -158,6 +159,60 @@ fn believe(before: Option<&Found>, answers: &[Found]) -> Option<Found> {
     }
 }
 
+/// In so many rounds a majority has to contradict the epochs before it is believed.
+const ROUNDS: u32 = 3;
+
+/// What a majority of the configured sentinels says against the epochs, round after round.
+#[derive(Debug, Default)]
+pub(super) struct Dissent {
+    named: Option<Endpoint>,
+    rounds: u32,
+    counted_at: Mono,
+}
+
+impl Dissent {
+    /// Takes the answers of one round, and says whom to believe after it. Rounds that follow each other within `apart` count
+    /// as one.
+    fn judge(
+        &mut self,
+        before: Option<&Found>,
+        answers: &[Found],
+        configured: usize,
+        (now, apart): (Mono, Duration),
+    ) -> Option<Found> {
+        let by_epoch = believe(before, answers);
+        let named =
+            majority(answers, configured).filter(|named| by_epoch.as_ref().is_some_and(|found| found.at != *named));
+        if named.is_none() || named != self.named {
+            (self.rounds, self.counted_at) = (u32::from(named.is_some()), now);
+            self.named = named;
+        } else if now.since(self.counted_at) >= apart {
+            (self.rounds, self.counted_at) = (self.rounds.saturating_add(1), now);
+        }
+        match &self.named {
+            Some(at) if self.rounds >= ROUNDS => {
+                let of = answers.iter().filter(|answer| answer.at == *at);
+                of.max_by_key(|answer| answer.epoch).cloned()
+            }
+            _ => by_epoch,
+        }
+    }
+}
+
+/// The address that more than half of the configured sentinels name. Pure; O(answers²).
+fn majority(answers: &[Found], configured: usize) -> Option<Endpoint> {
+    let votes = |at: &Endpoint| answers.iter().filter(|answer| answer.at == *at).count();
+    let named = answers.iter().find(|answer| votes(&answer.at) > configured / 2);
+    named.map(|answer| answer.at.clone())
+}
+
+/// Judges a round of answers, with what was said in the rounds before.
+fn judge(shared: &Shared, sentinels: &Sentinels, before: Option<&Found>, answers: &[Found]) -> Option<Found> {
+    let when = (shared.clock.mono(), shared.options.ping_interval);
+    let mut dissent = shared.dissent.lock().unwrap_or_else(PoisonError::into_inner);
+    dissent.judge(before, answers, sentinels.at.len(), when)
+}
+
 /// Asks all sentinels for the primary.
 ///
 /// # Errors
@@ -173,7 +228,7 @@ pub(super) async fn find(shared: &Shared, sentinels: &Sentinels) -> Result<Found
             Err(_) => {}
         }
     }
-    believe(None, &told).ok_or_else(|| {
+    judge(shared, sentinels, None, &told).ok_or_else(|| {
         let failed = failed.unwrap_or_else(|| Error::unavailable("nobody was asked", Outcome::Unchanged));
         let message = format!("none of the {} sentinels names the primary", sentinels.at.len());
         Error::new(failed.kind(), message).because(failed)
@@ -193,7 +248,7 @@ pub(super) async fn follow(shared: &Shared, sentinels: &Sentinels, life: &Life, 
             .into_iter()
             .filter_map(|answer| answer.inspect_err(silent).ok())
             .collect();
-        match believe(Some(&ours), &told) {
+        match judge(shared, sentinels, Some(&ours), &told) {
             Some(found) if found.at != ours.at => {
                 life.end(&format!("the sentinels name another primary, {}", found.at));
                 return std::future::pending().await;
@@ -290,6 +345,53 @@ mod tests {
         assert_eq!(believe(Some(&at("old", 2)), &[at("new", 2)]), Some(at("new", 2)));
         // An epoch that rises while the primary stays is kept.
         assert_eq!(believe(Some(&ours), &[at("new", 4), at("old", 3)]), Some(at("new", 4)));
+    }
+
+    const ROUND: Duration = Duration::from_secs(1);
+
+    /// Whom the answers of a round lead to, so long after the start.
+    fn judged(dissent: &mut Dissent, before: Option<&Found>, answers: &[Found], millis: u64) -> Option<Found> {
+        let now = Mono::from_origin(Duration::from_millis(millis));
+        dissent.judge(before, answers, 3, (now, ROUND))
+    }
+
+    #[test]
+    fn a_majority_of_lower_epoch_is_believed_after_three_rounds() {
+        let ours = at("old", 5);
+        let anew = [at("new", 0), at("new", 0), at("old", 5)];
+        let mut dissent = Dissent::default();
+        for (millis, believed) in [(0, "old"), (10, "old"), (1_000, "old"), (2_000, "new"), (2_010, "new")] {
+            let found = judged(&mut dissent, Some(&ours), &anew, millis).unwrap();
+            assert_eq!(found.at.host, believed, "{millis}");
+        }
+        // Whoever connects anew then goes by the same, although one still tells the epoch of before.
+        assert_eq!(judged(&mut dissent, None, &anew, 2_050), Some(at("new", 0)));
+    }
+
+    #[test]
+    fn fewer_than_a_majority_or_three_rounds_change_nothing() {
+        let ours = at("old", 5);
+        let (anew, one) = ([at("new", 0), at("new", 0)], [at("new", 0)]);
+        let mut dissent = Dissent::default();
+        for round in 0..10 {
+            assert_eq!(
+                judged(&mut dissent, Some(&ours), &one, round * 1_000),
+                Some(ours.clone())
+            );
+        }
+        // A round without them begins the count again.
+        for (round, answers) in [&anew[..], &anew, &[], &anew, &anew].into_iter().enumerate() {
+            let millis = 20_000 + round as u64 * 1_000;
+            assert_eq!(judged(&mut dissent, Some(&ours), answers, millis), Some(ours.clone()));
+        }
+        // A majority for what the epochs say, however long, does not delay a failover.
+        let agreed = [at("old", 5), at("old", 5), at("old", 5)];
+        for round in 0..10 {
+            let millis = 30_000 + round * 1_000;
+            assert_eq!(judged(&mut dissent, Some(&ours), &agreed, millis), Some(ours.clone()));
+        }
+        let failover = [at("new", 6), at("old", 5), at("old", 5)];
+        assert_eq!(judged(&mut dissent, Some(&ours), &failover, 41_000), Some(at("new", 6)));
     }
 
     #[test]

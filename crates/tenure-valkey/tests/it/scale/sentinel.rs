@@ -23,6 +23,7 @@ on_both! {
     a_killed_primary_and_an_ordered_failover_end_nobody,
     two_clients_act_on_one_primary_through_failovers,
     a_grant_that_the_promoted_replica_never_had_is_noticed,
+    sentinels_that_were_set_up_anew_are_followed,
     sentinels_and_their_primary_are_reached_over_tls,
 }
 
@@ -195,6 +196,9 @@ async fn a_sentinel_that_was_cut_off_keeps_nobody_at_the_primary_of_before() {
         until_on(store, &new, "one").await;
     }
     two.tell(Told::at_rest(new.addr(), 2));
+    for store in &stores {
+        until_on(store, &new, "both").await;
+    }
     stay_on(&[("both", &stores[0])], &new, &old).await;
     // Whoever comes now, and whoever has to come back, goes by the same.
     assert!(new.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap().int() > Some(0));
@@ -217,8 +221,11 @@ async fn the_promoted_server_is_the_primary_as_soon_as_the_leader_names_it() {
         epoch: 2,
     });
     until_on(&store, &new, "after").await;
+    // It tells the others, before they have contradicted it for three rounds.
+    one.tell(Told::at_rest(new.addr(), 2));
     let late = open_patiently(&FakeSentinel::url(&[&one, &leader, &two])).await;
     until_up(&late).await;
+    until_on(&store, &new, "told").await;
     stay_on(&[("after", &store), ("late", &late)], &new, &old).await;
 }
 
@@ -272,6 +279,21 @@ async fn a_grant_that_the_promoted_replica_never_had_is_noticed(flavour: Flavour
     }
     // And whatever number comes next is above the one that was lost.
     assert!(join(&store, "c").await.term().get() > lost.get());
+}
+
+async fn sentinels_that_were_set_up_anew_are_followed(flavour: Flavour) {
+    // As after five failovers.
+    let sentinels = sentinels(flavour, "sentinel config-epoch main 5\nsentinel current-epoch 5");
+    let (old, new) = (&sentinels.servers()[0], &sentinels.servers()[1]);
+    mature(old);
+    new.catch_up_with(old);
+    let store = open_patiently(&sentinels.url()).await;
+    until_on(&store, old, "before").await;
+    sentinels.set_up_anew(new);
+    until_on(&store, new, "after").await;
+    let late = open_patiently(&sentinels.url()).await;
+    until_up(&late).await;
+    stay_on(&[("after", &store), ("late", &late)], new, old).await;
 }
 
 async fn sentinels_and_their_primary_are_reached_over_tls(flavour: Flavour) {
