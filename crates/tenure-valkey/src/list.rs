@@ -10,6 +10,7 @@ use redis::Value;
 use tenure_core::clock::Mono;
 use tenure_core::error::Result;
 use tenure_core::id::Group;
+use tenure_core::store::PROBE_GROUP;
 
 use crate::connection::Connection;
 use crate::keys::{self, GROUPS};
@@ -184,7 +185,9 @@ async fn search_some(search: &mut Vec<Place>) -> Result<Vec<Group>> {
             .arg(PAGE);
         let value = place.primary.command(cmd).await?;
         let (next, names) = read_scan(value).map_err(foreign)?;
-        found.extend(names.iter().filter_map(|name| keys::group_of_meta(name)));
+        let groups = names.iter().filter_map(|name| keys::group_of_meta(name));
+        // Those that only show whether the store takes writes are on no list.
+        found.extend(groups.filter(|group| !group.as_str().starts_with(PROBE_GROUP)));
         if next == "0" {
             search.pop();
         } else {

@@ -2,9 +2,11 @@
 //!
 //! What is claimed here is remembered. When the tenure ends by `lapsed` or `unknown` and the membership has joined again,
 //! everything remembered is claimed again under the new tenure, but only where the key is free, owned by the dead, or
-//! still owned by an earlier tenure of this very member. What somebody else owns by then is lost, and reported.
+//! still owned by an earlier tenure of this very member. What somebody else owns by then is lost, and reported. Once a
+//! minute a member looks whether others have taken what it remembers, so that it does not claim that again.
 
 mod remembered;
+mod review;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,8 +192,8 @@ impl Registry {
         self.remembered.len()
     }
 
-    /// Waits until keys were found to belong to others when they were claimed again, and takes them all. Nothing is
-    /// skipped: what is not taken waits here, each key once.
+    /// Waits until keys were found to belong to others, when they were claimed again or looked at (once a minute), and takes
+    /// them all. Nothing is skipped: what is not taken waits here, each key once.
     pub async fn lost_claims(&self) -> Vec<LostClaim> {
         self.remembered.take_lost().await
     }

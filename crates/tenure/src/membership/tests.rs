@@ -352,6 +352,35 @@ async fn when_the_data_is_gone_it_joins_again_and_claims_again() {
 }
 
 #[tokio::test]
+async fn a_key_that_others_took_is_not_claimed_again_after_data_loss() {
+    let world = world().await;
+    let membership = world.join().await;
+    let registry = membership.registry("devices").unwrap();
+    let keys: Vec<String> = (0..1_500).map(|n| format!("d{n}")).collect();
+    registry.claim_many(&keys, ClaimMode::Take).await.unwrap();
+    let rival = world.other.join(named("b")).await.unwrap();
+    rival.registry("devices").unwrap().claim("d7").await.unwrap();
+    // It looks once a minute.
+    world.pass(secs(80)).await;
+    assert_eq!(registry.remembered(), 1_499);
+    let lost = registry.lost_claims().await;
+    assert_eq!(
+        (lost.len(), lost[0].key.as_str(), &lost[0].to),
+        (1, "d7", &rival.tenure())
+    );
+    let tenure = membership.tenure();
+    let empty = MemoryStore::new(StoreOptions::default(), world.clock.clone());
+    world.store.swap(empty.clone());
+    world.until("it joined again", || membership.tenure() != tenure).await;
+    world.pass(ms(100)).await;
+    assert_eq!(registry.look_up("d7").await.unwrap(), None);
+    assert_eq!(
+        registry.look_up("d8").await.unwrap().unwrap().tenure,
+        membership.tenure()
+    );
+}
+
+#[tokio::test]
 async fn after_a_lapse_it_claims_again_what_is_free_and_reports_what_is_lost() {
     let world = world().await;
     let membership = world.join().await;

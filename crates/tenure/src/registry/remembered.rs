@@ -1,6 +1,6 @@
 //! What a member has claimed, and how it is claimed again after a new join.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use tenure_core::id::{Key, RegistryName, TenureId};
 use tenure_core::registry::{ClaimMode, ClaimOutcome};
 use tokio::sync::{Notify, RwLock};
 
-use super::PATIENCE;
+use super::{PATIENCE, review};
 use crate::lease::Answered;
 use crate::membership::{Shared, in_time};
 
 /// How many keys are claimed again in one call: enough to be quick, few enough to let others in between.
 const PART: usize = 1_000;
 
-/// A key that somebody else owned by the time it was claimed again.
+/// A key that turned out to belong to somebody else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostClaim {
     /// The key.
@@ -34,6 +34,12 @@ struct Kept {
     under: TenureId,
     /// Whether the store may have forgotten it since.
     doubted: bool,
+}
+
+impl Kept {
+    fn is_held_under(&self, tenure: &TenureId) -> bool {
+        !self.doubted && self.under == *tenure
+    }
 }
 
 /// The claims of one registry.
@@ -92,13 +98,32 @@ impl Remembered {
         }
     }
 
+    /// The keys that are taken to be held under `tenure`.
+    pub(super) fn held_under(&self, tenure: &TenureId) -> BTreeSet<Key> {
+        let keys = self.keys();
+        let held = keys.iter().filter(|(_, kept)| kept.is_held_under(tenure));
+        held.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Somebody else has a key that was taken to be held under `tenure`. Answers whether it was.
+    pub(super) fn lose(&self, tenure: &TenureId, key: &Key, to: TenureId) -> bool {
+        let (mut keys, mut lost) = (self.keys(), self.lost());
+        if !keys.get(key).is_some_and(|kept| kept.is_held_under(tenure)) {
+            return false;
+        }
+        keys.remove(key);
+        lost.insert(key.clone(), to);
+        self.news.notify_waiters();
+        true
+    }
+
     /// The next keys after one that are not known to be held under `tenure`.
     fn behind(&self, tenure: &TenureId, after: Option<&Key>) -> Vec<Key> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let keys = self.keys();
         let behind = keys
             .range::<Key, _>((from, Bound::Unbounded))
-            .filter(|(_, kept)| kept.doubted || kept.under != *tenure);
+            .filter(|(_, kept)| !kept.is_held_under(tenure));
         behind.map(|(key, _)| key.clone()).take(PART).collect()
     }
 
@@ -140,7 +165,7 @@ impl Shared {
         Arc::clone(registries.entry(name.clone()).or_default())
     }
 
-    fn all_remembered(&self) -> Vec<(RegistryName, Arc<Remembered>)> {
+    pub(super) fn all_remembered(&self) -> Vec<(RegistryName, Arc<Remembered>)> {
         let registries = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
         registries
             .iter()
@@ -184,14 +209,26 @@ impl Shared {
     }
 }
 
-/// Claims again what is remembered, after every new join and whenever the store lost the end of its data. Ends with the
-/// membership.
+/// Claims again what is remembered, after every new join and whenever the store lost the end of its data, and now and then
+/// looks whether it is still ours. Ends with the membership.
 pub(crate) async fn keep_asserted(shared: Arc<Shared>) {
+    let clock = &shared.context.clock;
+    let later = || clock.mono() + jitter(&**clock, review::EVERY, 25);
+    let mut review_at = later();
     loop {
         tokio::select! {
             biased;
             () = shared.stopped() => return,
             () = shared.reassert.notified() => {}
+            () = clock.sleep(review_at.since(clock.mono())) => {
+                tokio::select! {
+                    biased;
+                    () = shared.stopped() => return,
+                    () = review::review_all(&shared) => {}
+                }
+                review_at = later();
+                continue;
+            }
         }
         let done = tokio::select! {
             biased;
@@ -209,7 +246,6 @@ pub(crate) async fn keep_asserted(shared: Arc<Shared>) {
             Err(_) => "it panicked".to_owned(),
         };
         tracing::warn!(group = %shared.group, tenure = %shared.tenure(), error, "claiming again failed; trying again");
-        let clock = &shared.context.clock;
         clock.sleep(jitter(&**clock, shared.pace(), 25)).await;
         shared.reassert.notify_one();
     }
