@@ -31,7 +31,8 @@ pub(super) struct CatalogArgs {
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = tenure_core::time::parse_duration)]
     deregister_after: Duration,
     /// At which agents this node clears away what killed supervisors of its group have left, with its own token: loopback,
-    /// HOST, HOST:PORT or ADDRESS/BITS, with commas between them. For Consul with a --store.
+    /// HOST or ADDRESS/BITS, with commas between them, each with :PORT when the agents are not at 8500 (8501 with TLS). An
+    /// agent that only a range names gets the token through TLS alone. For Consul with a --store.
     #[arg(
         long,
         value_name = "AGENTS",

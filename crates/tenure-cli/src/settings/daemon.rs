@@ -77,7 +77,7 @@ settings! {
     jwt_refresh: Duration = "5s", "jwt.refresh", "DURATION", duration;
     /// Groups whose registrations in Consul this daemon clears away after their supervisors were killed, separated by commas. Without it: none.
     registrations_groups: String = "", "registrations.groups", "GROUPS", text;
-    /// At which agents of Consul it does so, separated by commas: loopback, HOST, HOST:PORT or ADDRESS/BITS.
+    /// At which agents of Consul it does so, separated by commas: loopback, HOST or ADDRESS/BITS, each with :PORT when the agents are not at 8500 (8501 with TLS). An agent that only a range names gets the token through TLS alone.
     registrations_agents: String = "loopback", "registrations.agents", "AGENTS", text;
     /// A file with the token for these agents, read at every request; TENURE_REGISTRATIONS_TOKEN may have the token itself.
     registrations_token_file: String = "", "registrations.token_file", "FILE", text;

@@ -1,6 +1,7 @@
 //! The built binary where callers have to show who they are: tokens, TLS, the log of operators, and secrets that appear
 //! nowhere.
 
+mod agents;
 mod audit;
 mod guide;
 mod secrets;

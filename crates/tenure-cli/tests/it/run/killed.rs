@@ -29,7 +29,10 @@ fn holding(who: &str, port: &str, agent: &Agent, store: &str, more: &[&str], bea
         &catalog,
     ];
     let group = ["--ttl", "3s", "--store", store, "--group", "players", "--member", who];
-    let supervisor = node(who, &[&service[..], &group, more].concat(), beats);
+    let own = agent.addr().to_string();
+    let listed = ["--registrations-agents", own.as_str()];
+    let agents = if more.is_empty() { &listed[..] } else { more };
+    let supervisor = node(who, &[&service[..], &group, agents].concat(), beats);
     is(&supervisor, "catalog", "passing");
     supervisor
 }
@@ -72,7 +75,9 @@ fn another_supervisor_of_the_group_clears_the_registration_away() {
 fn a_daemon_clears_the_registration_away() {
     let Some(agent) = Agent::start() else { return };
     let groups = ["--registrations-groups", "players", "--store", "memory:"];
-    let (daemon, beats) = (Daemon::start(&groups), Beats::new());
+    let agents = format!("loopback:{}", agent.addr().port());
+    let args = [&groups[..], &["--registrations-agents", &agents]].concat();
+    let (daemon, beats) = (Daemon::start(&args), Beats::new());
     let only = holding("m-1", "4001", &agent, &daemon.url(), &[], &beats);
     are_held(&daemon, 1);
     only.kill();

@@ -2,95 +2,166 @@
 //!
 //! A holding names the agent that registered it, and a holding is written by whoever may write to the store. So the
 //! address in it is a wish, and this list is the answer. Names are compared as they are written and never resolved.
+//!
+//! An agent that is called gets the token. So a rule without a port stands for the ports of agents and for nothing else that
+//! listens at those addresses, and a range of addresses is no reason to send the token in clear.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use super::address::Address;
 
+/// The port of an agent's plain HTTP, and that of its TLS, as Consul has them unless it is told otherwise.
+const PLAIN: u16 = 8500;
+const SECURE: u16 = 8501;
+
 /// A list of agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed(Vec<Rule>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Rule {
-    Loopback,
-    /// A range of addresses, on every port.
-    Range(IpAddr, u8),
-    /// A host or an address, on one port or on every.
-    Host(String, Option<u16>),
+struct Rule {
+    hosts: Hosts,
+    /// The only port; an agent's own ports when none is written.
+    port: Option<u16>,
 }
 
-/// What is no rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Hosts {
+    Loopback,
+    /// A range of addresses.
+    Range(IpAddr, u8),
+    /// One name or one address.
+    Named(String),
+}
+
+/// What the list says about an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Permission {
+    /// It may not be called.
+    Refused,
+    /// It may be called, and a token must not be sent to it: anyone who gets hold of one address of a range, or of the
+    /// network on the way to it, would read the token.
+    WithoutToken,
+    /// It may be called with a token.
+    WithToken,
+}
+
+/// A rule that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no rule for agents; write loopback, HOST, HOST:PORT, or ADDRESS/BITS")]
+#[error(
+    "{0:?} is no rule for agents; write loopback, HOST or ADDRESS/BITS, with :PORT when the agent is not at 8500 (or, with \
+     TLS, 8501)"
+)]
 pub struct BadRule(String);
 
 impl Default for Allowed {
     /// The loopback addresses alone.
     fn default() -> Self {
-        Self(vec![Rule::Loopback])
+        let hosts = Hosts::Loopback;
+        Self(vec![Rule { hosts, port: None }])
     }
 }
 
 impl FromStr for Allowed {
     type Err = BadRule;
 
-    /// Reads rules with commas between them: `loopback`, `consul.internal:8500`, `10.0.0.0/8`.
+    /// Reads rules with commas between them: `loopback`, `consul.internal:8600`, `10.0.0.0/8`.
     fn from_str(text: &str) -> Result<Self, BadRule> {
         text.split(',')
-            .map(|rule| read(rule.trim()))
+            .map(|rule| read(rule.trim()).ok_or_else(|| BadRule(rule.trim().to_owned())))
             .collect::<Result<_, _>>()
             .map(Self)
     }
 }
 
-fn read(text: &str) -> Result<Rule, BadRule> {
-    let bad = || BadRule(text.to_owned());
-    if text == "loopback" {
-        return Ok(Rule::Loopback);
-    }
+fn read(text: &str) -> Option<Rule> {
     if let Some((net, bits)) = text.split_once('/') {
-        let (net, bits): (IpAddr, u8) = (net.parse().map_err(|_| bad())?, bits.parse().map_err(|_| bad())?);
+        let (bits, port) = with_port(bits)?;
+        let (net, bits): (IpAddr, u8) = (net.parse().ok()?, bits.parse().ok()?);
         let most = if net.is_ipv4() { 32 } else { 128 };
-        return if bits <= most {
-            Ok(Rule::Range(net, bits))
-        } else {
-            Err(bad())
-        };
+        let hosts = Hosts::Range(net, bits);
+        return (bits <= most).then_some(Rule { hosts, port });
     }
     let (host, port) = match text.rsplit_once(':') {
         // An address of IPv6 without a port has colons of its own.
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-            (host, Some(port.parse().map_err(|_| bad())?))
-        }
-        _ => (text, None),
+        Some((host, _)) if host.contains(':') && !host.ends_with(']') => (text, None),
+        _ => with_port(text)?,
     };
     let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
-    if host.is_empty() || !host.chars().all(good) {
-        return Err(bad());
+    let hosts = match host.as_str() {
+        "" => return None,
+        "loopback" => Hosts::Loopback,
+        host if host.chars().all(good) => Hosts::Named(host.to_owned()),
+        _ => return None,
+    };
+    Some(Rule { hosts, port })
+}
+
+/// Takes the port off.
+fn with_port(text: &str) -> Option<(&str, Option<u16>)> {
+    match text.rsplit_once(':') {
+        Some((rest, port)) if !text.ends_with(']') => Some((rest, Some(port.parse().ok()?))),
+        _ => Some((text, None)),
     }
-    Ok(Rule::Host(host, port))
 }
 
 impl Allowed {
-    /// Whether an agent may be called. Sockets of this machine may not: whose they are is not for a store to say.
-    pub(super) fn allows(&self, address: &Address) -> bool {
-        let Some(host) = address.base.host_str() else {
-            return false;
-        };
-        if address.socket.is_some() {
-            return false;
-        }
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        let (ip, port) = (host.parse::<IpAddr>().ok(), address.base.port_or_known_default());
-        self.0.iter().any(|rule| match rule {
-            Rule::Loopback => host == "localhost" || ip.is_some_and(|ip| ip.to_canonical().is_loopback()),
-            Rule::Range(net, bits) => ip.is_some_and(|ip| is_in(ip.to_canonical(), *net, *bits)),
-            Rule::Host(wanted, only) => *wanted == host && only.is_none_or(|only| Some(only) == port),
-        })
+    /// Whether an agent may be called, and with a token. Sockets of this machine may not: whose they are is not for a store
+    /// to say.
+    pub(super) fn permission(&self, address: &Address) -> Permission {
+        let rules = self.0.iter().map(|rule| rule.permission(address));
+        rules.max().unwrap_or(Permission::Refused)
     }
+}
+
+impl Rule {
+    fn permission(&self, address: &Address) -> Permission {
+        if !self.has_port(address) {
+            return Permission::Refused;
+        }
+        let Some(host) = host_of(address) else {
+            return Permission::Refused;
+        };
+        let ip = host.parse::<IpAddr>().ok().map(|ip| ip.to_canonical());
+        match &self.hosts {
+            Hosts::Loopback if is_loopback(address) => Permission::WithToken,
+            Hosts::Named(name) if *name == host => Permission::WithToken,
+            Hosts::Range(net, bits) if ip.is_some_and(|ip| is_in(ip, *net, *bits)) => {
+                if address.is_secure() || is_loopback(address) {
+                    Permission::WithToken
+                } else {
+                    Permission::WithoutToken
+                }
+            }
+            Hosts::Loopback | Hosts::Named(_) | Hosts::Range(..) => Permission::Refused,
+        }
+    }
+
+    /// Without a port of its own a rule is about agents and nothing else that listens there: a store must not choose which
+    /// program is sent the token.
+    fn has_port(&self, address: &Address) -> bool {
+        let port = address.base.port_or_known_default();
+        match self.port {
+            Some(only) => port == Some(only),
+            None => port == Some(PLAIN) || (port == Some(SECURE) && address.is_secure()),
+        }
+    }
+}
+
+/// The host of an address as rules write it. `None` for a socket.
+fn host_of(address: &Address) -> Option<String> {
+    let host = address.base.host_str().filter(|_| address.socket.is_none())?;
+    Some(host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase())
+}
+
+/// Whether every machine takes another agent for this one: its own.
+pub(super) fn is_loopback(address: &Address) -> bool {
+    host_of(address).is_some_and(|host| {
+        let ip = host.parse::<IpAddr>().ok();
+        host == "localhost" || ip.is_some_and(|ip| ip.to_canonical().is_loopback())
+    })
 }
 
 fn is_in(ip: IpAddr, net: IpAddr, bits: u8) -> bool {
@@ -109,42 +180,83 @@ fn is_in(ip: IpAddr, net: IpAddr, bits: u8) -> bool {
 mod tests {
     use super::*;
 
+    fn permission(rules: &str, address: &str) -> Permission {
+        let rules: Allowed = rules.parse().unwrap();
+        rules.permission(&Address::read(address).unwrap())
+    }
+
+    #[track_caller]
+    fn calls(rules: &str, address: &str) -> bool {
+        permission(rules, address) > Permission::Refused
+    }
+
     #[test]
     fn only_agents_on_the_list_are_called() {
-        let allows = |rules: &str, address: &str| {
-            let rules: Allowed = rules.parse().unwrap();
-            rules.allows(&Address::read(address).unwrap())
-        };
         for own in [
             "127.0.0.1:8500",
-            "127.9.9.9:1",
-            "[::1]:80",
+            "127.9.9.9:8500",
+            "https://[::1]:8501",
             "localhost:8500",
-            "[::ffff:127.0.0.1]:1",
+            "[::ffff:127.0.0.1]:8500",
         ] {
-            assert!(Allowed::default().allows(&Address::read(own).unwrap()), "{own}");
+            assert!(calls("loopback", own), "{own}");
         }
         for foreign in [
             "10.0.0.1:8500",
-            "localhost.evil:1",
-            "127.0.0.1.evil:80",
-            "0.0.0.0:1",
+            "localhost.evil:8500",
+            "127.0.0.1.evil:8500",
+            "0.0.0.0:8500",
             "unix:///run/consul.sock",
         ] {
-            assert!(
-                !Allowed::default().allows(&Address::read(foreign).unwrap()),
-                "{foreign}"
-            );
+            assert!(!calls("loopback", foreign), "{foreign}");
         }
+        assert_eq!("loopback".parse(), Ok(Allowed::default()));
         // A URL reads these as 127.0.0.1, and so is it judged.
-        assert!(allows("loopback", "2130706433:8500") && allows("loopback", "0x7f.1:8500"));
-        assert!(allows("10.0.0.0/8", "10.255.0.1:1") && !allows("10.0.0.0/8", "11.0.0.1:1"));
-        assert!(allows("0.0.0.0/0", "1.2.3.4:1") && !allows("0.0.0.0/0", "[::2]:1"));
-        assert!(allows("fd00::/8", "[fd12::1]:1") && !allows("fd00::/8", "[fe80::1]:1"));
-        assert!(allows("consul:8500", "CONSUL:8500") && !allows("consul:8500", "consul:8501"));
-        assert!(allows("loopback, consul", "consul:9") && allows("loopback, consul", "127.0.0.1:9"));
-        assert!(allows("[fd00::1]:80", "[fd00::1]:80") && !allows("[fd00::1]:80", "[fd00::1]:81"));
-        for bad in ["", "a b", "10.0.0.0/33", "host:port", "10/8"] {
+        assert!(calls("loopback", "2130706433:8500") && calls("loopback", "0x7f.1:8500"));
+        assert!(calls("10.0.0.0/8", "10.255.0.1:8500") && !calls("10.0.0.0/8", "11.0.0.1:8500"));
+        assert!(calls("0.0.0.0/0", "1.2.3.4:8500") && !calls("0.0.0.0/0", "[::2]:8500"));
+        assert!(calls("fd00::/8", "[fd12::1]:8500") && !calls("fd00::/8", "[fe80::1]:8500"));
+        assert!(calls("consul", "CONSUL:8500") && calls("loopback, consul", "consul:8500"));
+    }
+
+    #[test]
+    fn a_rule_without_a_port_allows_only_ports_of_agents() {
+        for hosts in ["loopback", "127.0.0.1", "127.0.0.0/8"] {
+            assert!(calls(hosts, "127.0.0.1:8500") && calls(hosts, "https://127.0.0.1:8501"));
+            // In clear, that port is not the one of an agent.
+            assert!(!calls(hosts, "127.0.0.1:8501"));
+            assert!(!calls(hosts, "127.0.0.1:8502") && !calls(hosts, "https://127.0.0.1:443"));
+            let (own, another) = (format!("{hosts}:9"), "127.0.0.1:8500");
+            assert!(calls(&own, "127.0.0.1:9") && !calls(&own, another), "{own}");
+        }
+        assert!(calls("[fd00::1]:80", "[fd00::1]:80") && !calls("[fd00::1]:80", "[fd00::1]:81"));
+        assert!(calls("fd00::1", "[fd00::1]:8500") && calls("[fd00::1]", "[fd00::1]:8500"));
+        assert!(calls("fd00::/8:80", "[fd00::1]:80"));
+    }
+
+    #[test]
+    fn a_token_goes_in_clear_only_to_loopback_and_named_hosts() {
+        let with_token = |rules: &str, address: &str| permission(rules, address) == Permission::WithToken;
+        assert!(with_token("loopback", "127.0.0.1:8500") && with_token("127.0.0.0/8", "127.0.0.1:8500"));
+        assert!(with_token("consul", "consul:8500") && with_token("10.0.0.7", "10.0.0.7:8500"));
+        assert!(with_token("10.0.0.0/8", "https://10.0.0.7:8501"));
+        assert!(with_token("10.0.0.0/8, 10.0.0.7", "10.0.0.7:8500"));
+        assert_eq!(permission("10.0.0.0/8", "10.0.0.7:8500"), Permission::WithoutToken);
+        assert_eq!(permission("10.0.0.7/32", "10.0.0.7:8500"), Permission::WithoutToken);
+    }
+
+    #[test]
+    fn rules_that_cannot_be_read_are_refused() {
+        for bad in [
+            "",
+            "a b",
+            "10.0.0.0/33",
+            "host:port",
+            "10/8",
+            "10.0.0.0/8:x",
+            ":80",
+            "loopback:",
+        ] {
             assert!(bad.parse::<Allowed>().is_err(), "{bad}");
         }
     }

@@ -68,7 +68,8 @@ impl Api {
         Self::with(Address::read(address)?, tls, Reader::new(token), bound, clock)
     }
 
-    fn with(
+    /// One of many that share a token.
+    pub(super) fn with(
         address: Address,
         tls: &ClientTls,
         token: Reader,

@@ -8,9 +8,9 @@ use tenure_tls::ClientTls;
 
 use super::Holding;
 use super::address::Address;
-use super::allow::Allowed;
+use super::allow::{Allowed, Permission};
 use super::api::Api;
-use super::token::Token;
+use super::token::{Reader, Token};
 use crate::catalog::agent::By;
 use crate::catalog::remove::remove;
 use crate::catalog::{Failure, Removed};
@@ -21,6 +21,13 @@ pub enum CannotDeregister {
     /// The agent is not on the list, so it was not called.
     #[error("the agent {0} is not on the list of agents that may be called from here")]
     NotAllowed(String),
+    /// It is on the list, and the token that it would be called with must not be sent to it. It was not called: without its
+    /// token an agent hides what there is.
+    #[error(
+        "the agent {0} is allowed by a range of addresses alone, and without TLS, so the token is not sent to it; register \
+         with consul+tls://, or name the agent's own address in the list"
+    )]
+    InClear(String),
     /// The address cannot be one.
     #[error("{0}")]
     NoAgent(String),
@@ -54,7 +61,7 @@ pub enum Cleared {
 pub struct RemoteAgents {
     allowed: Allowed,
     tls: ClientTls,
-    token: Token,
+    token: Reader,
     request_timeout: Duration,
     clock: Arc<dyn Clock>,
 }
@@ -66,7 +73,7 @@ impl RemoteAgents {
         Self {
             allowed,
             tls: ClientTls::default(),
-            token,
+            token: Reader::new(token),
             request_timeout,
             clock,
         }
@@ -117,12 +124,15 @@ impl RemoteAgents {
     /// The agent, when it may be called.
     fn api(&self, agent: &str) -> Result<Api, CannotDeregister> {
         let address = Address::read(agent).map_err(CannotDeregister::NoAgent)?;
-        if !self.allowed.allows(&address) {
-            return Err(CannotDeregister::NotAllowed(address.text));
+        match self.allowed.permission(&address) {
+            Permission::Refused => return Err(CannotDeregister::NotAllowed(address.text)),
+            Permission::WithoutToken if !self.token.is_none() => return Err(CannotDeregister::InClear(address.text)),
+            Permission::WithoutToken | Permission::WithToken => {}
         }
         let (token, clock) = (self.token.clone(), Arc::clone(&self.clock));
         // What others wrote may not name files of this machine.
-        Api::new(&address.text, &self.tls, token, self.request_timeout, clock).map_err(CannotDeregister::NoAgent)
+        let address = Address::read(&address.text).map_err(CannotDeregister::NoAgent)?;
+        Api::with(address, &self.tls, token, self.request_timeout, clock).map_err(CannotDeregister::NoAgent)
     }
 }
 

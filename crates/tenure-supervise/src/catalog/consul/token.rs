@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure_core::clock::Clock;
+use tenure_core::clock::{Clock, within};
 
-use crate::off_thread::OffThread;
+use crate::off_thread::{Missed, OffThread};
 
 /// No token is longer.
 const LONGEST: u64 = 4096;
@@ -60,6 +60,8 @@ impl Token {
 pub(super) struct Reader {
     token: Token,
     disk: Arc<OffThread>,
+    /// One caller at a time asks the disk: it answers no second one while it is busy.
+    turn: Arc<tokio::sync::Mutex<()>>,
     last: Arc<Mutex<Option<String>>>,
     /// The one that a registration was made with.
     registered: Arc<Mutex<Option<String>>>,
@@ -70,9 +72,15 @@ impl Reader {
         Self {
             token,
             disk: Arc::new(OffThread::start("token")),
+            turn: Arc::default(),
             last: Arc::default(),
             registered: Arc::default(),
         }
+    }
+
+    /// Whether no token is sent at all.
+    pub(super) fn is_none(&self) -> bool {
+        self.token == Token::none()
     }
 
     /// A registration was made with the token that was read last.
@@ -96,7 +104,11 @@ impl Reader {
             Source::File(path) => path.clone(),
         };
         let shown = path.display().to_string();
-        let read = self.disk.run(clock, bound, move || read(&path)).await;
+        let reading = async {
+            let _turn = self.turn.lock().await;
+            self.disk.run(clock, bound, move || read(&path)).await
+        };
+        let read = within(clock, bound, reading).await.unwrap_or(Err(Missed::Late));
         let error = match read {
             Ok(Ok(token)) => {
                 *self.last() = Some(token.clone());

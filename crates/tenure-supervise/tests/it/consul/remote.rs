@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use tenure_core::clock::SystemClock;
-use tenure_supervise::catalog::consul::{Allowed, CannotDeregister, LIFE, RemoteAgents, Token};
+use tenure_supervise::catalog::consul::{CannotDeregister, LIFE, RemoteAgents, Token};
 use tenure_supervise::catalog::{Phase, Removed};
 use tenure_testkit::consul::Agent;
 use tenure_testkit::port::Port;
 
 use super::{Way, health, listed, phase, put, service};
 
-fn agents(allowed: Allowed) -> RemoteAgents {
+fn agents(allowed: &str) -> RemoteAgents {
+    let allowed = allowed.parse().unwrap();
     RemoteAgents::new(allowed, Token::none(), Duration::from_secs(10), SystemClock::shared())
 }
 
@@ -22,7 +23,7 @@ async fn a_janitor_removes_exactly_the_life_that_has_ended() {
     phase(&catalog, Phase::Passing).await;
     let life = listed(&agent, "web-1")["Meta"][LIFE].as_str().unwrap().to_owned();
     drop(catalog);
-    let remote = agents(Allowed::default());
+    let remote = agents(&agent.addr().to_string());
     let remove = async |life: Option<&str>| remote.deregister_at(&agent.url(), "web-1", life).await;
     assert_eq!(remove(Some("another")).await, Ok(Removed::Another));
     assert_ne!(health(&agent, "web-1"), "unknown");
@@ -39,13 +40,13 @@ async fn a_janitor_removes_exactly_the_life_that_has_ended() {
 #[tokio::test]
 async fn an_agent_that_may_not_be_called_or_cannot_be_is_named() {
     let nobody = Port::reserve();
-    let foreign = agents("10.0.0.0/8".parse().unwrap());
+    let foreign = agents("10.0.0.0/8");
     let refused = foreign.deregister_at(&nobody.addr().to_string(), "web-1", None).await;
     assert_eq!(
         refused,
         Err(CannotDeregister::NotAllowed(format!("http://{}", nobody.addr())))
     );
-    let own = agents(Allowed::default());
+    let own = agents(&format!("loopback:{}", nobody.number()));
     let failed = own
         .deregister_at(&nobody.addr().to_string(), "web-1", None)
         .await

@@ -67,7 +67,12 @@ impl World {
         stats.unwrap().disconnected
     }
 
-    fn janitor(&self, allowed: &str) -> Janitor {
+    /// One that may call the agent.
+    fn janitor(&self) -> Janitor {
+        self.janitor_for(&format!("loopback:{}", self.agent.addr().port()))
+    }
+
+    fn janitor_for(&self, allowed: &str) -> Janitor {
         let clock = Arc::clone(self.tenure.clock());
         let allowed = allowed.parse().unwrap();
         let agents = RemoteAgents::new(allowed, Token::none(), Duration::from_secs(10), Arc::clone(&clock));
@@ -86,7 +91,7 @@ impl World {
 async fn what_a_dead_supervisor_has_left_goes_once_nobody_beats_for_it() {
     let Some(world) = World::new().await else { return };
     let catalog = world.registered().await;
-    let mut janitor = world.janitor("loopback");
+    let mut janitor = world.janitor();
     janitor.turn().await.unwrap();
     assert!(janitor.orders.is_empty(), "its tenure lives");
     world.end().await;
@@ -120,7 +125,7 @@ async fn a_later_life_under_the_same_id_is_left_alone() {
     let passing = status.wait_for(|status| status.phase == Phase::Passing);
     assert!(within(&**world.tenure.clock(), PATIENCE, passing).await.is_some());
     world.end().await;
-    let mut janitor = world.janitor("loopback");
+    let mut janitor = world.janitor();
     janitor.turn().await.unwrap();
     assert_eq!(world.life().as_deref(), Some(later.life()));
     // Another machine has another agent at this address: there the dead one may still be.
@@ -134,7 +139,7 @@ async fn an_order_that_cannot_be_carried_out_from_here_stays_for_others_and_says
     let Some(world) = World::new().await else { return };
     drop(world.registered().await);
     world.end().await;
-    let mut foreign = world.janitor("10.0.0.0/8");
+    let mut foreign = world.janitor_for("10.0.0.0/8");
     assert_eq!(foreign.turn().await.unwrap().skipped, 1);
     let why = foreign.orders.values().next().unwrap().why.clone();
     assert!(why.contains("not on the list"), "{why}");
