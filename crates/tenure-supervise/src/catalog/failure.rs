@@ -21,6 +21,11 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Whether the agent gave no answer at all.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Late)
+    }
+
     /// Whether the request certainly had no effect and will have none.
     pub(crate) fn is_definite(&self) -> bool {
         matches!(self, Self::Forbidden(_) | Self::Refused(_))

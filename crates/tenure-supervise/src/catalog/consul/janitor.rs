@@ -8,75 +8,77 @@
 //!
 //! What is at the agent decides, too. Something of another life under the same id is left alone, and so is what gets its
 //! beats in time: a supervisor that has lost the store and nothing else still serves.
+//!
+//! Tries outlast a turn, which waits for them only so long: an agent that hangs holds up neither the loop nor the orders of
+//! other agents. See [`queue`] for whose turn it is, and [`look`] for how orders are found.
 
-use std::collections::BTreeMap;
+mod look;
+mod queue;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, stream};
-use tenure::loops::{LoopBody, LoopSettings, Turn};
-use tenure::{Group, PageRequest, SessionId, SessionState, Store};
+use tenure::loops::{FLOOR, LoopBody, LoopSettings, Turn};
+use tenure::{Group, SessionId, Store};
 use tenure_core::clock::{Clock, Mono, jitter, within};
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::session::DeleteOutcome;
-use tenure_core::store::{Call, MAX_PAGE};
+use tenure_core::store::Call;
+use tokio::task::JoinSet;
 
+use self::look::Look;
+use self::queue::{Next, Queue};
 use super::{CannotDeregister, Cleared, Holding, RemoteAgents};
 
 /// The longest time between two looks.
 const LOOK: Duration = Duration::from_secs(2);
+/// The time between two looks while a listing is not read to its end.
+const LOOK_ON: Duration = Duration::from_millis(500);
 /// How long the store may take for one call.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long one order may take: an agent that hangs holds up the others no longer.
-const ORDER: Duration = Duration::from_secs(3);
-/// The first and the longest wait before an order is tried again.
+/// How long a turn waits for tries. Those that take longer are noted in a later turn.
+const TURN: Duration = Duration::from_secs(1);
+/// The first and the longest wait before an order, or an agent that is away, is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// The wait for one that is not ours to carry out: others may be allowed what we are not.
 const NOT_OURS: Duration = Duration::from_secs(60);
-/// How many orders are worked on at once.
-const AT_ONCE: usize = 8;
-/// At most this many pages of disconnected sessions are read in one look; the rest has its turn later.
-const PAGES: usize = 20;
 
 /// The body of a loop ([`tenure::loops`]).
 pub struct Janitor {
-    store: Arc<dyn Store>,
-    groups: Vec<Group>,
-    agents: RemoteAgents,
-    clock: Arc<dyn Clock>,
-    orders: BTreeMap<Order, Tried>,
+    looks: Vec<Look>,
+    look_at: Mono,
+    queue: Queue,
+    tries: JoinSet<(Order, Done)>,
+    hands: Hands,
 }
 
 impl fmt::Debug for Janitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Janitor")
-            .field("groups", &self.groups)
-            .field("orders", &self.orders)
+            .field("looks", &self.looks)
+            .field("queue", &self.queue)
             .finish_non_exhaustive()
     }
 }
 
-/// A registration to be cleared away: its group and its session.
-type Order = (Group, SessionId);
-
-/// How an order has gone so far.
-#[derive(Debug, Clone, Default)]
-struct Tried {
-    times: u32,
-    /// Not before.
-    due: Mono,
-    /// What was said about it last.
-    why: String,
+/// A registration to be cleared away: its group, its session, and what the session's name says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Order {
+    group: Group,
+    session: SessionId,
+    holding: Holding,
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 enum Done {
     /// The order is carried out, or was void; by us, when its session was still there.
     Over(Cleared, bool),
-    /// Not yet, for this reason.
+    /// Not yet, for this reason: it is tried again after this long.
     Later(String, Duration),
+    /// Its agent does not answer, which is so for all other orders at that agent.
+    Away(String),
 }
 
 impl Janitor {
@@ -90,64 +92,90 @@ impl Janitor {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, groups: Vec<Group>, agents: RemoteAgents, clock: Arc<dyn Clock>) -> Self {
         Self {
-            store,
-            groups,
-            agents,
-            clock,
-            orders: BTreeMap::new(),
+            looks: groups.into_iter().map(Look::new).collect(),
+            look_at: Mono::default(),
+            queue: Queue::default(),
+            tries: JoinSet::new(),
+            hands: Hands { store, agents, clock },
         }
     }
 
-    /// Reads which orders there are. What is gone is forgotten.
-    async fn read(&mut self) -> Result<()> {
-        let mut failed = None;
-        for group in self.groups.clone() {
-            match self.orders_of(&group).await {
+    /// Reads which orders there are, for a bounded time. The groups that were not reached are the first in the next look.
+    async fn look(&mut self) -> Result<()> {
+        let clock = Arc::clone(&self.hands.clock);
+        let now = clock.mono();
+        if now < self.look_at {
+            return Ok(());
+        }
+        let (by, mut failed, mut is_whole) = (now + PATIENCE, None, true);
+        for _ in 0..self.looks.len() {
+            let Some(look) = self.looks.first_mut() else { break };
+            if clock.mono() > by {
+                is_whole = false;
+                break;
+            }
+            match look.read(&self.hands, by).await {
                 Ok(found) => {
-                    self.orders
-                        .retain(|(of, session), _| *of != group || found.contains(session));
-                    for session in found {
-                        self.orders.entry((group.clone(), session)).or_default();
-                    }
+                    is_whole &= found.all.is_some();
+                    self.queue.take(found);
                 }
                 Err(error) => failed = Some(error),
             }
+            self.looks.rotate_left(1);
         }
+        self.look_at = clock.mono() + if is_whole { LOOK } else { LOOK_ON };
         failed.map_or(Ok(()), Err)
     }
 
-    async fn orders_of(&self, group: &Group) -> Result<Vec<SessionId>> {
-        let stats = self.ask(self.store.session_stats(group)).await?;
-        let mut found = Vec::new();
-        if stats.disconnected + stats.orphans == 0 {
-            return Ok(found);
-        }
-        let mut page = PageRequest::new(None, MAX_PAGE)?;
-        for _ in 0..PAGES {
-            let state = Some(SessionState::Disconnected);
-            let sessions = self.ask(self.store.sessions(group, state, &page)).await?;
-            let names = sessions.items.into_iter().map(|session| session.session);
-            found.extend(names.filter(|name| name.as_str().parse::<Holding>().is_ok()));
-            page.after = sessions.next;
-            if page.after.is_none() {
-                break;
+    /// Starts what is due and notes what has ended, for as long as a turn may take.
+    async fn work(&mut self) {
+        let clock = Arc::clone(&self.hands.clock);
+        let by = clock.mono() + TURN;
+        loop {
+            while let Some(next) = self.queue.next(clock.mono()) {
+                let hands = self.hands.clone();
+                self.tries.spawn(async move {
+                    let done = hands.carry_out(&next).await;
+                    (next.order, done)
+                });
+            }
+            let left = by.since(clock.mono());
+            if left.is_zero() {
+                return;
+            }
+            match within(&*clock, left, self.tries.join_next()).await {
+                Some(Some(Ok((order, done)))) => self.queue.note(&order, done, &*clock),
+                // The loop deals with a panic, and goes on with a fresh body.
+                Some(Some(Err(error))) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // Nothing is cancelled but by the end of the runtime.
+                Some(Some(Err(_)) | None) | None => return,
             }
         }
-        Ok(found)
     }
+}
 
+/// What orders are carried out with.
+#[derive(Clone)]
+struct Hands {
+    store: Arc<dyn Store>,
+    agents: RemoteAgents,
+    clock: Arc<dyn Clock>,
+}
+
+impl Hands {
     async fn ask<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let answer = within(&*self.clock, PATIENCE, call).await;
         answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Unavailable, "the store does not answer")))
     }
 
-    async fn try_once(&self, (group, session): &Order, times: u32) -> Done {
-        let doubled = RETRY.0.saturating_mul(1 << times.min(8)).min(RETRY.1);
-        let wait = jitter(&*self.clock, doubled, 25);
-        let Ok(holding) = session.as_str().parse::<Holding>() else {
-            return Done::Later("its name cannot be read".to_owned(), NOT_OURS);
-        };
-        let cleared = match within(&*self.clock, ORDER, self.agents.clear(&holding)).await {
+    async fn carry_out(&self, next: &Next) -> Done {
+        let Order {
+            group,
+            session,
+            holding,
+        } = &next.order;
+        let again = || again(&*self.clock, next.times);
+        let cleared = match within(&*self.clock, next.bound, self.agents.clear(holding)).await {
             Some(Ok(Cleared::Alive)) => {
                 // The agent notices the missing beats on its own, at most a ttl after the last one.
                 return Done::Later("its supervisor beats at the agent".to_owned(), RETRY.0);
@@ -161,74 +189,48 @@ impl Janitor {
                 return Done::Later(why, NOT_OURS);
             }
             Some(Ok(cleared)) => cleared,
-            Some(Err(error @ CannotDeregister::Failed { .. })) => return Done::Later(error.to_string(), wait),
-            Some(Err(error)) => return Done::Later(error.to_string(), NOT_OURS),
-            None => {
-                let why = format!("the agent {} does not answer in time", holding.agent);
-                return Done::Later(why, wait);
-            }
-        };
-        match self
-            .ask(self.store.delete_session(group, session, Call::default()))
-            .await
-        {
-            Ok(outcome) => Done::Over(cleared, matches!(outcome, DeleteOutcome::Deleted { .. })),
-            Err(error) => Done::Later(error.chain(), wait),
-        }
-    }
-
-    fn note(&mut self, order: Order, done: Done) {
-        let (group, session) = &order;
-        match done {
-            Done::Over(cleared, ours) => {
-                if ours {
-                    tracing::info!(%group, registration = %session, ?cleared, "a registration whose tenure has ended");
-                }
-                self.orders.remove(&order);
-            }
-            Done::Later(why, wait) => {
-                let due = self.clock.mono() + wait;
-                let tried = self.orders.entry(order.clone()).or_default();
-                // Once for each reason: an agent may be away for long.
-                if tried.why != why {
-                    tracing::warn!(%group, registration = %session, why, "a registration is not cleared away yet");
-                }
-                *tried = Tried {
-                    times: tried.times.saturating_add(1),
-                    due,
-                    why,
+            Some(Err(error)) => {
+                let why = error.to_string();
+                return match error {
+                    CannotDeregister::Failed { failure, .. } if failure.is_away() => Done::Away(why),
+                    CannotDeregister::Failed { .. } => Done::Later(why, again()),
+                    _ => Done::Later(why, NOT_OURS),
                 };
             }
+            None => return Done::Away(format!("the agent {} does not answer in time", holding.agent)),
+        };
+        let deleted = self.store.delete_session(group, session, Call::default());
+        match self.ask(deleted).await {
+            Ok(outcome) => Done::Over(cleared, matches!(outcome, DeleteOutcome::Deleted { .. })),
+            Err(error) => Done::Later(error.chain(), again()),
         }
     }
+}
+
+/// The wait before the next try, after so many.
+fn again(clock: &dyn Clock, times: u32) -> Duration {
+    let doubled = RETRY.0.saturating_mul(1 << times.min(8)).min(RETRY.1);
+    jitter(clock, doubled, 25)
 }
 
 #[async_trait]
 impl LoopBody for Janitor {
     async fn turn(&mut self) -> Result<Turn> {
-        let read = self.read().await;
-        let now = self.clock.mono();
-        let due: Vec<(Order, u32)> = self
-            .orders
-            .iter()
-            .filter(|(_, tried)| tried.due <= now)
-            .map(|(order, tried)| (order.clone(), tried.times))
-            .collect();
-        let this = &*self;
-        let tries = stream::iter(due).map(|(order, times)| async move {
-            let done = this.try_once(&order, times).await;
-            (order, done)
-        });
-        let done: Vec<(Order, Done)> = tries.buffer_unordered(AT_ONCE).collect().await;
-        for (order, done) in done {
-            self.note(order, done);
-        }
-        read?;
-        let now = self.clock.mono();
-        let next = self.orders.values().map(|tried| tried.due.since(now)).min();
+        let looked = self.look().await;
+        self.work().await;
+        looked?;
+        let now = self.hands.clock.mono();
+        let next = if self.tries.is_empty() {
+            self.queue
+                .due()
+                .map_or(LOOK, |due| due.since(now))
+                .min(self.look_at.since(now))
+        } else {
+            FLOOR
+        };
         Ok(Turn {
-            next: Some(next.unwrap_or(LOOK).min(LOOK)),
-            skipped: self.orders.len() as u64,
+            next: Some(next),
+            skipped: self.queue.len() as u64,
             ..Turn::default()
         })
     }
