@@ -23,6 +23,8 @@ use crate::survive::Task;
 
 /// How long a call may go on that is not wanted any more. Part of the budget of a stop.
 const IN_FLIGHT: Duration = Duration::from_secs(1);
+/// A registration waits this long for its holding, and at most a beat.
+const HOLDING: Duration = Duration::from_secs(5);
 /// The first wait after a failure; it doubles up to a beat.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 /// While a registration may still arrive, it is looked for this often, this far apart.
@@ -69,6 +71,8 @@ pub(super) struct Actor {
     doubts: u32,
     /// The registration is in the journal.
     written: bool,
+    /// The holding was waited for, since this was wanted.
+    waited: bool,
     /// The agent has it otherwise than it was registered, also right after.
     altered: bool,
     /// What earlier lives have left at this agent, and when that was looked for.
@@ -86,6 +90,7 @@ impl Actor {
             flight: false,
             doubts: 0,
             written: false,
+            waited: false,
             altered: false,
             left: VecDeque::new(),
             searched: None,
@@ -99,6 +104,11 @@ impl Actor {
         loop {
             let want = *self.parts.want.borrow_and_update();
             let (mut wanted, clock) = (self.parts.want.clone(), Arc::clone(&self.parts.clock));
+            let missing = self
+                .parts
+                .hold
+                .clone()
+                .filter(|hold| want.registered && !hold.is_there());
             let overtaken = async move {
                 if wanted.changed().await.is_ok() {
                     clock.sleep(IN_FLIGHT).await;
@@ -112,6 +122,8 @@ impl Actor {
             let wait = self.ended(want, turned);
             tokio::select! {
                 () = rest(&*self.parts.clock, wait) => {}
+                // Held as soon as it can be, and not a beat later.
+                () = joins(missing.as_deref()) => {}
                 changed = self.parts.want.changed() => if changed.is_err() {
                     return;
                 },
@@ -216,5 +228,13 @@ async fn rest(clock: &dyn Clock, wait: Option<Duration>) {
         None => std::future::pending().await,
         Some(Duration::ZERO) => {}
         Some(wait) => clock.sleep(wait).await,
+/// Waits until the membership is there that the registration is to be held under.
+async fn joins(missing: Option<&Hold>) {
+    match missing {
+        None => std::future::pending().await,
+        Some(hold) => hold.there().await,
+    }
+}
+
     }
 }

@@ -21,6 +21,8 @@ use super::Joined;
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// How long one try may take: what the store does is never waited for longer.
 const BOUND: Duration = Duration::from_millis(500);
+/// The pause between two tries to hold it before it is registered.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// One registration, held for as long as it may be in the catalog.
 #[derive(Debug)]
@@ -42,8 +44,41 @@ impl Hold {
         }
     }
 
-    /// Holds it, before the registration is made and again at every beat; no I/O while it is held. What is dropped or fails
-    /// is tried again at the next beat: the registration is made without it rather than not.
+    /// Holds it before the registration is made: waits for the membership, and for the store to take the holding, for as
+    /// long as `bound`. A supervisor that is killed with its service registered and not held leaves it to Consul's own
+    /// reaper, for minutes. A store that is away for longer keeps nobody from being found.
+    pub(super) async fn take_first(&self, bound: Duration) {
+        let taken = async {
+            loop {
+                self.there().await;
+                self.take().await;
+                if self.is_held() {
+                    return;
+                }
+                self.clock.sleep(RETRY).await;
+            }
+        };
+        if within(&*self.clock, bound, taken).await.is_none() {
+            let session = &self.session;
+            tracing::warn!(%session, "registering without the store, which does not answer: until it does, no janitor hears of our death");
+        }
+    }
+
+    /// Waits for the membership.
+    pub(super) async fn there(&self) {
+        let mut joined = self.joined.clone();
+        if joined.wait_for(Option::is_some).await.is_err() {
+            // It will never be there.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether the membership is there.
+    pub(super) fn is_there(&self) -> bool {
+        self.joined.borrow().is_some()
+    }
+
+    /// Holds it, again at every beat; no I/O while it is held. What is dropped or fails is tried again at the next beat.
     pub(super) async fn take(&self) {
         if self.is_held() {
             return;

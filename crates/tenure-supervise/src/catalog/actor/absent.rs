@@ -29,6 +29,7 @@ impl Actor {
             self.doubts = self.doubts.saturating_sub(1);
         }
         self.failed = 0;
+        self.waited = false;
         if self.doubts > 0 {
             self.say(Phase::Absent, None, Some(want.turn));
             return Ok(Some(DOUBTS.1));

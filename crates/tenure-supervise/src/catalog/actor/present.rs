@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_core::clock::{Mono, jitter};
 
-use super::{Actor, FIRST_RETRY, Parts, Presence};
+use super::{Actor, FIRST_RETRY, HOLDING, Parts, Presence};
 use crate::catalog::journal::Entry;
 use crate::catalog::remove::{Found, look};
 use crate::catalog::{Failure, Phase};
@@ -60,12 +60,15 @@ impl Actor {
             };
             self.written = self.parts.journal.write(&entry).await;
         }
-        self.hold().await;
+        if self.presence != Presence::Yes && self.parts.tell.borrow().phase != Phase::Forbidden {
+            self.say(Phase::Registering, None, None);
+        }
+        self.hold_first().await;
+        if self.is_overtaken() {
+            return Ok(());
+        }
         if self.presence != Presence::Yes {
             self.presence = Presence::Maybe;
-            if self.parts.tell.borrow().phase != Phase::Forbidden {
-                self.say(Phase::Registering, None, None);
-            }
         }
         // From here on it may be there, whatever becomes of the call.
         self.flight = true;
@@ -79,6 +82,20 @@ impl Actor {
             self.replaced().await;
         }
         done
+    }
+
+    /// Holds the registration under our tenure before it is made. The store is waited for once for each wish: an agent that
+    /// has lost a registration gets it back at once.
+    async fn hold_first(&mut self) {
+        let Some(hold) = &self.parts.hold else { return };
+        if std::mem::replace(&mut self.waited, true) {
+            return self.hold().await;
+        }
+        let (mut want, bound) = (self.parts.want.clone(), self.parts.service.beat().min(HOLDING));
+        tokio::select! {
+            () = hold.take_first(bound) => {}
+            _ = want.changed() => {}
+        }
     }
 
     /// Holds the registration under our tenure, where there is one. Given up when something else is wanted: a store that
