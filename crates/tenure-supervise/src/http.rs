@@ -1,11 +1,86 @@
 //! HTTP clients: of agents, event streams and probes. No proxy, no redirect, no pool: a connection that the other side
 //! closes while something is being written would fail it.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use reqwest::{Client, ClientBuilder};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
+use tenure_core::clock::{Clock, within};
+use tenure_tls::{ClientTls, Followed, Look};
+
+/// A client whose files of TLS are looked at before it is used: a certificate may be replaced under a supervisor, which
+/// runs for as long as its program.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    socket: Option<PathBuf>,
+    client: RwLock<Client>,
+    /// Where there are files to follow.
+    files: Option<Followed>,
+    /// Held while the files are read.
+    looking: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Connector {
+    /// Reads the files; without any, for plain HTTP.
+    ///
+    /// # Errors
+    /// A sentence, which names the file that cannot be used.
+    pub(crate) fn new(tls: Option<&ClientTls>, socket: Option<PathBuf>) -> Result<Self, String> {
+        let read = tls.map(|tls| Followed::new(tls.clone())).transpose();
+        let (files, config) = read.map_err(|error| error.to_string())?.unzip();
+        let client = connecting(config, socket.clone())?;
+        Ok(Self {
+            socket,
+            client: RwLock::new(client),
+            files,
+            looking: Arc::default(),
+        })
+    }
+
+    /// The client for a connection now. A disk that takes longer than `bound` leaves the one before in use.
+    pub(crate) async fn client(self: &Arc<Self>, clock: &dyn Clock, bound: Duration) -> Client {
+        if self.files.is_some()
+            && let Ok(turn) = Arc::clone(&self.looking).try_lock_owned()
+        {
+            let this = Arc::clone(self);
+            let looking = tokio::task::spawn_blocking(move || {
+                this.look();
+                drop(turn);
+            });
+            within(clock, bound, looking).await;
+        }
+        self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn look(&self) {
+        let made = match self.files.as_ref().map(Followed::look) {
+            None | Some(Look::Same) => return,
+            Some(Look::Changed(config)) => connecting(Some(*config), self.socket.clone()),
+            Some(Look::Unusable(error)) => Err(error.to_string()),
+        };
+        match made {
+            Ok(client) => {
+                *self.client.write().unwrap_or_else(PoisonError::into_inner) = client;
+                tracing::info!("the files of TLS have changed; what is in them is used from now on");
+            }
+            Err(error) => tracing::warn!(
+                error,
+                "the files of TLS cannot be used; what was read before stays in use"
+            ),
+        }
+    }
+}
+
+fn connecting(tls: Option<ClientConfig>, socket: Option<PathBuf>) -> Result<Client, String> {
+    let mut builder = client(tls)?;
+    if let Some(socket) = socket {
+        builder = builder.unix_socket(socket);
+    }
+    builder.build().map_err(|error| error.to_string())
+}
 
 /// A client to be made. `None` believes nobody, which is enough for plain HTTP: the authorities of the machine are not
 /// read for it.

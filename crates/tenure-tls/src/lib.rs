@@ -4,16 +4,18 @@
 //! daemon, a Valkey, a Postgres or a Consul. There is no switch that turns checking off: a server with a certificate of
 //! one's own is trusted by naming its authority.
 //!
-//! It opens no sockets. Files are read when a configuration is made; whoever wants a new certificate to be used makes a
-//! new one.
+//! It opens no sockets. Files are read when a configuration is made; [`Followed`] makes a new one when they have changed.
 
 mod client;
 mod error;
 mod files;
+mod followed;
 mod server;
 
 pub use client::{ClientTls, believing_nobody};
 pub use error::{Result, TlsError};
+pub use followed::{Followed, Look};
+pub use rustls::ClientConfig;
 pub use server::ServerTls;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsa
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
 
-use crate::{ClientTls, ServerTls, TlsError};
+use crate::{ClientTls, Followed, Look, ServerTls, TlsError};
 
 struct Files(tempfile::TempDir);
 
@@ -199,4 +199,48 @@ fn what_is_wrong_with_a_file_is_said_with_its_name() {
     says(client("a.ca", Some("a.client"), None), &["without its key"]);
     says(client("a.ca", None, Some("a.client.key")), &["without its certificate"]);
     says(client("a.ca", Some("a.client"), Some("gone.key")), &["gone.key"]);
+}
+
+#[test]
+fn files_are_read_again_when_they_have_changed() {
+    let files = Files::new();
+    let put = |from: &str, to: &str| {
+        fs::copy(files.path(from), files.path(to)).expect("copied");
+    };
+    let install = |who: &str| {
+        put(who, "own");
+        put(&format!("{who}.key"), "own.key");
+    };
+    install("a.client");
+    let (followed, first) = Followed::new(files.client("a.ca", Some("own"))).expect("usable files");
+    assert!(matches!(followed.look(), Look::Same));
+    install("b.client");
+    let Look::Changed(second) = followed.look() else {
+        panic!("not noticed")
+    };
+    assert!(matches!(followed.look(), Look::Same));
+    let server = Arc::new(files.server(Some("b.ca")).config().expect("a server's configuration"));
+    let name = || ServerName::try_from("tenure.test").expect("a name");
+    shake(&server, &Arc::new(first), name()).expect_err("let in");
+    shake(&server, &Arc::new(*second), name()).expect("a talk");
+}
+
+#[test]
+fn files_that_cannot_be_used_are_reported_once_and_read_again() {
+    let files = Files::new();
+    let (followed, _) = Followed::new(files.client("a.ca", Some("a.client"))).expect("usable files");
+    let key = fs::read_to_string(files.path("a.client.key")).expect("a key");
+    // Half of a rotation: the certificate is another one, and its key is not there yet.
+    fs::copy(files.path("b.client"), files.path("a.client")).expect("copied");
+    assert!(matches!(followed.look(), Look::Unusable(_)));
+    assert!(matches!(followed.look(), Look::Same));
+    fs::remove_file(files.path("a.client.key")).expect("removed");
+    let Look::Unusable(error) = followed.look() else {
+        panic!("not noticed")
+    };
+    assert!(error.to_string().contains("a.client.key"), "{error}");
+    fs::copy(files.path("b.client.key"), files.path("a.client.key")).expect("copied");
+    assert!(matches!(followed.look(), Look::Changed(_)));
+    files.write("a.client.key", key);
+    assert!(matches!(followed.look(), Look::Unusable(_)));
 }

@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
-use reqwest::{ClientBuilder, Url};
+use reqwest::Url;
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_tls::{ClientTls, believing_nobody};
+use tenure_tls::{ClientTls, Followed, believing_nobody};
+
+use super::HttpSettings;
+use super::connector::Connector;
 
 /// A daemon's URL, taken apart.
 #[derive(Debug)]
@@ -49,22 +52,17 @@ impl Base {
         Ok(Self { url, tls })
     }
 
-    /// Tells a client whom to believe. Reads the files, or the machine's authorities.
+    /// What connects there. Reads the files, or the machine's authorities.
     ///
     /// # Errors
     /// `Misconfigured`, naming the file and what it lacks.
-    pub(super) fn secure(&self, client: ClientBuilder) -> Result<ClientBuilder> {
-        let config = match &self.tls {
-            Some(tls) => tls.config(),
-            None => believing_nobody(),
+    pub(super) fn connector(&self, settings: HttpSettings) -> Result<Connector> {
+        let read = match &self.tls {
+            Some(tls) => Followed::new(tls.clone()).map(|(files, config)| (config, Some(files))),
+            None => believing_nobody().map(|config| (config, None)),
         };
-        let config = config.map_err(|error| bad(&format!("cannot be used: {error}")))?;
-        let client = client.tls_backend_preconfigured(config);
-        Ok(if self.tls.is_some() {
-            client.https_only(true)
-        } else {
-            client
-        })
+        let (config, files) = read.map_err(|error| bad(&format!("cannot be used: {error}")))?;
+        Connector::new(settings, config, files)
     }
 }
 

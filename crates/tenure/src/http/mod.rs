@@ -9,6 +9,7 @@
 
 mod anchor;
 mod base;
+mod connector;
 mod event;
 mod lease;
 mod membership;
@@ -25,16 +26,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use reqwest::Url;
 use reqwest::header::HeaderValue;
-use reqwest::{Client, Url};
 use serde::de::DeserializeOwned;
 use tenure_core::clock::Clock;
-use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::error::{Error, Result};
 use tenure_core::store::{Health, PageRequest, bad_cursor};
 use tokio::runtime::Handle;
 
 use self::anchor::Anchor;
 use self::base::Base;
+use self::connector::Connector;
 pub use self::roster::{RemoteRoster, RemoteRosters};
 use crate::access::AccessToken;
 use crate::wire::ServerStatus;
@@ -73,7 +75,7 @@ pub struct HttpStore {
 /// What requests in flight share with the store.
 struct Inner {
     base: Url,
-    client: Client,
+    connector: Arc<Connector>,
     runtime: Handle,
     clock: Arc<dyn Clock>,
     settings: HttpSettings,
@@ -99,7 +101,7 @@ impl HttpStore {
     ///
     /// `https://` checks the daemon's certificate by the authorities of the machine, or by those in the file that the query
     /// parameter `tls_ca` names; `tls_cert` and `tls_key` name what is shown to a daemon that asks for a certificate. The
-    /// files are read here and now.
+    /// files are read here, and again when they have changed; what cannot be used then leaves what was read before in use.
     ///
     /// # Errors
     /// `Misconfigured` for a URL that is neither, has credentials, another query or a fragment, and for files that cannot
@@ -120,19 +122,10 @@ impl HttpStore {
         token: Option<AccessToken>,
     ) -> Result<Self> {
         let base = Base::read(url)?;
-        let client = base
-            .secure(Client::builder())?
-            .connect_timeout(settings.connect_timeout)
-            .pool_idle_timeout(settings.idle_timeout)
-            .tcp_nodelay(true)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| Error::new(ErrorKind::Misconfigured, "the HTTP client cannot be set up").because(error))?;
+        let connector = Arc::new(base.connector(settings)?);
         let inner = Inner {
             base: base.url,
-            client,
+            connector,
             runtime,
             clock,
             settings,

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{Method, Response, StatusCode, Url};
+use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::clock::{Mono, within};
@@ -15,6 +15,7 @@ use tenure_core::time::StoreTime;
 
 use super::anchor::Anchor;
 use super::base::advice;
+use super::connector::Current;
 use super::{HttpStore, Inner, Shown};
 use crate::heart::run_on;
 use crate::wire::{Code, NOT_AFTER, Now, PROBLEM_JSON, Problem, STORE_TIME};
@@ -106,7 +107,11 @@ impl HttpStore {
     /// What the daemon answered, or `Unavailable` with whether the request may have taken effect.
     pub(super) async fn send(&self, request: Request) -> Result<Answer> {
         let inner = Arc::clone(&self.inner);
-        run_on(&self.inner.runtime, async move { inner.send(request).await }).await?
+        let sent = async move {
+            inner.connector.follow(inner.clock.mono());
+            inner.send(request).await
+        };
+        run_on(&self.inner.runtime, sent).await?
     }
 }
 
@@ -290,15 +295,25 @@ impl Inner {
         anchor
     }
 
-    /// Sends it, and once more when the daemon does not know the token and its file has another one by now: nothing was
-    /// done the first time.
+    /// Sends it, and once more when nothing was done the first time and something is different by now: the token, which the
+    /// daemon does not know, or the files of TLS, with which there was no connection.
     async fn once(&self, ready: &Ready, not_after: Option<StoreTime>) -> Result<Answer, Failed> {
-        match self.sent(ready, not_after).await {
+        let Current { client, number } = self.connector.current();
+        match self.sent(&client, ready, not_after).await {
             Err(Failed::Unknown(error)) => match self.another_token().await {
-                Ok(true) => self.sent(ready, not_after).await,
+                Ok(true) => self.sent(&client, ready, not_after).await,
                 Ok(false) => Err(Failed::Unknown(error)),
                 Err(trouble) => Err(Failed::Answered(trouble.because(error))),
             },
+            // A certificate that is refused may break the connection only after the request was written.
+            Err(failed @ (Failed::NotSent(..) | Failed::Broken(_))) => {
+                let is_renewed = self.connector.is_renewed(number).await;
+                if is_renewed && matches!(failed, Failed::NotSent(..)) {
+                    let client = self.connector.current().client;
+                    return self.sent(&client, ready, not_after).await;
+                }
+                Err(failed)
+            }
             other => other,
         }
     }
@@ -325,8 +340,8 @@ impl Inner {
         Some(shown.header.clone())
     }
 
-    async fn sent(&self, ready: &Ready, not_after: Option<StoreTime>) -> Result<Answer, Failed> {
-        let mut request = self.client.request(ready.method.clone(), ready.url.clone());
+    async fn sent(&self, client: &Client, ready: &Ready, not_after: Option<StoreTime>) -> Result<Answer, Failed> {
+        let mut request = client.request(ready.method.clone(), ready.url.clone());
         if let Some(at) = not_after {
             request = request.header(NOT_AFTER, at.to_string());
         }

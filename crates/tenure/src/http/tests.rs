@@ -31,8 +31,8 @@ fn a_base_url_keeps_its_path_and_shows_no_secrets() {
 
 #[test]
 fn files_that_cannot_be_used_are_named() {
-    let secure = |url: &str| Base::read(url).unwrap().secure(Client::builder()).unwrap_err().chain();
-    let error = secure("https://host?tls_ca=/nowhere/ca.pem");
+    let base = Base::read("https://host?tls_ca=/nowhere/ca.pem").unwrap();
+    let error = base.connector(HttpSettings::default()).err().unwrap().chain();
     assert!(
         error.contains("/nowhere/ca.pem") && error.contains("No such file"),
         "{error}"

@@ -1,8 +1,12 @@
 //! HTTPS, by the built binary on both sides.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 
+use serde_json::Value;
 use tenure_testkit::certs::Certs;
+use tenure_testkit::port::Port;
 use tenure_testkit::{Process, wait};
 
 use crate::security::tokens::Tokens;
@@ -118,4 +122,65 @@ fn files_that_cannot_be_used_stop_the_start_by_name() {
         assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.err);
         assert!(ran.err.contains(must_say), "{}", ran.err);
     }
+}
+
+/// Puts certificates where a daemon and its clients look for theirs.
+fn install(certs: &Certs, dir: &Path) {
+    for (from, name) in [
+        (certs.ca(), "ca.pem"),
+        (certs.server_cert(), "server.pem"),
+        (certs.server_key(), "server.key"),
+        (certs.client_cert(), "client.pem"),
+        (certs.client_key(), "client.key"),
+    ] {
+        fs::copy(from, dir.join(name)).unwrap();
+    }
+}
+
+/// The member, as a command that has just read the files sees it.
+fn member(url: &str) -> Option<Value> {
+    let ran = ask(url, &["members", "m", "--json"]);
+    (ran.code == Some(0)).then(|| serde_json::from_str(&ran.out).unwrap())
+}
+
+#[test]
+fn member_beats_on_after_all_certificates_are_replaced() {
+    let (old, new, place) = (Certs::new(), Certs::new(), tempfile::tempdir().unwrap());
+    let (dir, port) = (place.path(), Port::reserve());
+    install(&old, dir);
+    let file = |name: &str| dir.join(name).display().to_string();
+    let daemon = spawn("tenure serve", |command, _| {
+        command.args([
+            "serve",
+            "--listen",
+            &port.addr().to_string(),
+            "--store",
+            "sqlite:tenure.db",
+        ]);
+        command.args(["--tls-cert", &file("server.pem"), "--tls-key", &file("server.key")]);
+        command.args(["--tls-client-ca", &file("ca.pem")]);
+    });
+    let url = format!(
+        "https://{}?tls_ca={}&tls_cert={}&tls_key={}",
+        port.addr(),
+        file("ca.pem"),
+        file("client.pem"),
+        file("client.key")
+    );
+    wait::until("the daemon answers", SOON, || ask(&url, &["status"]).code == Some(0));
+    let _joined = spawn("tenure join", |command, _| {
+        command.args(["join", "--member", "m", "--ttl", "9s", "--", "sleep", "600"]);
+        command.env("TENURE_STORE", &url);
+    });
+    wait::until("the member is there", SOON, || member(&url).is_some());
+    let before = member(&url).unwrap();
+    install(&new, dir);
+    daemon.restart().unwrap();
+    wait::until("the daemon is back", SOON, || member(&url).is_some());
+    let back = member(&url).unwrap();
+    wait::until("it has beaten since", SOON, || {
+        let now = member(&url).unwrap();
+        assert_eq!((&now["tenure"], &now["alive"]), (&before["tenure"], &true.into()));
+        now["last_beat_at"].as_str() > back["last_beat_at"].as_str()
+    });
 }

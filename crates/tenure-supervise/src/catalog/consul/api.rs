@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use reqwest::{Client, Method, Url};
+use reqwest::{Method, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_core::clock::{Clock, within};
@@ -26,7 +26,7 @@ const SHOWN: usize = 200;
 /// A client of one agent.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
-    client: Client,
+    connector: Arc<http::Connector>,
     address: Address,
     /// For agents of other addresses.
     tls: ClientTls,
@@ -57,7 +57,7 @@ struct Found {
 }
 
 impl Api {
-    /// `tls`: the files for an agent behind TLS whose address names none. They are read here.
+    /// `tls`: the files for an agent behind TLS whose address names none. They are read here, and again when they change.
     pub(crate) fn new(
         address: &str,
         tls: &ClientTls,
@@ -81,14 +81,9 @@ impl Api {
         } else {
             address.files.clone()
         };
-        let config = address.is_secure().then(|| tls.config()).transpose();
-        let mut builder = http::client(config.map_err(|error| error.to_string())?)?;
-        if let Some(socket) = &address.socket {
-            builder = builder.unix_socket(socket.as_path());
-        }
-        let client = builder.build().map_err(|error| error.to_string())?;
+        let connector = http::Connector::new(address.is_secure().then_some(&tls), address.socket.clone())?;
         Ok(Self {
-            client,
+            connector: Arc::new(connector),
             address,
             tls,
             token,
@@ -122,9 +117,10 @@ impl Api {
 
     async fn once(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<Answer, Failure> {
         let broken = |error: reqwest::Error| Failure::Unreachable(http::chain(&error.without_url()));
-        let mut request = self.client.request(method, self.url(path));
-        // Half of the bound: a disk that hangs must leave time for the agent.
-        if let Some(token) = self.token.now(&*self.clock, self.bound / 2).await {
+        // A disk that hangs must leave time for the agent: a quarter of the bound for each of the two.
+        let client = self.connector.client(&*self.clock, self.bound / 4).await;
+        let mut request = client.request(method, self.url(path));
+        if let Some(token) = self.token.now(&*self.clock, self.bound / 4).await {
             request = request.header("X-Consul-Token", token);
         }
         if let Some(body) = body {

@@ -68,6 +68,32 @@ async fn an_agent_behind_tls_is_known_by_its_authority_and_knows_who_calls() {
 }
 
 #[tokio::test]
+async fn certificate_that_is_replaced_is_used_from_then_on() {
+    let (certs, port) = (Certs::new(), Port::reserve());
+    let Some(_agent) = agent(&certs, &port) else { return };
+    let clock: Arc<dyn Clock> = SystemClock::shared();
+    let address = format!("consul+tls://127.0.0.1:{}", port.number());
+    let (cert, key) = (certs.dir().join("own.pem"), certs.dir().join("own.key"));
+    let install = |from: PathBuf, key_from: PathBuf| {
+        std::fs::copy(from, &cert).unwrap();
+        std::fs::copy(key_from, &key).unwrap();
+    };
+    install(certs.other_client_cert(), certs.other_client_key());
+    let files = ClientTls {
+        ca: Some(certs.ca()),
+        cert: Some(cert.clone()),
+        key: Some(key.clone()),
+    };
+    let api = Api::new(&address, &files, Token::none(), PATIENCE, Arc::clone(&clock)).unwrap();
+    assert!(matches!(api.look("web-1", None).await, Err(Failure::Unreachable(_))));
+    install(certs.client_cert(), certs.client_key());
+    assert_eq!(api.look("web-1", None).await, Ok(None));
+    // What cannot be used changes nothing.
+    std::fs::write(&key, "no key").unwrap();
+    assert_eq!(api.look("web-1", None).await, Ok(None));
+}
+
+#[tokio::test]
 async fn certificates_that_cannot_be_used_are_named_before_anything_runs() {
     let clock: Arc<dyn Clock> = SystemClock::shared();
     let settings = ConsulSettings::new("consul+tls://127.0.0.1:1?tls_ca=/nowhere/ca.pem");
