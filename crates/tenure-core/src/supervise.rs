@@ -95,6 +95,9 @@ pub enum Event {
     Gone(Run),
     /// The catalog has confirmed that the service is not in it, after the latest [`Action::Deregister`].
     Absent,
+    /// When the latest [`Action::Deregister`] was given, the service was in no catalog: no client was sent to it, and there
+    /// is nothing to drain.
+    Unlisted,
     /// Somebody asked the supervisor to end. From 128 on the code stands for a signal, and the child's own exit code takes
     /// its place where there is one; below, it stands whatever the child says. The second time means: fast.
     Stop(u8),

@@ -73,7 +73,7 @@ impl<R: Registration> Supervision<R> {
     #[must_use]
     pub fn status(&self) -> watch::Sender<Status> {
         let machine = Supervisor::new(self.settings, self.clock.mono());
-        watch::Sender::new(Status::of(&machine, None, self.registration.status(), &*self.clock))
+        watch::Sender::new(Status::of(&machine, None, &self.registration, &*self.clock))
     }
 
     /// Runs the program wherever and whenever this node is the primary, until it is over.
@@ -255,6 +255,9 @@ impl<R: Registration> Work<R> {
             }
             Action::Deregister => {
                 self.confirms = true;
+                if !self.parts.registration.is_listed() {
+                    self.news.push_back(Event::Unlisted);
+                }
                 self.parts.registration.want(false);
             }
             Action::Term(_) => self.child.iter().for_each(Followed::term),
@@ -285,8 +288,8 @@ impl<R: Registration> Work<R> {
 
     fn tell(&mut self, status: &watch::Sender<Status>) {
         let pid = self.child.as_ref().map(Followed::pid);
-        self.told = self.parts.registration.status();
-        let now = Status::of(&self.machine, pid, self.told.clone(), &*self.parts.clock);
+        let now = Status::of(&self.machine, pid, &self.parts.registration, &*self.parts.clock);
+        self.told.clone_from(&now.catalog);
         status.send_if_modified(|last| {
             let is_news = *last != now;
             *last = now;
@@ -303,7 +306,7 @@ fn log(event: &Event) {
         Event::Ended(run, code) => tracing::info!(%run, code, "the child has ended"),
         Event::Ready(run) => tracing::info!(%run, "the child is ready"),
         Event::Stop(code) => tracing::info!(signal = code.saturating_sub(128), "asked to end"),
-        Event::Gone(_) | Event::Absent | Event::Tick => {}
+        Event::Gone(_) | Event::Absent | Event::Unlisted | Event::Tick => {}
     }
 }
 

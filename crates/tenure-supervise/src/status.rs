@@ -8,6 +8,8 @@ use tenure_core::StoreTime;
 use tenure_core::clock::Clock;
 use tenure_core::supervise::{Evidence, Primacy, Stage, Supervisor};
 
+use crate::run::Registration;
+
 pub use file::keep_file;
 pub use listen::{StatusServer, listen};
 
@@ -31,7 +33,7 @@ pub struct Status {
     /// Until when this node leads if nothing more is heard: a UTC time by this machine's clock. Work that only a primary
     /// may do must not go on past it.
     pub deadline: Option<String>,
-    /// Whether the service shall be in the catalog.
+    /// Whether the service is in the catalog, as far as is known here: it was passing, and is not known to be gone.
     pub registered: bool,
     /// What the catalog says to that.
     pub catalog: String,
@@ -40,7 +42,7 @@ pub struct Status {
 impl Status {
     /// The snapshot of a machine.
     #[must_use]
-    pub fn of(machine: &Supervisor, pid: Option<i32>, catalog: String, clock: &dyn Clock) -> Self {
+    pub fn of(machine: &Supervisor, pid: Option<i32>, registration: &impl Registration, clock: &dyn Clock) -> Self {
         let (leadership, reason, primacy) = match machine.evidence() {
             Evidence::Primary(primacy) => ("primary", None, *primacy),
             Evidence::Replica => ("replica", None, Primacy::default()),
@@ -63,8 +65,8 @@ impl Status {
             term: primacy.term.map(|term| term.get()),
             token: primacy.token.map(|token| token.get()),
             deadline,
-            registered: machine.is_wanted(),
-            catalog,
+            registered: registration.is_listed(),
+            catalog: registration.status(),
         }
     }
 

@@ -122,6 +122,7 @@ impl Supervisor {
             Event::Ended(run, code) if run == self.run => self.ended(code, now, &mut actions),
             Event::Gone(run) if run == self.run => self.gone(now),
             Event::Absent => self.absent(now),
+            Event::Unlisted => self.unlisted(),
             Event::Stop(code) => self.asked_to_end(code, now, &mut actions),
             Event::Ended(..) | Event::Gone(_) | Event::Tick => {}
         }
@@ -258,6 +259,12 @@ impl Supervisor {
         self.entry = Entry::Absent;
         if let State::Stopping(stop) = &mut self.state {
             stop.absent_at.get_or_insert(now);
+        }
+    }
+
+    fn unlisted(&mut self) {
+        if let State::Stopping(stop) = &mut self.state {
+            stop.drains = false;
         }
     }
 

@@ -381,3 +381,11 @@ fn only_a_signal_leaves_the_exit_code_to_the_child() {
     story.on(Event::Ended(Run(1), 0));
     assert_eq!(story.on(Event::Gone(Run(1))), [Action::Exit(1)]);
 }
+
+#[test]
+fn service_in_no_catalog_has_nothing_to_drain() {
+    let mut story = Story::running(Settings::default());
+    assert_eq!(story.on(Event::Stop(143)), [Action::Deregister]);
+    assert_eq!(story.on(Event::Unlisted), [Action::Term(Run(1))]);
+    assert_eq!(story.supervisor.stage(), Stage::Stopping);
+}

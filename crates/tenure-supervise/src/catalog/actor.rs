@@ -205,6 +205,11 @@ impl Actor {
                 phase,
                 reason,
                 failed_in_a_row,
+                listed: match phase {
+                    Phase::Passing | Phase::Unconfirmed => true,
+                    Phase::Absent => false,
+                    Phase::Registering | Phase::Forbidden | Phase::Taken | Phase::Removing => status.listed,
+                },
                 confirmed: confirmed.unwrap_or(status.confirmed),
             };
             let news = *status != now;
@@ -223,11 +228,6 @@ impl Actor {
     }
 }
 
-async fn rest(clock: &dyn Clock, wait: Option<Duration>) {
-    match wait {
-        None => std::future::pending().await,
-        Some(Duration::ZERO) => {}
-        Some(wait) => clock.sleep(wait).await,
 /// Waits until the membership is there that the registration is to be held under.
 async fn joins(missing: Option<&Hold>) {
     match missing {
@@ -236,5 +236,10 @@ async fn joins(missing: Option<&Hold>) {
     }
 }
 
+async fn rest(clock: &dyn Clock, wait: Option<Duration>) {
+    match wait {
+        None => std::future::pending().await,
+        Some(Duration::ZERO) => {}
+        Some(wait) => clock.sleep(wait).await,
     }
 }

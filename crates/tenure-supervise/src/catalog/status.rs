@@ -47,6 +47,8 @@ pub struct Status {
     pub reason: Option<String>,
     /// Failed turns since the last good one.
     pub failed_in_a_row: u32,
+    /// Others may be sent to the service: it was passing, and is not known to be gone.
+    pub listed: bool,
     /// Which wish the catalog has confirmed last.
     pub(crate) confirmed: u64,
 }

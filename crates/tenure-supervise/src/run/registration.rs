@@ -16,6 +16,9 @@ pub trait Registration: fmt::Debug + Send {
     /// dropped and called again; it is not called while the service is wanted.
     fn absent(&mut self) -> impl Future<Output = ()> + Send;
 
+    /// Whether others may be sent to the service, as far as is known here.
+    fn is_listed(&self) -> bool;
+
     /// How things stand, in a few words for people.
     fn status(&self) -> String;
 
@@ -39,6 +42,10 @@ impl Registration for Option<Catalog> {
         if let Some(catalog) = self {
             Catalog::absent(catalog).await;
         }
+    }
+
+    fn is_listed(&self) -> bool {
+        self.as_ref().is_some_and(|catalog| Catalog::status(catalog).listed)
     }
 
     fn status(&self) -> String {

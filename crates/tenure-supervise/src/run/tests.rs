@@ -22,6 +22,10 @@ impl Registration for Broken {
 
     async fn absent(&mut self) {}
 
+    fn is_listed(&self) -> bool {
+        false
+    }
+
     fn status(&self) -> String {
         assert!(self.asked.fetch_add(1, Ordering::Relaxed) == 0, "on purpose");
         String::new()

@@ -56,6 +56,31 @@ fn wrong_usage_says_what_is_missing() {
 }
 
 #[test]
+fn service_that_is_in_no_catalog_is_not_registered() {
+    let nobody = Port::reserve();
+    let away = format!("consul://{}", nobody.addr());
+    let supervisor = running("a", &node::always(&away, &[]), &shell("exec sleep 1000"), |_| ());
+    let told = node::until(&supervisor, "the agent is tried", |status| {
+        status["catalog"]
+            .as_str()
+            .is_some_and(|catalog| catalog.starts_with("registering:"))
+    });
+    assert_eq!(
+        (&told["state"], &told["registered"]),
+        (&"running".into(), &false.into())
+    );
+}
+
+#[test]
+fn drain_is_not_waited_out_where_nothing_is_registered() {
+    let args = ["--leader", "always", "--drain", "90s", "--stop-budget", "100s"];
+    let supervisor = running("a", &args, &shell("exec sleep 1000"), |_| ());
+    let told = node::until(&supervisor, "it runs", |status| status["state"] == "running");
+    assert_eq!(told["registered"], false);
+    assert_eq!(supervisor.terminate(PATIENCE).unwrap().code(), Some(143));
+}
+
+#[test]
 fn the_command_is_told_its_role_and_where_its_deadline_is() {
     let script = r#"echo "$TENURE_ROLE"; until grep -q running "$TENURE_DEADLINE_FILE"; do sleep 0.02; done; cat "$TENURE_DEADLINE_FILE""#;
     let ran = always(&[], script, &[]);
