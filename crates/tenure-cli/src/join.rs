@@ -24,13 +24,15 @@ use crate::cli::{GroupArgs, StoreArgs};
 use crate::connect::{self, Connected};
 use crate::exit::{FAILED, Usage, say};
 use crate::launch::CANNOT_EXECUTE;
+use crate::secrets;
 use crate::settings::LONGEST_TTL;
 
 /// Runs a command as a living member of a group.
 ///
 /// The command is told its tenure in TENURE_ID (with TENURE_MEMBER, TENURE_GROUP, TENURE_STORE), and in the JSON file
-/// TENURE_FILE, which is kept up to date when the tenure lapses and a new one begins. It is not told the token in
-/// TENURE_TOKEN; one that calls the daemon itself takes its own from the file that TENURE_TOKEN_FILE names. It runs in a
+/// TENURE_FILE, which is kept up to date when the tenure lapses and a new one begins. Secrets are not passed on: no token in
+/// TENURE_TOKEN (a command that calls the daemon takes its own from the file that TENURE_TOKEN_FILE names), and no password
+/// in TENURE_STORE. It runs in a
 /// process group of its own, gets the signals TERM, INT, HUP, QUIT, USR1, USR2 and WINCH, and its exit code is passed on
 /// (128 + n for a signal). When the member is superseded or expelled, the command is stopped and the exit code is 1.
 #[derive(Debug, Clone, Args)]
@@ -154,8 +156,9 @@ impl Join {
             ("TENURE_ID".into(), tenure.to_string().into()),
             ("TENURE_MEMBER".into(), membership.member().as_str().into()),
             ("TENURE_GROUP".into(), membership.group().as_str().into()),
-            ("TENURE_STORE".into(), OsString::from(&connected.url)),
         ];
+        let store = secrets::without_password(&connected.url);
+        variables.extend(store.map(|url| ("TENURE_STORE".into(), url.into())));
         let path = file.as_ref().map(|file| file.path().as_os_str().to_owned());
         variables.extend(path.map(|path| ("TENURE_FILE".into(), path)));
         let clock = connected.tenure.clock();

@@ -25,6 +25,7 @@ mod members;
 mod output;
 mod roster;
 mod run;
+mod secrets;
 mod serve;
 mod sessions;
 mod settings;

@@ -41,6 +41,7 @@ use self::service::ServiceArgs;
 use crate::cli::{DEFAULT_STORE, GroupArgs, StoreArgs};
 use crate::connect;
 use crate::exit::{FAILED, Usage};
+use crate::secrets;
 use crate::settings::LONGEST_TTL;
 
 /// The first and the longest pause before a failed command is started again.
@@ -50,7 +51,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 ///
 /// The command starts on positive evidence alone, is registered in the catalog when it is ready, and is stopped with all
 /// that it has started when this node is not the primary any more. It is told its TENURE_ROLE, TENURE_TERM and
-/// TENURE_FENCING_TOKEN, and in the JSON file TENURE_DEADLINE_FILE until when it may work. TERM, INT and QUIT take it out
+/// TENURE_FENCING_TOKEN, and in the JSON file TENURE_DEADLINE_FILE until when it may work. It does not get the secrets of its
+/// supervisor: TENURE_TOKEN, CONSUL_HTTP_TOKEN, and the password in TENURE_STORE. TERM, INT and QUIT take it out
 /// of the catalog, then stop it; HUP, USR1, USR2 and WINCH are passed on. Its exit code is passed on (128 + n for a
 /// signal).
 #[derive(Debug, Clone, Args)]
@@ -298,8 +300,10 @@ impl Run {
             processes: Processes::adopting(&clock)?,
             program: Program {
                 command: self.command.clone(),
-                kept_back: &[connect::TOKEN],
-                helpers: Helpers::of_this_program("launch", "keep"),
+                helpers: Helpers {
+                    environment: secrets::withheld(&[secrets::CONSUL]),
+                    ..Helpers::of_this_program("launch", "keep")
+                },
             },
             variables: self.variables(&file),
             readiness: Readiness::by(probe),
@@ -387,7 +391,7 @@ impl Run {
         if self.uses_store() {
             let store = self.store_url().unwrap_or(DEFAULT_STORE);
             variables.push(("TENURE_GROUP".into(), self.group.name.as_str().into()));
-            variables.push(("TENURE_STORE".into(), store.into()));
+            variables.extend(secrets::without_password(store).map(|url| ("TENURE_STORE".into(), url.into())));
         }
         variables
     }

@@ -29,8 +29,6 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Program {
     /// The command and its arguments.
     pub command: Vec<OsString>,
-    /// Variables of our own that it does not get: secrets that it was not asked to know.
-    pub kept_back: &'static [&'static str],
     /// The two small programs that stand by it.
     pub helpers: Helpers,
 }
@@ -45,6 +43,9 @@ pub struct Helpers {
     pub launch: Vec<OsString>,
     /// Leads to [`Keep::run`].
     pub keep: Vec<OsString>,
+    /// What is different in the environment of every command that is started: variables that it does not get, since they
+    /// are secrets of ours, and those that it gets in other words.
+    pub environment: Vec<(OsString, Option<OsString>)>,
 }
 
 impl Helpers {
@@ -55,6 +56,7 @@ impl Helpers {
             program: PathBuf::from("/proc/self/exe"),
             launch: vec![launch.into()],
             keep: vec![keep.into()],
+            environment: Vec::new(),
         }
     }
 
@@ -69,6 +71,12 @@ impl Helpers {
             .args(command)
             // Set before the program runs, and before the call that starts it returns: nobody sees it in our group.
             .process_group(0);
+        for (name, value) in &self.environment {
+            match value {
+                Some(value) => launch.env(name, value),
+                None => launch.env_remove(name),
+            };
+        }
         launch
     }
 }
@@ -98,9 +106,6 @@ impl Child {
     ) -> io::Result<Self> {
         let mark = keeper::mark();
         let mut command = program.helpers.launch(&program.command);
-        for variable in program.kept_back {
-            command.env_remove(variable);
-        }
         command.envs(variables).env(keeper::MARK, &mark);
         let started = processes.spawn(command).await?;
         // A group that nobody keeps is still a child that is supervised.

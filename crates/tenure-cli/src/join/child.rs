@@ -12,9 +12,9 @@ use tenure_supervise::child::{Child, Helpers, Program};
 use tenure_supervise::process::Processes;
 use tenure_supervise::signals::Signals;
 
-use crate::connect::TOKEN;
+use crate::secrets;
 
-/// Starts the command with these variables, and without the token that is ours.
+/// Starts the command with these variables, and without the secrets that are ours.
 ///
 /// # Errors
 /// Those of the system; nothing runs then.
@@ -25,8 +25,10 @@ pub(super) async fn start(
 ) -> io::Result<Child> {
     let program = Program {
         command: command.to_vec(),
-        kept_back: &[TOKEN],
-        helpers: Helpers::of_this_program("launch", "keep"),
+        helpers: Helpers {
+            environment: secrets::withheld(&[]),
+            ..Helpers::of_this_program("launch", "keep")
+        },
     };
     Child::start(&Processes::own(clock)?, &program, variables).await
 }

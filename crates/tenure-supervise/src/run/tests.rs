@@ -42,7 +42,6 @@ async fn a_supervisor_that_panics_takes_the_service_out_of_the_catalog_and_ends(
         processes: Processes::own(&clock).unwrap(),
         program: Program {
             command: vec!["true".into()],
-            kept_back: &[],
             helpers: Helpers::of_this_program("launch", "keep"),
         },
         variables: Vec::new(),

@@ -120,3 +120,59 @@ fn what_cannot_be_reached_or_read_is_named_without_its_password() {
         );
     }
 }
+
+/// Variables with secrets that a wrapper may find in its environment.
+const SECRETS: [&str; 5] = [
+    "TENURE_TOKEN",
+    "TENURE_LEDGER",
+    "TENURE_JWT_SECRET",
+    "TENURE_REGISTRATIONS_TOKEN",
+    "TENURE_ADOPT_TENURE_STORE",
+];
+
+#[test]
+fn supervised_command_and_its_probe_get_no_secrets() {
+    let mut command = tenure();
+    let dir = tempfile::tempdir().unwrap();
+    command.current_dir(dir.path());
+    command.args(["run", "--leader", "always", "--ready", "exec:env > probe"]);
+    command.args([
+        "--",
+        "sh",
+        "-c",
+        "until test -s probe; do sleep 0.02; done; env; cat probe",
+    ]);
+    for name in SECRETS {
+        command.env(name, PASSWORD);
+    }
+    command
+        .env("CONSUL_HTTP_TOKEN", PASSWORD)
+        .env("CONSUL_HTTP_TOKEN_FILE", "/run/token");
+    command.env("TENURE_STORE", format!("valkey://user:{PASSWORD}@127.0.0.1:1/0"));
+    let ran = run(command);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    is_clean("the environment of a command", &ran.out, &[PASSWORD]);
+    for kept in [
+        "TENURE_STORE=valkey://user@127.0.0.1:1/0",
+        "CONSUL_HTTP_TOKEN_FILE=/run/token",
+    ] {
+        assert_eq!(ran.out.matches(kept).count(), 2, "{kept}: {}", ran.out);
+    }
+}
+
+#[test]
+fn joined_command_gets_no_secrets() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let mut command = daemon.command(&["join", "--", "env"]);
+    for name in SECRETS {
+        command.env(name, "not_a_word_to_anyone");
+    }
+    let ran = run(command);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    is_clean("the environment of a command", &ran.out, &["not_a_word_to_anyone"]);
+    assert!(
+        ran.out.contains(&format!("TENURE_STORE={}", daemon.url())),
+        "{}",
+        ran.out
+    );
+}
