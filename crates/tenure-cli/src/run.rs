@@ -154,6 +154,13 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+fn cannot_listen(address: &str, error: std::io::Error) -> anyhow::Error {
+    if error.kind() == std::io::ErrorKind::InvalidInput {
+        return Usage::new(format!("--status-listen: {address:?} is no HOST:PORT")).into();
+    }
+    anyhow::Error::new(error).context(format!("--status-listen: cannot listen on {address}"))
+}
+
 /// What is set to nothing is not set.
 fn env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -278,12 +285,12 @@ impl Run {
         let (wish, wishes) = mpsc::channel(8);
         Signals::listen()?.forward(wish.clone());
         let clock: Arc<dyn Clock> = SystemClock::shared();
-        let (host, port) = (self.service.host(env), self.service.port(env));
-        let probe = self.ready.probe(&host, port).map_err(Usage::new)?;
         let node = rustix::system::uname();
         let service = self.service.service(env, &node.nodename().to_string_lossy())?;
+        let (host, port) = (self.service.host(env), self.service.port(env)?);
+        let probe = self.ready.probe(&host, port).map_err(Usage::new)?;
         let (tell, evidence) = watch::channel(Evidence::Uncertain("nothing was heard yet".to_owned()));
-        let member = self.join(&clock, &tell, wish);
+        let member = self.join(&clock, &tell, wish).await?;
         let joined = member.as_ref().map(Member::joined);
         let around = Around {
             ttl: self.ttl,
@@ -316,7 +323,10 @@ impl Run {
         };
         let status = supervision.status();
         let _server = match &self.status_listen {
-            Some(address) => Some(listen(address, status.subscribe(), Arc::clone(&clock)).await?),
+            Some(address) => {
+                let listening = listen(address, status.subscribe(), Arc::clone(&clock)).await;
+                Some(listening.map_err(|error| cannot_listen(address, error))?)
+            }
             None => None,
         };
         let keeper = tokio::spawn(keep_file(file, status.subscribe()));
@@ -334,17 +344,26 @@ impl Run {
 
     /// Joins, where the store is used. A membership that cannot be had, or is over for good, ends a supervisor that is
     /// nothing without it; where it only makes the end of a killed one known sooner, the command goes on.
-    fn join(&self, clock: &Arc<dyn Clock>, tell: &watch::Sender<Evidence>, wish: mpsc::Sender<Wish>) -> Option<Member> {
+    ///
+    /// # Errors
+    /// `Usage` for what names no store.
+    async fn join(
+        &self,
+        clock: &Arc<dyn Clock>,
+        tell: &watch::Sender<Evidence>,
+        wish: mpsc::Sender<Wish>,
+    ) -> anyhow::Result<Option<Member>> {
         if !self.uses_store() {
-            return None;
+            return Ok(None);
         }
         // Only a lease makes who leads depend on the store.
         let doubts = self.has_lease().then(|| tell.clone());
-        let member = self.joining().start(clock, move |why| {
+        let doubt = move |why| {
             if let Some(tell) = &doubts {
                 tell.send_replace(Evidence::Uncertain(why));
             }
-        });
+        };
+        let member = self.joining().start(clock, doubt).await?;
         if self.needs_store() {
             let over = member.over();
             tokio::spawn(async move {
@@ -353,7 +372,7 @@ impl Run {
                 let _ = wish.send(Wish::End(FAILED)).await;
             });
         }
-        Some(member)
+        Ok(Some(member))
     }
 
     /// Clears away what killed supervisors of the group have left in Consul, for as long as the answer is held.

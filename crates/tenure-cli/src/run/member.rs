@@ -19,6 +19,9 @@ use crate::exit::Usage;
 /// The pause between two tries to reach the store at the start.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How long the first try may keep the command from starting. What is wrong with the URL shows without asking anyone.
+const FIRST: Duration = Duration::from_secs(1);
+
 /// What is to be joined.
 #[derive(Debug, Clone)]
 pub(super) struct Joining {
@@ -37,13 +40,24 @@ pub(super) struct Member {
 
 impl Joining {
     /// Begins to join, again and again until it has come to that. `doubt` hears why it has not yet.
-    pub(super) fn start(self, clock: &Arc<dyn Clock>, doubt: impl Fn(String) + Send + 'static) -> Member {
+    ///
+    /// # Errors
+    /// `Usage`, as far as that shows in a moment: a supervisor must not begin with what can never be.
+    pub(super) async fn start(
+        self,
+        clock: &Arc<dyn Clock>,
+        doubt: impl Fn(String) + Send + 'static,
+    ) -> anyhow::Result<Member> {
+        let first = match within(&**clock, FIRST, self.connect()).await {
+            Some(Err(error)) if error.is::<Usage>() => return Err(error),
+            first => first.and_then(Result::ok),
+        };
         let (tell, joined) = watch::channel(None);
         let (end, over) = watch::channel(false);
         let connected = Arc::new(Mutex::new(None));
         let (clock, place) = (Arc::clone(clock), Arc::clone(&connected));
         tokio::spawn(async move {
-            if let Some((connected, membership)) = self.join_at_last(&*clock, doubt).await {
+            if let Some((connected, membership)) = self.join_at_last(first, &*clock, doubt).await {
                 *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(connected);
                 let membership = Arc::new(membership);
                 tell.send_replace(Some(Arc::clone(&membership)));
@@ -57,17 +71,22 @@ impl Joining {
             // What was joined stays there to be looked at, also when it is over.
             tell.closed().await;
         });
-        Member {
+        Ok(Member {
             joined,
             connected,
             over,
-        }
+        })
     }
 
     /// `None` when that can never be.
-    async fn join_at_last(&self, clock: &dyn Clock, doubt: impl Fn(String)) -> Option<(Connected, Membership)> {
+    async fn join_at_last(
+        &self,
+        mut first: Option<Connected>,
+        clock: &dyn Clock,
+        doubt: impl Fn(String),
+    ) -> Option<(Connected, Membership)> {
         loop {
-            match self.join().await {
+            match self.join(first.take()).await {
                 Ok(joined) => return Some(joined),
                 Err(error) if is_hopeless(&error) => {
                     tracing::error!(error = format!("{error:#}"), "the store cannot be used");
@@ -83,8 +102,15 @@ impl Joining {
         }
     }
 
-    async fn join(&self) -> anyhow::Result<(Connected, Membership)> {
-        let connected = connect::for_membership(&self.store, self.max_ttl).await?;
+    async fn connect(&self) -> anyhow::Result<Connected> {
+        connect::for_membership(&self.store, self.max_ttl).await
+    }
+
+    async fn join(&self, connected: Option<Connected>) -> anyhow::Result<(Connected, Membership)> {
+        let connected = match connected {
+            Some(connected) => connected,
+            None => self.connect().await?,
+        };
         let group = connected.tenure.group(self.group.as_str())?;
         let membership = group.join(self.options.clone()).await?;
         Ok((connected, membership))

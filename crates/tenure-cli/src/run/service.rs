@@ -5,6 +5,17 @@ use tenure_supervise::catalog::Service;
 
 use crate::exit::Usage;
 
+/// The allocation that a task of Nomad belongs to.
+const ALLOCATION: &str = "NOMAD_ALLOC_ID";
+/// Variables that every task of Nomad has.
+const NOMAD: [&str; 5] = [
+    ALLOCATION,
+    "NOMAD_ALLOC_NAME",
+    "NOMAD_JOB_NAME",
+    "NOMAD_TASK_NAME",
+    "NOMAD_TASK_DIR",
+];
+
 /// What others find.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ServiceArgs {
@@ -14,11 +25,11 @@ pub(super) struct ServiceArgs {
     /// Where it listens; NOMAD_PORT_<label> when left out.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Where it listens; NOMAD_IP_<label> when left out, or the address of the catalog's node.
+    /// Where it listens; NOMAD_IP_<label> when left out, or, outside of Nomad, the address of the catalog's node.
     #[arg(long, value_name = "ADDRESS")]
     address: Option<String>,
-    /// Its id, the same for every life of the service on this node; NAME-<NOMAD_ALLOC_ID> or NAME-<hostname>-<port> when
-    /// left out.
+    /// Its id, the same for every life of the service on this node; NAME-<NOMAD_ALLOC_ID> when left out, or, outside of Nomad,
+    /// NAME-<hostname>-<port>.
     #[arg(long, value_name = "ID")]
     id: Option<String>,
     /// Which port of the Nomad job.
@@ -38,8 +49,24 @@ impl ServiceArgs {
         self.service.is_some()
     }
 
-    pub(super) fn port(&self, env: impl Fn(&str) -> Option<String>) -> Option<u16> {
-        self.port.or_else(|| self.nomad("NOMAD_PORT_", env)?.parse().ok())
+    /// Where it listens; `None` when that is not said.
+    ///
+    /// # Errors
+    /// `Usage` for what Nomad calls a port and is none.
+    pub(super) fn port(&self, env: impl Fn(&str) -> Option<String>) -> Result<Option<u16>, Usage> {
+        if self.port.is_some() {
+            return Ok(self.port);
+        }
+        let read = |text: String| match text.parse() {
+            Ok(port @ 1..) => Ok(port),
+            _ => {
+                let variable = self.variable("NOMAD_PORT_");
+                Err(Usage::new(format!(
+                    "{variable}: {text:?} is not a port; it has to be a number from 1 to 65535"
+                )))
+            }
+        };
+        self.nomad("NOMAD_PORT_", env).map(read).transpose()
     }
 
     /// Where the supervisor itself reaches it.
@@ -56,10 +83,37 @@ impl ServiceArgs {
         env(&format!("{prefix}{}", self.label)).or_else(|| env(&format!("{prefix}{cleaned}")))
     }
 
+    fn variable(&self, prefix: &str) -> String {
+        format!("{prefix}{}", self.label)
+    }
+
+    /// Whether this is a task of Nomad: then everything is said by Nomad, and what is left out there is a mistake of the job.
+    fn is_task_of_nomad(&self, env: impl Fn(&str) -> Option<String> + Copy) -> bool {
+        let of_label = ["NOMAD_IP_", "NOMAD_PORT_"];
+        NOMAD.iter().any(|name| env(name).is_some()) || of_label.iter().any(|prefix| self.nomad(prefix, env).is_some())
+    }
+
+    /// What has to be said and is not, all of it.
+    fn missing(&self, port: Option<u16>, env: impl Fn(&str) -> Option<String> + Copy) -> Vec<String> {
+        let mut missing = Vec::new();
+        if port.is_none() {
+            missing.push(format!("--port (or {})", self.variable("NOMAD_PORT_")));
+        }
+        if self.is_task_of_nomad(env) {
+            if self.address.is_none() && self.nomad("NOMAD_IP_", env).is_none() {
+                missing.push(format!("--address (or {})", self.variable("NOMAD_IP_")));
+            }
+            if self.id.is_none() && env(ALLOCATION).is_none() {
+                missing.push(format!("--id (or {ALLOCATION})"));
+            }
+        }
+        missing
+    }
+
     /// The service. `None` when none is wanted.
     ///
     /// # Errors
-    /// `Usage` that names what is missing, or says what no catalog takes.
+    /// `Usage` that names all that is missing, or says what no catalog takes.
     pub(super) fn service(
         &self,
         env: impl Fn(&str) -> Option<String> + Copy,
@@ -68,11 +122,16 @@ impl ServiceArgs {
         let Some(name) = &self.service else {
             return Ok(None);
         };
-        let port = self.port(env).ok_or_else(|| {
-            let variable = format!("NOMAD_PORT_{}", self.label);
-            Usage::new(format!("--service {name} has no port: give --port, or set {variable}"))
-        })?;
-        let id = self.id.clone().unwrap_or_else(|| match env("NOMAD_ALLOC_ID") {
+        let port = self.port(env)?;
+        let missing = self.missing(port, env);
+        let (Some(port), true) = (port, missing.is_empty()) else {
+            let missing = missing.join(", ");
+            return Err(Usage::new(format!(
+                "--service {name} lacks {missing}; is --label {} right?",
+                self.label
+            )));
+        };
+        let id = self.id.clone().unwrap_or_else(|| match env(ALLOCATION) {
             Some(allocation) => format!("{name}-{allocation}"),
             None => format!("{name}-{hostname}-{port}"),
         });
@@ -113,6 +172,7 @@ mod tests {
         let nomad = [
             ("NOMAD_IP_http", "10.0.0.7"),
             ("NOMAD_PORT_http", "4533"),
+            ("NOMAD_IP_web", "10.0.0.8"),
             ("NOMAD_PORT_web", "80"),
             ("NOMAD_ALLOC_ID", "a-b-c"),
         ];
@@ -132,16 +192,47 @@ mod tests {
             "t",
         ];
         let found = service(&args, &nomad).unwrap().unwrap();
-        assert_eq!((found.id.as_str(), found.port, found.address), ("one", 80, None));
+        assert_eq!((found.id.as_str(), found.port), ("one", 80));
+        assert_eq!(found.address.as_deref(), Some("10.0.0.8"));
         assert_eq!((found.meta["a"].as_str(), found.tags), ("b", vec!["t".to_owned()]));
     }
 
     #[test]
     fn a_label_is_found_under_the_name_that_nomad_gives_it() {
         let nomad = [("NOMAD_IP_admin_api", "10.0.0.7"), ("NOMAD_PORT_admin_api", "81")];
-        let args = ["--service", "music", "--label", "admin-api"];
+        let args = ["--service", "music", "--label", "admin-api", "--id", "one"];
         let found = service(&args, &nomad).unwrap().unwrap();
         assert_eq!((found.port, found.address.as_deref()), (81, Some("10.0.0.7")));
+    }
+
+    #[test]
+    fn what_a_job_of_nomad_leaves_out_is_named_all_at_once() {
+        let task = ("NOMAD_TASK_NAME", "music");
+        let error = service(&["--service", "music", "--label", "web"], &[task]).unwrap_err();
+        for part in [
+            "NOMAD_PORT_web",
+            "NOMAD_IP_web",
+            "NOMAD_ALLOC_ID",
+            "--port",
+            "--address",
+            "--id",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        let port = ("NOMAD_PORT_http", "4533");
+        let error = service(&["--service", "music", "--id", "one"], &[port]).unwrap_err();
+        assert!(
+            error.contains("NOMAD_IP_http") && !error.contains("NOMAD_ALLOC_ID"),
+            "{error}"
+        );
+        let given = ["--service", "music", "--id", "one", "--address", "10.0.0.7"];
+        assert_eq!(service(&given, &[task, port]).unwrap().unwrap().port, 4533);
+        for odd in ["", "0", "65536", "http", "-1"] {
+            let error = service(&given, &[task, ("NOMAD_PORT_http", odd)]).unwrap_err();
+            assert!(error.contains("NOMAD_PORT_http"), "{odd}: {error}");
+        }
+        let error = service(&given, &[("NOMAD_PORT_http", "80a")]).unwrap_err();
+        assert!(error.contains("\"80a\" is not a port"), "{error}");
     }
 
     #[test]

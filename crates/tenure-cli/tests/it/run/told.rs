@@ -48,11 +48,48 @@ fn wrong_usage_says_what_is_missing() {
         (&[&service[..], &["--meta", "a"]].concat(), "KEY=VALUE"),
         (&["--guard", "a b"], "a b"),
         (&["--on-uncertain", "panic"], "stop-after"),
+        (&[&service[..], &["--store", "ftp://x"]].concat(), "ftp"),
+        (&["--status-listen", "here"], "--status-listen"),
     ] {
         let ran = always(args, "exit 0", &[]);
         assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.err);
         assert!(ran.err.contains(part), "{args:?}: {}", ran.err);
     }
+}
+
+#[test]
+fn store_that_is_none_is_wrong_usage_for_a_lease() {
+    let mut command = tenure();
+    command.args(["run", "--leader", "lease:a", "--store", "ftp://x", "--", "true"]);
+    let ran = run(command);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("ftp"), "{}", ran.err);
+}
+
+#[test]
+fn task_of_nomad_without_address_and_allocation_is_wrong_usage() {
+    let port = [("NOMAD_PORT_http", "4533")];
+    let ran = always(&["--service", "music"], "exit 0", &port);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    for name in ["NOMAD_IP_http", "NOMAD_ALLOC_ID"] {
+        assert!(ran.err.contains(name), "{}", ran.err);
+    }
+    let ran = always(&["--service", "music"], "exit 0", &[("NOMAD_PORT_http", "eighty")]);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("\"eighty\" is not a port"), "{}", ran.err);
+}
+
+#[test]
+fn status_listen_in_use_names_the_flag_and_the_address() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ran = always(&["--status-listen", &address], "exit 0", &[]);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(
+        ran.err.contains("--status-listen") && ran.err.contains(&address),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
