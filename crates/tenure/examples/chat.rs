@@ -60,6 +60,9 @@ use tokio_tungstenite::tungstenite::Message;
 const USAGE: &str = "usage: chat --store URL --presence DIR [--listen 127.0.0.1:8001] [--group chat] [--node NAME] \
                      [--grace 30s] [--ttl 30s] [--max-ttl 2m]";
 
+/// How long a store that is away is waited for at the start.
+const STORE_WAIT: Duration = Duration::from_secs(60);
+
 /// What the command line says.
 struct Options {
     store: String,
@@ -177,7 +180,8 @@ async fn join(tenure: &Tenure, options: &Options) -> Result<Membership> {
         ttl: options.ttl,
         ..named
     };
-    tenure.group(&options.group)?.join(join).await
+    // A store that is started after this program, or restarted beside it, is waited for.
+    tenure.group(&options.group)?.join_within(join, STORE_WAIT).await
 }
 
 fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {

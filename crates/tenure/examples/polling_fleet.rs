@@ -34,6 +34,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const USAGE: &str = "usage: polling_fleet --store URL --url URL_WITH_{} [--group pollers] [--node NAME] [--targets 30] \
                      [--every 1s] [--ttl 30s] [--max-ttl 2m] [--weight 1]";
 
+/// How long a store that is away is waited for at the start.
+const STORE_WAIT: Duration = Duration::from_secs(60);
+
 /// What the command line says.
 struct Options {
     store: String,
@@ -163,7 +166,8 @@ async fn join(tenure: &Tenure, options: &Options) -> Result<Membership> {
         labels: tenure::Labels::new(labels.into())?,
         ..named
     };
-    tenure.group(&options.group)?.join(join).await
+    // A store that is started after this program, or restarted beside it, is waited for.
+    tenure.group(&options.group)?.join_within(join, STORE_WAIT).await
 }
 
 async fn either(one: &mut Signal, other: &mut Signal) {

@@ -1,5 +1,7 @@
 //! A group as a client sees it: joining it, and looking at it.
 
+use std::time::Duration;
+
 use tenure_core::error::Result;
 use tenure_core::event::{EventPage, EventQuery};
 use tenure_core::id::{Group, MemberId, TenureId};
@@ -42,7 +44,16 @@ impl GroupHandle {
     /// `Invalid` or `Misconfigured` for a timing that cannot work, `Unavailable` when the store does not answer (a join
     /// whose outcome is unknown is tried again a few times first).
     pub async fn join(&self, options: JoinOptions) -> Result<Membership> {
-        Membership::join(self.context.clone(), self.group.clone(), options).await
+        self.join_within(options, Duration::ZERO).await
+    }
+
+    /// The same for a program that may start before its store: tries again for as long as `patience` while the store does
+    /// not answer. What cannot get better by waiting is an error at once.
+    ///
+    /// # Errors
+    /// Those of [`GroupHandle::join`]; `Unavailable` only once `patience` is over.
+    pub async fn join_within(&self, options: JoinOptions, patience: Duration) -> Result<Membership> {
+        Membership::join(self.context.clone(), self.group.clone(), options, patience).await
     }
 
     /// Looks a member up. `None` when it has no current tenure.

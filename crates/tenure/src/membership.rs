@@ -161,7 +161,7 @@ impl Drop for Membership {
 
 impl Membership {
     /// Joins, and starts to beat on the runtime of the context.
-    pub(crate) async fn join(context: Context, group: Group, options: JoinOptions) -> Result<Self> {
+    pub(crate) async fn join(context: Context, group: Group, options: JoinOptions, patience: Duration) -> Result<Self> {
         let timing = options.timing(context.max_ttl)?;
         if options.progress_within.is_some_and(|within| within.is_zero()) {
             return Err(Error::invalid(
@@ -177,7 +177,7 @@ impl Membership {
             ttl: options.ttl,
             labels: options.labels,
         };
-        let mut tries = 1;
+        let (mut tries, until) = (1, context.clock.mono() + patience);
         let (joined, sent_at) = loop {
             let sent_at = context.clock.mono();
             let bound = timing.request_timeout;
@@ -186,6 +186,9 @@ impl Membership {
                 Ok(joined) => break (joined, sent_at),
                 // It may have been applied. Joining again supersedes that, so no ghost of it stays behind.
                 Err(error) if error.outcome() == Outcome::Unknown && tries < TRIES => tries += 1,
+                Err(error) if error.kind() == ErrorKind::Unavailable && context.clock.mono() < until => {
+                    tracing::debug!(%group, member = %join.member, error = error.chain(), "not joined yet; trying again");
+                }
                 Err(error) => return Err(error),
             }
             context.clock.sleep(jitter(&*context.clock, bound / 2, 50)).await;

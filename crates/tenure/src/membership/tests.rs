@@ -77,6 +77,37 @@ impl World {
     }
 }
 
+#[tokio::test]
+async fn join_within_waits_for_a_store_that_is_away() {
+    let world = world().await;
+    let away = Fault::Fail(ErrorKind::Unavailable);
+    world.store.always(Verb::Join, Some(away.clone()));
+    let error = world.group.join(named("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let joining = tokio::spawn({
+        let group = world.group.clone();
+        async move { group.join_within(named("a"), secs(60)).await }
+    });
+    world.pass(secs(30)).await;
+    assert!(!joining.is_finished(), "it gave up");
+    world.store.heal();
+    world.until("it has joined", || joining.is_finished()).await;
+    let membership = joining.await.unwrap().unwrap();
+    assert_eq!(membership.verdict(), Verdict::Held);
+
+    world.store.always(Verb::Join, Some(away));
+    let joining = tokio::spawn({
+        let group = world.group.clone();
+        async move { group.join_within(named("b"), secs(60)).await }
+    });
+    world.pass(secs(62)).await;
+    assert_eq!(joining.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+    // Waiting makes this no better.
+    world.store.always(Verb::Join, Some(Fault::Fail(ErrorKind::Denied)));
+    let error = world.group.join_within(named("b"), secs(60)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+}
+
 fn stopped(membership: &Membership) -> Option<EndReason> {
     match membership.status().phase {
         Phase::Stopped { reason } => Some(reason),
