@@ -12,11 +12,14 @@
 //! [`memory::MemoryLedger`] is the reference: what the others are compared with, step by step.
 
 pub mod engagement;
+pub mod heartbeats;
 pub mod log;
 pub mod memory;
 pub mod outbox;
 pub mod provider;
 pub mod settings;
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -24,6 +27,7 @@ pub use self::engagement::{
     Candidates, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Expiry, Move, NewEngagement, Reserve,
     ReserveOutcome, Status,
 };
+pub use self::heartbeats::{HeartbeatMarks, HeartbeatPass};
 pub use self::log::{Change, LogEntry, Reason};
 pub use self::memory::MemoryLedger;
 pub use self::outbox::Dirty;
@@ -217,6 +221,32 @@ pub trait Ledger: Send + Sync {
         heartbeats: &[(ProviderId, StoreTime)],
         call: Call,
     ) -> Result<u64>;
+
+    /// Marks rosters whose heartbeats the caller needs in the ledger because it cannot reach the hot store. A mark stands
+    /// for `lasts`, or for longer where an earlier one does. At most [`provider::MAX_BATCH`]. O(rosters named).
+    ///
+    /// # Errors
+    /// `Invalid` for too many: nothing changed.
+    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()>;
+
+    /// The rosters whose mark stands now, by name. O(rosters ever marked).
+    ///
+    /// # Errors
+    /// None of its own.
+    async fn heartbeats_wanted(&self) -> Result<Vec<RosterName>>;
+
+    /// Notes that every heartbeat that the hot store had of a roster has been recorded, and since when every provider that
+    /// is alive there has been heard. O(1).
+    ///
+    /// # Errors
+    /// None of its own.
+    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime, call: Call) -> Result<()>;
+
+    /// The last pass that was noted; `None` when there was none. O(1).
+    ///
+    /// # Errors
+    /// None of its own.
+    async fn heartbeat_pass(&self, roster: &RosterName) -> Result<Option<HeartbeatPass>>;
 
     /// Who can take work: online, active, with room, and fresh when `fresh_since` is given; the least occupied first,
     /// then by name. At most 1,000. O(limit), stale ones aside.

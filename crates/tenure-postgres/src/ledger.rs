@@ -11,9 +11,10 @@ use tenure_core::clock::{Clock, within};
 use tenure_core::error::Outcome;
 use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
-    Candidate, Candidates, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Expiry, Follow, LogEntry,
-    Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, Reserve,
-    ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
+    Candidate, Candidates, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Expiry, Follow,
+    HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState,
+    RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
+    check_tenure,
 };
 use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use tenure_core::time::micros;
@@ -22,8 +23,8 @@ use tenure_core::{EngagementId, Error, ErrorKind, Ledger, ProviderId, Result, Ro
 use crate::call::{Caller, Param, Terms, flag, number, numbers, small, text, texts};
 use crate::options::PostgresOptions;
 use crate::rows::{
-    CandidateRow, Count, DirtyRow, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, Items, LogRow, Now,
-    ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
+    CandidateRow, Count, DirtyRow, Done, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, Items,
+    LogRow, Now, PassRead, ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
 };
 use crate::{examine, migrate, pool};
 
@@ -409,6 +410,32 @@ impl Ledger for PostgresLedger {
         ];
         let news: Count = self.ask("record_heartbeats", params, self.writing_many(call)).await?;
         Ok(news.count)
+    }
+
+    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()> {
+        check_batch(rosters.len())?;
+        let names = rosters.iter().map(ToString::to_string).collect();
+        let params = vec![texts(Some(names)), number(span(Some(lasts)))];
+        let Done {} = self.ask("want_heartbeats", params, self.writing(call)).await?;
+        Ok(())
+    }
+
+    async fn heartbeats_wanted(&self) -> Result<Vec<RosterName>> {
+        let wanted: Items<RosterName> = self.ask("read_heartbeats_wanted", Vec::new(), self.reading()).await?;
+        Ok(wanted.items)
+    }
+
+    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime, call: Call) -> Result<()> {
+        let params = vec![name(roster.clone()), instant(Some(fresh_since))];
+        let Done {} = self.ask("note_heartbeat_pass", params, self.writing(call)).await?;
+        Ok(())
+    }
+
+    async fn heartbeat_pass(&self, roster: &RosterName) -> Result<Option<HeartbeatPass>> {
+        let read: PassRead = self
+            .ask("read_heartbeat_pass", vec![name(roster.clone())], self.reading())
+            .await?;
+        Ok(read.pass.map(HeartbeatPass::from))
     }
 
     async fn available(

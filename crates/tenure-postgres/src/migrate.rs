@@ -13,6 +13,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("reading", include_str!("sql/migrations/0003_reading.sql")),
     ("steps", include_str!("sql/migrations/0004_steps.sql")),
     ("engagements", include_str!("sql/migrations/0005_engagements.sql")),
+    (
+        "heartbeat passes",
+        include_str!("sql/migrations/0006_heartbeat_passes.sql"),
+    ),
 ];
 const PREPARE: &str = include_str!("sql/prepare.sql");
 const PRESENT: &str = include_str!("sql/present.sql");

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tenure_core::ledger::{
-    Candidate, Change, Dirty, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, LogEntry, OnlineOutcome,
-    Provider, ProviderChange, Reason, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, Status, Version,
+    Candidate, Change, Dirty, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, HeartbeatPass, LogEntry,
+    OnlineOutcome, Provider, ProviderChange, Reason, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats,
+    Status, Version,
 };
 use tenure_core::{EngagementId, Error, ErrorKind, ProviderId, Result, StoreTime, TenureId};
 
@@ -41,6 +42,30 @@ pub(crate) struct Now {
 #[derive(Deserialize)]
 pub(crate) struct Drawn {
     pub(crate) version: u64,
+}
+
+/// An answer of which nothing but its time counts.
+#[derive(Deserialize)]
+pub(crate) struct Done {}
+
+#[derive(Deserialize)]
+pub(crate) struct PassRead {
+    pub(crate) pass: Option<PassRow>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct PassRow {
+    fresh_since: i64,
+    age: u64,
+}
+
+impl From<PassRow> for HeartbeatPass {
+    fn from(row: PassRow) -> Self {
+        Self {
+            fresh_since: instant(Some(row.fresh_since)).unwrap_or_default(),
+            age: Duration::from_micros(row.age),
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -19,15 +19,16 @@ mod settings;
 mod step;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
 use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
-    Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, LogEntry, Move, NewEngagement,
-    OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, Reserve, ReserveOutcome,
-    RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
+    Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatMarks, HeartbeatPass,
+    LogEntry, Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState, RemoveOutcome,
+    Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
 };
 use tenure_core::store::{Call, Finding, Health, Page, PageRequest, bad_cursor, check_limit};
 use tenure_core::{Clock, EngagementId, Error, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
@@ -53,6 +54,8 @@ statements! { "ledger/step.sql":
 #[derive(Debug)]
 pub struct SqliteLedger {
     desk: Desk<LedgerBooks>,
+    /// In memory: no other process can have this file.
+    heartbeats: Mutex<HeartbeatMarks>,
 }
 
 impl SqliteLedger {
@@ -74,7 +77,10 @@ impl SqliteLedger {
         let clock = StoreClock::new(clock, high_water);
         let file = Arc::new(OpenFile::new(&file::LEDGER, path, clock, lock));
         let desk = Desk::start(file, sql, readers, LedgerBooks::default())?;
-        Ok(Arc::new(Self { desk }))
+        Ok(Arc::new(Self {
+            desk,
+            heartbeats: Mutex::default(),
+        }))
     }
 
     /// Writes down where this process serves the ledger, so that who finds the file owned is told whom to ask.
@@ -107,6 +113,13 @@ impl SqliteLedger {
             work(&mut Step::new(sql, &roster, now, books))
         };
         self.desk.step(step).await
+    }
+
+    /// The marks and passes of heartbeats, and the ledger's time.
+    fn heartbeats(&self) -> Result<(MutexGuard<'_, HeartbeatMarks>, StoreTime)> {
+        self.desk.file().check_open()?;
+        let marks = self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((marks, self.desk.file().clock.now()))
     }
 
     /// Reads a roster on a connection of its own.
@@ -258,6 +271,35 @@ impl Ledger for SqliteLedger {
         let heartbeats = heartbeats.to_vec();
         self.step(roster, call, move |step| step.record_heartbeats(&heartbeats))
             .await
+    }
+
+    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()> {
+        check_batch(rosters.len())?;
+        let (mut marks, now) = self.heartbeats()?;
+        if call.not_after.is_some_and(|limit| now > limit) {
+            return Err(Error::too_late());
+        }
+        marks.want(rosters, now + lasts);
+        Ok(())
+    }
+
+    async fn heartbeats_wanted(&self) -> Result<Vec<RosterName>> {
+        let (mut marks, now) = self.heartbeats()?;
+        Ok(marks.wanted(now))
+    }
+
+    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime, call: Call) -> Result<()> {
+        let (mut marks, now) = self.heartbeats()?;
+        if call.not_after.is_some_and(|limit| now > limit) {
+            return Err(Error::too_late());
+        }
+        marks.passed(roster, fresh_since, now);
+        Ok(())
+    }
+
+    async fn heartbeat_pass(&self, roster: &RosterName) -> Result<Option<HeartbeatPass>> {
+        let (marks, now) = self.heartbeats()?;
+        Ok(marks.pass(roster, now))
     }
 
     async fn available(

@@ -12,6 +12,7 @@
 mod answer;
 mod engagement;
 pub(crate) mod fallback;
+mod freshness;
 mod handle;
 mod heartbeat;
 mod in_ledger;

@@ -1,20 +1,19 @@
 //! Reads of the ledger in place of the mirror, each through the guard.
 //!
-//! Who is fresh is asked of what the ledger has been told, which lags: while the mirror is not believed, everyone counts as
-//! heard of when that began, so nobody becomes stale for the sake of an outage before `stale_after` of it has passed.
+//! Who is fresh is asked of what the ledger has been told, which lags; see `freshness`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tenure_core::error::Result;
 use tenure_core::id::{ProviderId, RosterName};
-use tenure_core::ledger::{Candidate, Ledger, Provider, ProviderState, RosterSettings, RosterStats};
+use tenure_core::ledger::{Candidate, HeartbeatPass, Ledger, Provider, ProviderState, RosterSettings, RosterStats};
 use tenure_core::roster::SNAPSHOT_AT_MOST_EVERY;
 use tenure_core::store::{Page, PageRequest};
 use tenure_core::time::StoreTime;
 
 use super::answer::Availability;
 use super::fallback::{Guard, Mark, Reads};
+use super::freshness::Freshness;
 use super::one::One;
 use super::service::Inner;
 
@@ -24,11 +23,12 @@ type PageKey = (RosterName, &'static str, Option<String>, u32);
 pub(super) struct LedgerReads {
     rows: Reads<(RosterName, ProviderId), Option<Provider>>,
     pages: Reads<PageKey, Page<Provider>>,
-    available: Reads<(RosterName, u32, Option<Duration>), Vec<Candidate>>,
-    stats: Reads<(RosterName, Option<Duration>), (RosterStats, StoreTime)>,
-    snapshot: Reads<(RosterName, Option<Duration>), (RosterStats, StoreTime)>,
+    available: Reads<(RosterName, u32, Freshness), Vec<Candidate>>,
+    stats: Reads<(RosterName, Freshness), (RosterStats, StoreTime)>,
+    snapshot: Reads<(RosterName, Freshness), (RosterStats, StoreTime)>,
     settings: Reads<RosterName, RosterSettings>,
-    fresh: Reads<(RosterName, Option<Duration>), Option<StoreTime>>,
+    fresh: Reads<(RosterName, Freshness), Option<StoreTime>>,
+    pub(super) passes: Reads<RosterName, Option<HeartbeatPass>>,
 }
 
 impl LedgerReads {
@@ -41,6 +41,7 @@ impl LedgerReads {
             snapshot: guard.reads(),
             settings: guard.reads(),
             fresh: guard.reads(),
+            passes: guard.reads(),
         }
     }
 }
@@ -77,11 +78,11 @@ impl Inner {
     }
 
     pub(super) async fn candidates(&self, one: &One, limit: u32) -> Result<Vec<Candidate>> {
-        let horizon = self.horizon(one).await;
+        let freshness = self.freshness(one).await?;
         let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
-        let key = (roster.clone(), limit, horizon);
+        let key = (roster.clone(), limit, freshness);
         let work = move || async move {
-            let fresh = fresh_since(&*ledger, horizon).await?;
+            let fresh = freshness.since(&*ledger).await?;
             ledger.available(&roster, limit, fresh).await
         };
         self.reads().available.read(key, one.last_write(), work).await
@@ -89,10 +90,10 @@ impl Inner {
 
     /// The counts, and the ledger's time of them.
     pub(super) async fn counts(&self, one: &One) -> Result<(RosterStats, StoreTime)> {
-        let horizon = self.horizon(one).await;
+        let freshness = self.freshness(one).await?;
         let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
-        let key = (roster.clone(), horizon);
-        let work = move || async move { counted(&*ledger, &roster, horizon).await };
+        let key = (roster.clone(), freshness);
+        let work = move || async move { counted(&*ledger, &roster, freshness).await };
         self.reads().stats.read(key, one.last_write(), work).await
     }
 
@@ -102,12 +103,12 @@ impl Inner {
         if let Some(counted) = one.counted(SNAPSHOT_AT_MOST_EVERY, clock.mono()) {
             return Ok(counted);
         }
-        let horizon = self.horizon(one).await;
+        let freshness = self.freshness(one).await?;
         let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
-        let (key, kept) = ((roster.clone(), horizon), Arc::clone(one));
+        let (key, kept) = ((roster.clone(), freshness), Arc::clone(one));
         let work = move || async move {
             let asked_at = clock.mono();
-            let (stats, as_of) = counted(&*ledger, &roster, horizon).await?;
+            let (stats, as_of) = counted(&*ledger, &roster, freshness).await?;
             let count = stats.available;
             // Kept before anybody is answered: who comes then finds it.
             kept.set_counted(
@@ -130,10 +131,10 @@ impl Inner {
 
     /// Since when one must have been heard of to be chosen by the ledger alone, on its clock.
     pub(super) async fn fresh_since(&self, one: &One) -> Result<Option<StoreTime>> {
-        let horizon = self.horizon(one).await;
+        let freshness = self.freshness(one).await?;
         let ledger = Arc::clone(self.ledger());
-        let work = move || async move { fresh_since(&*ledger, horizon).await };
-        let key = (one.roster().clone(), horizon);
+        let work = move || async move { freshness.since(&*ledger).await };
+        let key = (one.roster().clone(), freshness);
         self.reads().fresh.read(key, None, work).await
     }
 
@@ -168,29 +169,9 @@ impl Inner {
         let call = line.mirror()?.roster_settings(line.group());
         line.ask(line.patience(), call).await
     }
-
-    /// How long ago one must have been heard of at the latest; `None` while everyone counts as heard of.
-    async fn horizon(&self, one: &One) -> Option<Duration> {
-        let settings = self.settings_of(one).await;
-        let outage = one.line().trust().untrusted_since();
-        let is_young = outage.is_some_and(|since| self.clock().mono().since(since) < settings.stale_after);
-        (settings.require_heartbeat && !is_young).then_some(settings.stale_after)
-    }
 }
 
-async fn fresh_since(ledger: &dyn Ledger, horizon: Option<Duration>) -> Result<Option<StoreTime>> {
-    match horizon {
-        Some(horizon) => Ok(Some(ledger.now().await?.minus(horizon))),
-        None => Ok(None),
-    }
-}
-
-async fn counted(
-    ledger: &dyn Ledger,
-    roster: &RosterName,
-    horizon: Option<Duration>,
-) -> Result<(RosterStats, StoreTime)> {
+async fn counted(ledger: &dyn Ledger, roster: &RosterName, freshness: Freshness) -> Result<(RosterStats, StoreTime)> {
     let now = ledger.now().await?;
-    let fresh = horizon.map(|horizon| now.minus(horizon));
-    Ok((ledger.stats(roster, fresh).await?, now))
+    Ok((ledger.stats(roster, freshness.at(now)).await?, now))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure_core::clock::Mono;
 use tenure_core::id::{ProviderId, RosterName};
-use tenure_core::ledger::{RosterSettings, Version};
+use tenure_core::ledger::{HeartbeatPass, RosterSettings, Version};
 use tenure_core::roster::Stamp;
 use tenure_core::time::StoreTime;
 
@@ -35,12 +35,20 @@ struct State {
     settings: Option<RosterSettings>,
     /// Members may have another ttl than the settings say.
     retime: bool,
+    /// The settings that were last compared with the interval of the sweeps.
+    compared: Option<Version>,
     used_at: Mono,
     /// When a write was last answered: reads of the ledger must have begun after it.
     wrote: Option<Mark>,
     /// Who was heard of and is not written down, and when on the local clock.
     notes: BTreeMap<ProviderId, Mono>,
     noted_at: Option<Mono>,
+    /// Another process wants heartbeats in the ledger every few seconds.
+    wanted: bool,
+    /// This process wants them: since when the mark has stood without a break, and when it was made last.
+    marked: Option<(Mono, Mono)>,
+    /// The last pass, and when the ledger was asked for it.
+    pass: Option<(Mono, Option<HeartbeatPass>)>,
     /// The count of this process while the ledger answers, and when it was asked for.
     counted: Option<(Mono, Availability)>,
     asked_ledger_at: Option<Mono>,
@@ -159,6 +167,14 @@ impl One {
         }
     }
 
+    /// The settings, if they have not been asked for by this way: to be compared once with how this process is run.
+    pub(super) fn settings_to_compare(&self) -> Option<RosterSettings> {
+        let mut state = self.state();
+        let settings = state.settings?;
+        let is_news = state.compared.replace(settings.version) != Some(settings.version);
+        is_news.then_some(settings)
+    }
+
     /// Whether members may have another ttl than the settings say.
     pub(super) fn is_to_retime(&self) -> bool {
         self.state().retime
@@ -221,6 +237,54 @@ impl One {
             let kept = state.notes.entry(provider).or_insert(at);
             *kept = (*kept).max(at);
         }
+    }
+
+    // Heartbeats that a process without the hot store waits for.
+
+    /// Whether another process wants them.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.state().wanted
+    }
+
+    /// Whether that is news: it wants them and did not before.
+    pub(super) fn set_wanted(&self, wanted: bool) -> bool {
+        !std::mem::replace(&mut self.state().wanted, wanted) && wanted
+    }
+
+    /// For how long the mark of this process has stood.
+    pub(super) fn marked_for(&self, now: Mono) -> Option<Duration> {
+        self.state().marked.map(|(since, _)| now.since(since))
+    }
+
+    pub(super) fn mark_is_due(&self, every: Duration, now: Mono) -> bool {
+        self.state().marked.is_none_or(|(_, at)| now.since(at) >= every)
+    }
+
+    /// The mark was made, and stands for `lasts`.
+    pub(super) fn mark(&self, lasts: Duration, now: Mono) {
+        let mut state = self.state();
+        let stood = state.marked.filter(|(_, at)| now.since(*at) < lasts);
+        state.marked = Some((stood.map_or(now, |(since, _)| since), now));
+    }
+
+    /// The mirror is believed again.
+    pub(super) fn unmark(&self) {
+        self.state().marked = None;
+    }
+
+    /// The last pass as it is known, if the ledger was asked less than `kept` ago.
+    pub(super) fn pass(&self, kept: Duration, now: Mono) -> Option<Option<HeartbeatPass>> {
+        let (at, pass) = self.state().pass?;
+        let age = now.since(at);
+        let older = |pass: HeartbeatPass| HeartbeatPass {
+            age: pass.age + age,
+            ..pass
+        };
+        (age < kept).then(|| pass.map(older))
+    }
+
+    pub(super) fn set_pass(&self, pass: Option<HeartbeatPass>, now: Mono) {
+        self.state().pass = Some((now, pass));
     }
 
     // What the loop keeps in mind.

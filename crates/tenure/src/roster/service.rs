@@ -239,6 +239,13 @@ impl Inner {
         }
     }
 
+    /// Lets heartbeats be written down now.
+    pub(super) fn wake_heartbeats(&self) {
+        if let Some(wakers) = self.sweeps.get() {
+            wakers.heartbeats.wake();
+        }
+    }
+
     /// Lets engagements end in time of which one was written down just now.
     pub(super) fn wake_expiry(&self, one: &One) {
         one.set_expiring(true);

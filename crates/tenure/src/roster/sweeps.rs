@@ -82,6 +82,7 @@ impl SweepIntervals {
 /// Wakes the sweeps that somebody can know to be due.
 pub(super) struct Wakers {
     pub(super) follow: Waker,
+    pub(super) heartbeats: Waker,
     pub(super) reconcile: Waker,
     pub(super) expiry: Waker,
 }
@@ -98,7 +99,7 @@ pub(super) fn start(inner: &Arc<Inner>, intervals: SweepIntervals, loops: &Loops
         Round::new(Arc::clone(&body), name.clone(), intervals.offline, follow::Follow)
     })?;
     let (settings, body, name) = begin(HEARTBEATS, intervals.heartbeats);
-    loops.start(settings, move || {
+    let heartbeats = loops.start(settings, move || {
         Round::new(
             Arc::clone(&body),
             name.clone(),
@@ -121,6 +122,7 @@ pub(super) fn start(inner: &Arc<Inner>, intervals: SweepIntervals, loops: &Loops
     })?;
     Ok(Wakers {
         follow,
+        heartbeats,
         reconcile,
         expiry,
     })

@@ -1,5 +1,6 @@
 //! The loop that keeps this process in step with the mirrors: it looks whether they are there and what they say of
-//! themselves, drains the outbox, obeys settings, and writes down who was heard of while the hot store was away.
+//! themselves, drains the outbox, obeys settings, writes down who was heard of while the hot store was away, and sees to
+//! it that processes without the hot store learn who was heard of elsewhere.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tenure_core::sweep::BATCH;
 use tenure_core::time::StoreTime;
 
 use super::fallback::breaker::BreakerState;
+use super::freshness;
 use super::line::BULK;
 use super::one::One;
 use super::service::Inner;
@@ -41,6 +43,7 @@ pub(super) fn start(inner: &Arc<Inner>, loops: &Loops) -> Result<Waker> {
     let inner = Arc::clone(inner);
     loops.start(settings, move || Sync {
         discover_at: inner.clock().mono(),
+        watch_at: inner.clock().mono(),
         inner: Arc::clone(&inner),
     })
 }
@@ -48,6 +51,7 @@ pub(super) fn start(inner: &Arc<Inner>, loops: &Loops) -> Result<Waker> {
 struct Sync {
     inner: Arc<Inner>,
     discover_at: Mono,
+    watch_at: Mono,
 }
 
 #[async_trait]
@@ -63,6 +67,8 @@ impl LoopBody for Sync {
             .filter(|done| std::future::ready(done.is_err()))
             .count()
             .await as u64;
+        let (wanted, watched) = (inner.want_heartbeats().await, self.watch().await);
+        let inner = &*self.inner;
         meters::roster_breaker(match inner.guard().status().breaker {
             BreakerState::Closed => 0,
             BreakerState::HalfOpen => 1,
@@ -73,7 +79,11 @@ impl LoopBody for Sync {
         let next = if all_believed { look } else { look.min(SOON) };
         Ok(Turn {
             next: Some(next.max(FLOOR)),
-            skipped: failed + u64::from(discovered.is_err()),
+            skipped: failed
+                + [discovered, wanted, watched]
+                    .iter()
+                    .filter(|done| done.is_err())
+                    .count() as u64,
             stalled: rosters > 0 && failed == rosters,
         })
     }
@@ -89,6 +99,15 @@ impl Sync {
         self.discover_at = now + jitter(self.inner.clock(), self.inner.settings().discover, 10);
         self.inner.discovered(&names);
         Ok(())
+    }
+
+    async fn watch(&mut self) -> Result<()> {
+        let now = self.inner.clock().mono();
+        if now < self.watch_at {
+            return Ok(());
+        }
+        self.watch_at = now + jitter(self.inner.clock(), freshness::WATCH, 10);
+        self.inner.watch_marks().await
     }
 }
 
@@ -114,6 +133,7 @@ impl Inner {
         let written = self.write_notes(one).await;
         if one.line().is_known() {
             self.tell(one);
+            self.compare_settings(one);
         }
         stamp.map(drop).and(settings).and(drained).and(written)
     }
@@ -253,6 +273,20 @@ impl Inner {
                 .await?;
         }
         Ok(())
+    }
+
+    /// Warns of a `stale_after` for which the ledger alone is too far behind.
+    fn compare_settings(&self, one: &One) {
+        let Some(settings) = one.settings_to_compare() else {
+            return;
+        };
+        let (stale_after, interval) = (settings.stale_after, self.settings().sweeps.heartbeats);
+        if settings.require_heartbeat && stale_after < interval {
+            tracing::warn!(roster = %one.roster(), ?stale_after, ?interval,
+                "stale_after is shorter than the interval at which heartbeats are written down in the ledger: a process \
+                 that alone loses the hot store for longer than stale_after depends on what others write down for it, \
+                 and answers 503 until it has that");
+        }
     }
 
     fn tell(&self, one: &One) {

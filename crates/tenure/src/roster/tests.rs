@@ -1,5 +1,6 @@
 //! The service between a hot store and a ledger, on a clock that stands still unless told otherwise.
 
+mod alone;
 mod away;
 mod loss;
 mod many;

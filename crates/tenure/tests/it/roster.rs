@@ -1,6 +1,7 @@
 //! Rosters over real servers and over files: their life, what outages cost, and what many do at once.
 #![cfg(all(feature = "postgres", feature = "sqlite", feature = "valkey"))]
 
+mod alone;
 mod crowd;
 mod drift;
 mod hot_away;

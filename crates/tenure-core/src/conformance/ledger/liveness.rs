@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Make, World, provider, tenure};
 use crate::conformance::world::{ms, s};
+use crate::id::RosterName;
 use crate::ledger::{Change, EndedTenure, Reason, Status, Version};
 use crate::membership::EndReason;
 use crate::store::Call;
@@ -127,6 +128,67 @@ pub async fn heartbeats_only_grow(make: Make<'_>) {
     assert_eq!(
         ledger.provider(roster, &provider("zoe")).await.expect("a look-up"),
         None
+    );
+}
+
+/// R2.5: the mark of a process that cannot reach the hot store ends by itself.
+pub async fn heartbeats_are_wanted_for_a_time(make: Make<'_>) {
+    let world = World::new(make).await;
+    let ledger = &world.ledger;
+    let (care, desk) = (world.roster.clone(), RosterName::new("desk").expect("a good name"));
+    let want = async |rosters: &[RosterName], lasts| {
+        let wanted = ledger.want_heartbeats(rosters, lasts, Call::default()).await;
+        wanted.expect("a mark");
+    };
+    let wanted = async || ledger.heartbeats_wanted().await.expect("a list");
+    assert_eq!(wanted().await, []);
+    want(&[desk.clone(), care.clone(), care.clone()], s(30)).await;
+    want(std::slice::from_ref(&desk), s(5)).await;
+    assert_eq!(wanted().await, [care.clone(), desk.clone()]);
+    world.pass(s(10)).await;
+    assert_eq!(
+        wanted().await,
+        [care.clone(), desk.clone()],
+        "a shorter wish ends no longer one"
+    );
+    world.pass(s(15)).await;
+    want(std::slice::from_ref(&care), s(20)).await;
+    world.pass(s(6)).await;
+    assert_eq!(wanted().await, [care]);
+    world.pass(s(20)).await;
+    assert_eq!(wanted().await, []);
+    assert_eq!(ledger.rosters().await.expect("a list"), [], "a wish makes no roster");
+}
+
+/// R2.5: what tells a process without the hot store that the ledger knows who is fresh.
+pub async fn a_heartbeat_pass_has_an_age(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    let pass = async || ledger.heartbeat_pass(roster).await.expect("a look-up");
+    assert_eq!(pass().await, None);
+    let wanted = ledger.want_heartbeats(std::slice::from_ref(roster), s(30), Call::default());
+    wanted.await.expect("a mark");
+    assert_eq!(pass().await, None, "a wish is no pass");
+    let note = async |fresh_since| {
+        let noted = ledger.note_heartbeat_pass(roster, fresh_since, Call::default()).await;
+        noted.expect("a pass");
+    };
+    let since = world.now().await.minus(s(3));
+    note(since).await;
+    world.pass(s(7)).await;
+    let found = pass().await.expect("a pass");
+    assert_eq!(found.fresh_since, since);
+    assert!((s(7)..s(8)).contains(&found.age), "{found:?}");
+    note(world.now().await + s(60)).await;
+    let found = pass().await.expect("a pass");
+    assert!(found.age < s(1), "{found:?}");
+    assert!(
+        found.fresh_since <= world.now().await,
+        "no provider was heard later than now"
+    );
+    assert_eq!(
+        ledger.heartbeats_wanted().await.expect("a list"),
+        std::slice::from_ref(roster)
     );
 }
 

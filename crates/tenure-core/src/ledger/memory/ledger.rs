@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -11,9 +12,10 @@ use crate::error::{Error, Outcome, Result};
 use crate::id::{EngagementId, ProviderId, RosterName, TenureId};
 use crate::ledger::provider::check_batch;
 use crate::ledger::{
-    Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, Ledger, LogEntry, Move,
-    NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, Reserve,
-    ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
+    Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatMarks, HeartbeatPass,
+    Ledger, LogEntry, Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState,
+    RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
+    check_tenure,
 };
 use crate::store::{Call, Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use crate::time::StoreTime;
@@ -31,6 +33,7 @@ pub struct MemoryLedger {
 #[derive(Debug, Default)]
 struct State {
     rosters: BTreeMap<RosterName, RosterModel>,
+    heartbeats: HeartbeatMarks,
     last_version: u64,
     closed: bool,
 }
@@ -240,6 +243,34 @@ impl Ledger for MemoryLedger {
         self.step(roster, call, |model, moment| {
             Ok(model.record_heartbeats(heartbeats, moment.now))
         })
+    }
+
+    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()> {
+        check_batch(rosters.len())?;
+        let (mut state, now) = (self.open()?, self.time());
+        if call.not_after.is_some_and(|limit| now > limit) {
+            return Err(Error::too_late());
+        }
+        state.heartbeats.want(rosters, now + lasts);
+        Ok(())
+    }
+
+    async fn heartbeats_wanted(&self) -> Result<Vec<RosterName>> {
+        let mut state = self.open()?;
+        Ok(state.heartbeats.wanted(self.time()))
+    }
+
+    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime, call: Call) -> Result<()> {
+        let (mut state, now) = (self.open()?, self.time());
+        if call.not_after.is_some_and(|limit| now > limit) {
+            return Err(Error::too_late());
+        }
+        state.heartbeats.passed(roster, fresh_since, now);
+        Ok(())
+    }
+
+    async fn heartbeat_pass(&self, roster: &RosterName) -> Result<Option<HeartbeatPass>> {
+        Ok(self.open()?.heartbeats.pass(roster, self.time()))
     }
 
     async fn available(

@@ -1,5 +1,6 @@
 //! Heartbeats are written down in the ledger, now and then and all together, so that the loss of the hot store costs no
-//! more than the last of them.
+//! more than the last of them. Every few seconds while another process cannot reach the hot store: it knows no more than
+//! the ledger.
 
 use std::time::Duration;
 
@@ -7,10 +8,11 @@ use async_trait::async_trait;
 use tenure_core::error::Result;
 use tenure_core::id::ProviderId;
 use tenure_core::ledger::provider::MAX_BATCH;
-use tenure_core::roster::{Rows, Task, Turn};
+use tenure_core::roster::{Rows, Standing, Task, Turn};
 use tenure_core::store::{Call, MAX_PAGE, PageRequest};
 use tenure_core::time::StoreTime;
 
+use super::super::freshness::PASS;
 use super::super::one::One;
 use super::super::status::Sweep;
 use super::Visit;
@@ -24,7 +26,11 @@ impl Sweeping for WriteDown {
     const SWEEP: Sweep = Sweep::Heartbeats;
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
-        match visit.take_turn(Task::Heartbeats, visit.interval).await? {
+        let interval = match visit.one.is_wanted() {
+            true => visit.interval.min(PASS),
+            false => visit.interval,
+        };
+        match visit.take_turn(Task::Heartbeats, interval).await? {
             Turn::Mine(_) => {}
             Turn::Others(at) => return visit.until(at).await,
             Turn::DoneUntil(at) => {
@@ -32,22 +38,27 @@ impl Sweeping for WriteDown {
                 return visit.until(at).await;
             }
         }
+        let begun = visit.inner.clock().mono();
         let done = visit.write_down().await;
+        let took = visit.inner.clock().mono().since(begun);
         visit.end_turn(Task::Heartbeats, done.is_ok()).await;
         done?;
         visit.one.swept(Sweep::Heartbeats, visit.inner.clock().mono());
-        Ok(visit.interval)
+        // A roster so large that a pass takes long has as much time between two.
+        Ok(interval.max(took))
     }
 
-    fn is_early(&self, _: &One) -> bool {
-        false
+    fn is_early(&self, one: &One) -> bool {
+        one.is_wanted()
     }
 }
 
 impl Visit<'_> {
-    /// The ledger passes over what is no news to it.
+    /// The ledger passes over what is no news to it. At the end it is told since when everyone alive had been heard, if the
+    /// mirror was believed all along: one that is not filled may lack anybody.
     async fn write_down(&self) -> Result<()> {
         let line = self.line();
+        let (mut fresh_since, mut is_believed) = (None, true);
         let mut page = PageRequest {
             after: None,
             limit: MAX_PAGE,
@@ -55,21 +66,34 @@ impl Visit<'_> {
         let mut heard: Vec<(ProviderId, StoreTime)> = Vec::new();
         loop {
             let rows = line.mirror()?.rows(line.group(), &page);
-            let (rows, _) = line.read(rows, |rows: &Rows| &rows.stamp).await?;
+            let (rows, believed) = line.read(rows, |rows: &Rows| &rows.stamp).await?;
+            is_believed &= believed;
+            let since = oldest_heartbeat(&rows).min(fresh_since.unwrap_or(rows.stamp.as_of));
+            fresh_since = Some(since);
             let alive = rows.rows.into_iter();
             heard.extend(alive.filter_map(|seen| Some((seen.row.provider, seen.row.last_heartbeat_at?))));
             page.after = rows.next;
             if heard.len() + MAX_PAGE as usize > MAX_BATCH || page.after.is_none() {
                 heard.sort();
-                self.inner
-                    .ledger()
-                    .record_heartbeats(self.one.roster(), &std::mem::take(&mut heard), Call::default())
-                    .await?;
+                let (ledger, roster) = (self.inner.ledger(), self.one.roster());
+                let batch = std::mem::take(&mut heard);
+                ledger.record_heartbeats(roster, &batch, Call::default()).await?;
                 if page.after.is_none() {
-                    return Ok(());
+                    return match is_believed {
+                        true => ledger.note_heartbeat_pass(roster, since, Call::default()).await,
+                        false => Ok(()),
+                    };
                 }
                 self.take_turn(Task::Heartbeats, Duration::ZERO).await?;
             }
         }
     }
+}
+
+/// Since when all of these have been heard that are alive. One that got a new tenure and was not heard since then is alive
+/// as well: then any time is early enough.
+fn oldest_heartbeat(rows: &Rows) -> StoreTime {
+    let alive = rows.rows.iter().filter(|seen| seen.standing == Standing::Alive);
+    let heard = alive.map(|seen| seen.row.last_heartbeat_at.unwrap_or(StoreTime::ZERO));
+    heard.min().unwrap_or(rows.stamp.as_of)
 }

@@ -8,9 +8,9 @@ use tenure_core::clock::{Clock, ManualClock};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{EngagementId, Group, ProviderId, RosterName, TenureId};
 use tenure_core::ledger::{
-    Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, Ledger, LogEntry, MemoryLedger,
-    Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, Reserve,
-    ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatPass, Ledger,
+    LogEntry, MemoryLedger, Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState,
+    RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
 };
 use tenure_core::membership::MembershipStore;
 use tenure_core::memory::MemoryStore;
@@ -214,6 +214,10 @@ watched! {
     offline_ended(roster: &RosterName, ended: &[EndedTenure], call: Call) -> Vec<Provider>;
     follow_tenures(roster: &RosterName, follows: &[Follow], call: Call) -> Vec<Provider>;
     record_heartbeats(roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)], call: Call) -> u64;
+    want_heartbeats(rosters: &[RosterName], lasts: Duration, call: Call) -> ();
+    heartbeats_wanted() -> Vec<RosterName>;
+    note_heartbeat_pass(roster: &RosterName, fresh_since: StoreTime, call: Call) -> ();
+    heartbeat_pass(roster: &RosterName) -> Option<HeartbeatPass>;
     available(roster: &RosterName, limit: u32, fresh_since: Option<StoreTime>) -> Vec<Candidate>;
     stats(roster: &RosterName, fresh_since: Option<StoreTime>) -> RosterStats;
     log(roster: &RosterName, provider: Option<&ProviderId>, page: &PageRequest) -> Page<LogEntry>;

@@ -1,0 +1,190 @@
+//! One process loses the hot store while another keeps it.
+
+use std::time::Duration;
+
+use tenure_core::error::Result;
+use tenure_core::id::RosterName;
+
+use super::super::freshness::SILENCE;
+use super::world::{Instance, Mode, World, name};
+use super::*;
+use crate::testing::{ms, secs};
+
+/// `stale_after` of these tests: less than the minute at which heartbeats are written down without a wish.
+const STALE: Duration = secs(5);
+const EVERYONE: [&str; 3] = ["ada", "bob", "cyd"];
+
+fn stale_after(stale_after: Duration) -> SettingsPatch {
+    SettingsPatch {
+        stale_after: Some(stale_after),
+        ..SettingsPatch::default()
+    }
+}
+
+/// A process that is about to lose the hot store, and one that is not.
+async fn two(world: &World) -> (Instance, Instance) {
+    let (alone, other) = (world.start_sweeping(), world.start_sweeping());
+    for process in [&alone, &other] {
+        world.until_believed(process).await;
+    }
+    (alone, other)
+}
+
+async fn staffed(world: &World) -> (Instance, Instance) {
+    let (alone, other) = two(world).await;
+    other.desk.set_settings(&stale_after(STALE)).await.unwrap();
+    for who in EVERYONE {
+        other.arrive(who).await;
+    }
+    world.pass(secs(1)).await;
+    (alone, other)
+}
+
+/// Who is available by a roster: `None` where it says that it cannot know, and when to ask again.
+fn known(answer: Result<Sourced<Vec<tenure_core::ledger::Candidate>>>) -> Option<Vec<String>> {
+    match answer {
+        Ok(answer) => Some(answer.value.iter().map(|free| free.provider.to_string()).collect()),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.retry_after().is_some(), "{error}");
+            None
+        }
+    }
+}
+
+async fn hear(process: &Instance, names: &[&str]) {
+    for who in names {
+        process.hear(who).await;
+    }
+}
+
+/// Lets time pass in which these are heard by a process each second.
+async fn pass_hearing(world: &World, process: &Instance, names: &[&str], seconds: u64) {
+    for _ in 0..seconds {
+        hear(process, names).await;
+        world.pass(secs(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn process_without_hot_store_finds_providers_heard_elsewhere() {
+    let world = World::new().await;
+    let (alone, other) = staffed(&world).await;
+    alone.store.be(Mode::Fails);
+    let mut refused = 0;
+    for n in 0..120 {
+        if n % 4 == 0 {
+            hear(&other, &EVERYONE).await;
+        }
+        world.pass(ms(250)).await;
+        match known(alone.desk.available(100).await) {
+            Some(found) => assert_eq!(found, EVERYONE, "after {} ms", (n + 1) * 250),
+            None => refused += 1,
+        }
+        let counted = alone.desk.availability().await;
+        assert!(
+            counted.is_err() || counted.is_ok_and(|counted| counted.value.count == 3),
+            "after {} ms",
+            (n + 1) * 250
+        );
+    }
+    assert!(refused <= 8, "{refused} of 120 refused");
+    let reserved = alone.desk.reserve(&wanted("e1")).await.unwrap();
+    assert!(matches!(reserved, Reservation::Reserved(_)), "{reserved:?}");
+
+    // A death is seen as well, also before the ledger follows it.
+    pass_hearing(&world, &other, &["ada", "bob"], 12).await;
+    let mut found = known(alone.desk.available(100).await).expect("passes come every few seconds");
+    found.sort();
+    assert_eq!(found, ["ada", "bob"]);
+}
+
+#[tokio::test]
+async fn process_without_hot_store_refuses_while_it_cannot_know() {
+    let world = World::new().await;
+    let (alone, other) = staffed(&world).await;
+    let short = secs(2);
+    other.desk.set_settings(&stale_after(short)).await.unwrap();
+    // The pass from when they started proves nothing any more.
+    pass_hearing(&world, &other, &EVERYONE, 15).await;
+    hear(&other, &EVERYONE).await;
+    // Neither reaches the hot store: no pass can come.
+    for process in [&alone, &other] {
+        process.store.be(Mode::Fails);
+    }
+    let mut refused = 0;
+    for n in 0..60 {
+        if n % 2 == 0 {
+            hear(&other, &["ada", "bob"]).await;
+        }
+        world.pass(ms(250)).await;
+        match known(alone.desk.available(100).await) {
+            Some(found) if n < 8 => assert_eq!(found, EVERYONE),
+            Some(found) => assert_eq!(found, ["ada", "bob"], "what the other noted"),
+            None => refused += 1,
+        }
+    }
+    assert!(refused > 0, "between stale_after and silence nothing is known");
+    let most = u64::try_from((SILENCE + secs(2)).as_millis() / 250).unwrap();
+    assert!(refused <= most, "{refused} of 60 refused");
+    assert_eq!(
+        known(alone.desk.available(100).await),
+        Some(vec!["ada".to_owned(), "bob".to_owned()])
+    );
+}
+
+#[tokio::test]
+async fn process_without_hot_store_never_denies_a_new_roster() {
+    let world = World::new().await;
+    let (alone, other) = two(&world).await;
+    alone.store.be(Mode::Fails);
+    world.pass(secs(10)).await;
+    let fresh = RosterName::new("fresh").unwrap();
+    let (seen, kept) = (
+        alone.rosters.roster(&fresh).unwrap(),
+        other.rosters.roster(&fresh).unwrap(),
+    );
+    kept.set_settings(&stale_after(secs(2))).await.unwrap();
+    for who in EVERYONE {
+        kept.put_provider(&name(who), &ProviderSpec::default()).await.unwrap();
+        kept.online(&name(who)).await.unwrap();
+    }
+    let mut known_at_last = false;
+    for n in 0..80 {
+        if n % 2 == 0 {
+            for who in EVERYONE {
+                assert!(matches!(
+                    kept.heartbeat(&name(who), None).await.unwrap(),
+                    Heard::Recorded(_)
+                ));
+            }
+        }
+        world.pass(ms(250)).await;
+        let found = known(seen.available(100).await);
+        known_at_last = found.is_some();
+        assert!(
+            found.is_none_or(|found| found == EVERYONE),
+            "after {} ms",
+            (n + 1) * 250
+        );
+    }
+    assert!(known_at_last);
+}
+
+#[tokio::test]
+async fn heartbeats_are_written_often_only_while_wanted() {
+    let world = World::new().await;
+    let (alone, other) = staffed(&world).await;
+    alone.store.be(Mode::Fails);
+    pass_hearing(&world, &other, &EVERYONE, 10).await;
+    let passes = || other.ledger.calls("note_heartbeat_pass");
+    let before = passes();
+    pass_hearing(&world, &other, &EVERYONE, 20).await;
+    assert!((8..=12).contains(&(passes() - before)), "{} in 20 s", passes() - before);
+    alone.store.be(Mode::Up);
+    world.until_believed(&alone).await;
+    pass_hearing(&world, &other, &EVERYONE, 15).await;
+    let before = passes();
+    pass_hearing(&world, &other, &EVERYONE, 40).await;
+    assert!(passes() - before <= 1, "{} in 40 s", passes() - before);
+}
