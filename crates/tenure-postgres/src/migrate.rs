@@ -17,6 +17,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "heartbeat passes",
         include_str!("sql/migrations/0006_heartbeat_passes.sql"),
     ),
+    (
+        "rosters by providers",
+        include_str!("sql/migrations/0007_rosters_by_providers.sql"),
+    ),
 ];
 const PREPARE: &str = include_str!("sql/prepare.sql");
 const PRESENT: &str = include_str!("sql/present.sql");

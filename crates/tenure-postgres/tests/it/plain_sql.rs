@@ -32,6 +32,13 @@ async fn edits_by_plain_sql_are_mirrored_and_logged_like_the_steps() {
     run("INSERT INTO tenure.providers (roster, provider, online) VALUES ('care', 'ann', true)")
         .await
         .expect("ann");
+    let rows = admin.query_one("SELECT count(*) FROM tenure.rosters", &[]).await;
+    assert_eq!(rows.expect("a count").get::<_, i64>(0), 0);
+    assert_eq!(
+        ledger.rosters().await.expect("a list"),
+        std::slice::from_ref(&roster),
+        "found by its provider"
+    );
     let new = row().await;
     assert_eq!(
         (new.capacity, new.online.is_some(), new.last_online_at.is_some()),
@@ -156,4 +163,21 @@ async fn no_edit_by_plain_sql_holds_a_roster_up() {
             .len(),
         1
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rosters_are_found_by_row_and_by_provider() {
+    let Some(server) = shared() else { return };
+    let database = server.database();
+    let ledger = ledger(patient(&database));
+    ledger.prepare().await.expect("a schema");
+    assert_eq!(ledger.rosters().await.expect("a list"), []);
+    let admin = connect(&database).await;
+    let inserts = "INSERT INTO tenure.rosters (roster) VALUES ('b'), ('d');
+                   INSERT INTO tenure.providers (roster, provider)
+                   SELECT r, 'p' || n FROM unnest(ARRAY['a', 'b', 'c', 'C', '.']) r, generate_series(1, 3) n";
+    admin.batch_execute(inserts).await.expect("rows");
+    let found = ledger.rosters().await.expect("a list");
+    let found: Vec<&str> = found.iter().map(RosterName::as_str).collect();
+    assert_eq!(found, ["C", "a", "b", "c", "d"], "and not what is no name of a roster");
 }

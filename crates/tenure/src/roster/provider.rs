@@ -21,7 +21,6 @@ impl Roster {
         let change = ledger
             .put_provider(self.name(), provider, spec, Call::default())
             .await?;
-        self.one.line().set_known(true);
         Ok(self.written(change).await)
     }
 
@@ -151,6 +150,8 @@ impl Roster {
     }
 
     async fn written(&self, change: ProviderChange) -> Written<Provider> {
+        // The ledger has it, and so its roster: another program may have written it a moment ago.
+        self.one.line().set_known(true);
         let mirrored = self.spread([change.provider.clone()]).await;
         Written {
             value: change.provider,

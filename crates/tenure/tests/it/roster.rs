@@ -7,6 +7,7 @@ mod drift;
 mod hot_away;
 mod ledger_away;
 mod life;
+mod plain_sql;
 mod quiet;
 mod shut_out;
 mod told;
