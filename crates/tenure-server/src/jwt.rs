@@ -19,6 +19,7 @@ mod tests;
 mod verify;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
@@ -87,6 +88,12 @@ impl Verifier {
         let keys = Arc::new(keys::load(&settings)?);
         let held = Mutex::new(Held { keys, trouble: None });
         Ok(Arc::new(Self { settings, held }))
+    }
+
+    /// How far the issuer's clock may be off.
+    #[must_use]
+    pub fn leeway(&self) -> Duration {
+        self.settings.leeway
     }
 
     /// Checks a token at a time: the store's, where it is known, else the wall clock's. No I/O: a hash for HS256, an

@@ -1,16 +1,21 @@
 //! Whom a provider's own routes let act. Once the daemon has keys, that is the provider with its token, as long as nobody
 //! has deactivated it.
 
+use std::time::Duration;
+
 use tenure::roster::{Admission, Roster};
 use tenure::wire::roster::Provider;
 use tenure::wire::{Code, Problem};
 use tenure_core::id::{ProviderId, RosterName};
 use tenure_core::ledger;
-use tenure_core::time::StoreTime;
+use tenure_core::time::{StoreTime, show_duration};
 
 use crate::app::App;
 use crate::auth::Caller;
 use crate::reply::Failure;
+
+/// What `iat` may leave out.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// When the token that a provider showed was issued; `None` when it need not show one. Whether it is good was looked at
 /// before the request was let in.
@@ -46,7 +51,7 @@ pub(super) async fn admit(
     match app.look_in(roster.admit(provider, issued_at)).await? {
         Admission::Welcome => Ok(()),
         Admission::Deactivated => Err(deactivated(roster.name(), provider, None)),
-        Admission::Revoked => Err(revoked(provider)),
+        Admission::Revoked => Err(revoked(app, roster, provider, issued_at).await),
         Admission::Unknown => Err(unknown(roster.name(), provider)),
     }
 }
@@ -60,11 +65,43 @@ pub(super) fn deactivated(roster: &RosterName, provider: &ProviderId, row: Optio
     problem.into()
 }
 
-/// The refusal of a token from before a deactivation.
-pub(super) fn revoked(provider: &ProviderId) -> Failure {
-    let message = format!("the token was issued before {provider} was deactivated; get a new one");
-    Failure::new(Code::TokenRevoked, message)
-        .with_challenge("Bearer error=\"invalid_token\", error_description=\"token_revoked\"")
+/// The refusal of a token that may be from before a deactivation. Between what is certainly older and what is certainly
+/// newer lie the issuer's clock, which may be off by the leeway, and the whole seconds of `iat`: what is in there is told so,
+/// and when a new token will be taken.
+pub(super) async fn revoked(
+    app: &App,
+    roster: &Roster,
+    provider: &ProviderId,
+    issued_at: Option<StoreTime>,
+) -> Failure {
+    let row = app.look_in(roster.provider(provider)).await.ok();
+    let revoked_before = row.and_then(|row| row.value?.row.revoked_before);
+    let leeway = app.jwt.as_ref().map_or(Duration::ZERO, |jwt| jwt.leeway());
+    let (latest, taken_from) = (
+        issued_at.map(|earliest| earliest + leeway * 2 + SECOND),
+        revoked_before.map(|before| whole_second(before + leeway)),
+    );
+    let message = match (latest, revoked_before) {
+        (Some(latest), Some(before)) if latest < before => {
+            format!("the token was issued before {provider} was deactivated; get a new one")
+        }
+        _ => format!(
+            "the token may have been issued before {provider} was deactivated: its iat has whole seconds, and the clock of \
+             its issuer may be off by {}; get a new one",
+            show_duration(leeway)
+        ),
+    };
+    let wait = taken_from.map_or(Duration::ZERO, |from| from.since(app.time()));
+    let mut problem = Problem::new(Code::TokenRevoked, message);
+    if !wait.is_zero() {
+        problem = problem.with_retry_after(wait);
+    }
+    Failure::from(problem).with_challenge("Bearer error=\"invalid_token\", error_description=\"token_revoked\"")
+}
+
+/// The first whole second that is not before this.
+fn whole_second(at: StoreTime) -> StoreTime {
+    StoreTime::from_micros(at.micros().div_ceil(1_000_000).saturating_mul(1_000_000))
 }
 
 /// The refusal of a provider that nobody has written down.

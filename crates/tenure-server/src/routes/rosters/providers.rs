@@ -265,7 +265,7 @@ pub(crate) async fn heartbeat(
             Err(Failure::new(Code::ProviderOffline, message))
         }
         Heard::Deactivated => Err(deactivated(&name, &provider, None)),
-        Heard::Revoked => Err(revoked(&provider)),
+        Heard::Revoked => Err(revoked(&app, &roster, &provider, issued_at).await),
         Heard::Unknown => Err(unknown(&name, &provider)),
     }
 }

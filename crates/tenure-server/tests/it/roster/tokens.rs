@@ -14,9 +14,13 @@ const SECRET: &[u8] = b"a secret that is long enough for HS256, and for nothing 
 const OWN: [&str; 3] = ["online", "heartbeat", "offline"];
 
 async fn guarded() -> Desk {
+    guarded_with(Duration::ZERO).await
+}
+
+async fn guarded_with(leeway: Duration) -> Desk {
     let mut settings = JwtSettings::with_secret(KeySource::Secret(Secret::new(SECRET)));
     settings.required = vec!["role=provider".parse().unwrap()];
-    settings.leeway = Duration::ZERO;
+    settings.leeway = leeway;
     let desk = Desk::with(Some(Verifier::new(settings).unwrap())).await;
     for provider in ["ana", "ben"] {
         desk.put(provider, 1).await;
@@ -144,6 +148,45 @@ async fn deactivating_voids_the_tokens_from_before_also_after_activating_again()
     })
     .await;
     assert_eq!(act(&desk, "heartbeat", &token("ana")).await.status, 200);
+}
+
+#[tokio::test]
+async fn refusal_after_reactivation_says_when_a_new_token_is_taken() {
+    let desk = guarded_with(Duration::from_secs(2)).await;
+    let old = signed(&claims("ana", now() - 60), SECRET);
+    for what in ["deactivate", "activate"] {
+        assert_eq!(desk.post(&format!("/providers/ana/{what}")).await.status, 200);
+    }
+    let refused = act(&desk, "online", &token("ana")).await;
+    let asked_at = SystemTime::now();
+    assert_eq!(
+        (refused.status.as_u16(), refused.code().as_str()),
+        (401, "token_revoked")
+    );
+    assert!(
+        refused.text.contains("may have been issued before"),
+        "it was not: {refused:?}"
+    );
+    let wait = refused.json()["retry_after_ms"].as_u64().expect("a time to try again");
+    assert!((1_000..=3_001).contains(&wait), "{wait} ms");
+    for what in ["heartbeat", "offline"] {
+        let refused = act(&desk, what, &token("ana")).await;
+        assert!(refused.json()["retry_after_ms"].is_u64(), "{what}: {refused:?}");
+    }
+    let refused = act(&desk, "online", &old).await;
+    assert!(refused.text.contains("was issued before"), "{refused:?}");
+
+    let due = asked_at + Duration::from_millis(wait);
+    tenure_testkit::wait::until_async("the time to try again", crate::common::PATIENCE, || async {
+        SystemTime::now() >= due
+    })
+    .await;
+    assert_eq!(act(&desk, "online", &token("ana")).await.status, 200);
+    let refused = act(&desk, "online", &old).await;
+    assert!(
+        refused.json()["retry_after_ms"].is_null(),
+        "a new token is taken at once: {refused:?}"
+    );
 }
 
 #[tokio::test]
