@@ -1,16 +1,18 @@
 //! Targets that another program keeps as keys of its own: one key each, found by a pattern ([`KeyPattern`]) with the place
-//! of the target's name. With a field named, a key that is a hash may say that its target is paused.
+//! of the target's name. With a field named, a key that is a hash or a JSON object may say that its target is paused.
 //!
 //! The keys are only read: by `SCAN` in steps with a pause between them, so that a large keyspace costs the server little
 //! at a time, and the field by one script per step. A target that is there throughout a reading is in it; one that comes
 //! or goes meanwhile may or may not be. A reading that cannot be finished is an error, never a shorter list.
 //!
-//! What it refuses: to write, and to guess at keys whose name cannot be a target's (they are counted).
+//! What it refuses: to write, and to guess. Keys whose name cannot be a target's are left out, and targets of keys that
+//! cannot be understood are paused; both are counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redis::Value;
+use serde_json::Value as Json;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::LeaseName;
 use tenure_core::target::TargetSpec;
@@ -24,6 +26,8 @@ use crate::script::{Invocation, Lateness, Script};
 const STEP: usize = 500;
 /// The pause between two steps: a million keys take ten seconds, and a tenth of the server at most.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The longest text of a key that is read as JSON. No configuration of a target is longer.
+const MAX_TEXT: usize = 16 * 1024;
 /// The most targets of one reading. More is a pattern that matches what it should not.
 pub const MAX_FOREIGN: usize = 1_000_000;
 
@@ -39,6 +43,17 @@ pub struct ForeignTargets {
     pub targets: BTreeMap<LeaseName, TargetSpec>,
     /// How many keys match and have no name that a target can have.
     pub nameless: usize,
+    /// How many targets are paused because what their key holds cannot be understood.
+    pub unclear: usize,
+}
+
+/// What a key says of its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Active,
+    Paused,
+    /// It cannot be understood, and so the target is not worked on.
+    Unclear,
 }
 
 /// Reads targets of another program.
@@ -51,9 +66,10 @@ pub struct ForeignReader {
 }
 
 impl ForeignReader {
-    /// A reader over a connection. `paused_field`: the field of a hash that says whether its target is paused. It is when
-    /// the field is there and says anything but `0`, `false`, `no`, `off` or nothing: what nobody understands is not
-    /// worked on.
+    /// A reader over a connection. `paused_field`: the field that says whether its target is paused, of a hash or of a
+    /// string that is a JSON object. It is when the field is there and says anything but `0`, `false`, `no`, `off` or
+    /// nothing (in JSON `null`). A string that begins like JSON and is none, one that is too long, and a key of another type are not
+    /// understood: their targets are paused as well. Any other string has no fields and pauses nothing.
     #[must_use]
     pub fn new(connection: Connection, pattern: KeyPattern, paused_field: Option<String>) -> Self {
         let text = [
@@ -86,7 +102,9 @@ impl ForeignReader {
                     }
                 }
             }
-            found.targets.extend(self.specifications(named).await?);
+            let (specifications, unclear) = self.specifications(named).await?;
+            found.targets.extend(specifications);
+            found.unclear += unclear;
             if found.targets.len() > MAX_FOREIGN || nameless.len() > MAX_FOREIGN {
                 let why = format!(
                     "more than {MAX_FOREIGN} keys match {}; no fleet is that large",
@@ -114,44 +132,75 @@ impl ForeignReader {
         read_scan(value).map_err(crate::view::foreign)
     }
 
-    async fn specifications(&self, named: Vec<(LeaseName, Vec<u8>)>) -> Result<Vec<(LeaseName, TargetSpec)>> {
+    /// The targets of these keys, and how many of them are unclear.
+    async fn specifications(&self, named: Vec<(LeaseName, Vec<u8>)>) -> Result<(Vec<(LeaseName, TargetSpec)>, usize)> {
         let (targets, keys): (Vec<LeaseName>, Vec<Vec<u8>>) = named.into_iter().unzip();
-        let paused = match &self.paused_field {
-            Some(field) if !keys.is_empty() => self.paused(keys, field).await?,
-            _ => vec![false; targets.len()],
+        let said = match &self.paused_field {
+            Some(field) if !keys.is_empty() => self.said(keys, field).await?,
+            _ => vec![Said::Active; targets.len()],
         };
-        let spec = |paused| TargetSpec {
-            paused,
+        let unclear = said.iter().filter(|said| **said == Said::Unclear).count();
+        let spec = |said| TargetSpec {
+            paused: said != Said::Active,
             ..TargetSpec::default()
         };
-        Ok(targets.into_iter().zip(paused.into_iter().map(spec)).collect())
+        Ok((targets.into_iter().zip(said.into_iter().map(spec)).collect(), unclear))
     }
 
-    async fn paused(&self, keys: Vec<Vec<u8>>, field: &str) -> Result<Vec<bool>> {
+    async fn said(&self, keys: Vec<Vec<u8>>, field: &str) -> Result<Vec<Said>> {
         let count = keys.len();
         let invocation = Invocation::new(Vec::new(), Lateness::Harmless)
             .foreign_keys(keys)
-            .arg(field);
+            .arg(field)
+            .number(MAX_TEXT as u64);
         self.connection
             .call(&self.script, invocation, |reader, _| {
-                let mut said = reader.array()?;
-                if said.left() != count {
+                let mut answers = reader.array()?;
+                if answers.left() != count {
                     return Err(crate::reply::Malformed(format!(
                         "{} fields of {count} keys",
-                        said.left()
+                        answers.left()
                     )));
                 }
                 (0..count)
-                    .map(|_| Ok(says_paused(&said.maybe_bytes()?.unwrap_or_default())))
+                    .map(|_| Ok(said_by(&answers.maybe_bytes()?.unwrap_or_default(), field)))
                     .collect()
             })
             .await
     }
 }
 
-fn says_paused(value: &[u8]) -> bool {
+/// Reads what the script tells of a key.
+fn said_by(answer: &[u8], field: &str) -> Said {
+    match answer.split_first() {
+        None => Said::Active,
+        Some((b'h', value)) => of_value(value),
+        Some((b't', text)) => of_text(text, field),
+        Some(_) => Said::Unclear,
+    }
+}
+
+fn of_value(value: &[u8]) -> Said {
     let value = value.trim_ascii().to_ascii_lowercase();
-    !matches!(&value[..], b"" | b"0" | b"false" | b"no" | b"off")
+    match &value[..] {
+        b"" | b"0" | b"false" | b"no" | b"off" => Said::Active,
+        _ => Said::Paused,
+    }
+}
+
+/// A text that is no JSON has no fields. One that begins like JSON is to be understood as a whole.
+fn of_text(text: &[u8], field: &str) -> Said {
+    if !matches!(text.trim_ascii().first(), Some(b'{' | b'[')) {
+        return Said::Active;
+    }
+    let Ok(Json::Object(fields)) = serde_json::from_slice(text) else {
+        return Said::Unclear;
+    };
+    match fields.get(field) {
+        None | Some(Json::Null) => Said::Active,
+        Some(Json::String(value)) => of_value(value.as_bytes()),
+        Some(value) => of_value(value.to_string().as_bytes()),
+    }
 }
 
 fn read_scan(value: Value) -> Read<(String, Vec<Vec<u8>>)> {
@@ -187,12 +236,35 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_understands_is_paused() {
-        for goes_on in ["", "0", "false", "False", "no", "OFF", " 0 "] {
-            assert!(!says_paused(goes_on.as_bytes()), "{goes_on:?}");
+    fn a_field_pauses_unless_it_says_no() {
+        for active in ["", "0", "false", "False", "no", "OFF", " 0 "] {
+            assert_eq!(of_value(active.as_bytes()), Said::Active, "{active:?}");
         }
         for paused in ["1", "true", "yes", "2026-01-01", "paused", "\u{ff}"] {
-            assert!(says_paused(paused.as_bytes()), "{paused:?}");
+            assert_eq!(of_value(paused.as_bytes()), Said::Paused, "{paused:?}");
+        }
+    }
+
+    #[test]
+    fn json_that_is_not_understood_is_unclear() {
+        for (text, said) in [
+            (r#"{"IsPaused":true}"#, Said::Paused),
+            (r#" {"url":"http://a","IsPaused":1} "#, Said::Paused),
+            (r#"{"IsPaused":"yes"}"#, Said::Paused),
+            (r#"{"IsPaused":{"since":"2026-01-01"}}"#, Said::Paused),
+            (r#"{"IsPaused":false}"#, Said::Active),
+            (r#"{"IsPaused":"off"}"#, Said::Active),
+            (r#"{"IsPaused":0}"#, Said::Active),
+            (r#"{"IsPaused":null}"#, Said::Active),
+            (r#"{"isPaused":true}"#, Said::Active),
+            ("{}", Said::Active),
+            ("http://a", Said::Active),
+            ("", Said::Active),
+            (r#"{"IsPaused":true"#, Said::Unclear),
+            ("{IsPaused: false}", Said::Unclear),
+            (r#"[{"IsPaused":false}]"#, Said::Unclear),
+        ] {
+            assert_eq!(of_text(text.as_bytes(), "IsPaused"), said, "{text}");
         }
     }
 }

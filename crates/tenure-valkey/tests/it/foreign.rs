@@ -26,6 +26,7 @@ macro_rules! on_both {
 
 on_both! {
     targets_are_found_by_pattern_and_paused_by_a_field,
+    json_pauses_and_what_is_unclear_is_paused,
     a_large_keyspace_is_read_whole,
     without_the_right_to_scan_it_is_denied_and_no_empty_list,
 }
@@ -80,6 +81,37 @@ async fn targets_are_found_by_pattern_and_paused_by_a_field(flavour: Flavour) {
     }
     let before = server.cli(&["DBSIZE"]).unwrap().int();
     assert_eq!(before, Some(7), "it only reads");
+}
+
+async fn json_pauses_and_what_is_unclear_is_paused(flavour: Flavour) {
+    let server = server(flavour);
+    let run = |args: &[&str]| server.cli(args).unwrap();
+    run(&["SET", "endpoint:active", r#"{"Url":"http://a","IsPaused":false}"#]);
+    run(&["SET", "endpoint:paused", r#"{"Url":"http://a","IsPaused":true}"#]);
+    run(&["SET", "endpoint:silent", r#"{"Url":"http://a"}"#]);
+    run(&["SET", "endpoint:broken", r#"{"Url":"http://a","IsPau"#]);
+    let long = format!(r#"{{"Url":"{}","IsPaused":false}}"#, "a".repeat(100_000));
+    run(&["SET", "endpoint:long", &long]);
+    run(&["RPUSH", "endpoint:list", "IsPaused", "false"]);
+    run(&["HSET", "endpoint:hash", "IsPaused", "true"]);
+    let found = reader(&server.url(), "endpoint:*", Some("IsPaused"))
+        .await
+        .read()
+        .await
+        .unwrap();
+    let named = |paused: bool| -> Vec<&str> {
+        let of = found.targets.iter().filter(|(_, spec)| spec.paused == paused);
+        of.map(|(name, _)| name.as_str()).collect()
+    };
+    assert_eq!(named(false), ["active", "silent"]);
+    assert_eq!(named(true), ["broken", "hash", "list", "long", "paused"]);
+    assert_eq!((found.unclear, found.nameless), (3, 0));
+    let all = reader(&server.url(), "endpoint:*", None).await.read().await.unwrap();
+    assert_eq!(
+        (all.targets.len(), all.unclear),
+        (7, 0),
+        "without a field nothing is asked"
+    );
 }
 
 async fn a_large_keyspace_is_read_whole(flavour: Flavour) {

@@ -27,6 +27,7 @@ pub struct KeyTargets {
     connection: Connection,
     reader: ForeignReader,
     skipped: AtomicUsize,
+    unclear: AtomicUsize,
     /// Holds the thread that the connection lives on.
     _context: Context,
 }
@@ -39,8 +40,9 @@ impl fmt::Debug for KeyTargets {
 
 impl KeyTargets {
     /// Connects to where the keys are. `pattern` has one `*`, where the target's name stands. With `paused_field` the keys
-    /// are hashes, and a target is paused while that field of its hash is there and says anything but `0`, `false`, `no`,
-    /// `off` or nothing. A store that is away is no error: the fleet asks again.
+    /// are hashes or strings with a JSON object, and a target is paused while that field is there and says anything but `0`,
+    /// `false`, `no`, `off` or nothing. A key that begins like JSON and is none, or is neither a hash nor a string,
+    /// pauses its target. A store that is away is no error: the fleet asks again.
     ///
     /// # Errors
     /// `Invalid` for the pattern, `Misconfigured` or `Unsupported` for the URL.
@@ -63,6 +65,7 @@ impl KeyTargets {
             reader: ForeignReader::new(connection.clone(), pattern, paused_field.map(str::to_owned)),
             connection,
             skipped: AtomicUsize::new(0),
+            unclear: AtomicUsize::new(0),
             _context: context,
         })
     }
@@ -71,6 +74,12 @@ impl KeyTargets {
     #[must_use]
     pub fn skipped(&self) -> usize {
         self.skipped.load(Ordering::Relaxed)
+    }
+
+    /// How many targets are paused because their key cannot be understood, as of the last reading.
+    #[must_use]
+    pub fn unclear(&self) -> usize {
+        self.unclear.load(Ordering::Relaxed)
     }
 }
 
@@ -87,6 +96,14 @@ impl TargetSource for KeyTargets {
         if self.skipped.swap(found.nameless, Ordering::Relaxed) < found.nameless {
             let (keys, place) = (found.nameless, self.connection.place());
             tracing::warn!(keys, place, "keys whose names are none of targets are left out");
+        }
+        if self.unclear.swap(found.unclear, Ordering::Relaxed) < found.unclear {
+            let (keys, place) = (found.unclear, self.connection.place());
+            tracing::warn!(
+                keys,
+                place,
+                "keys that are neither a hash nor a JSON object cannot say whether their targets are paused: these count as paused"
+            );
         }
         Ok(found.targets)
     }
