@@ -278,10 +278,13 @@ impl ValkeyStore {
                 let cursor = cursor
                     .parse()
                     .map_err(|_| Malformed(format!("the cursor {cursor:?}")))?;
+                // What is no text was put there by somebody else, like every other name that nobody picks.
+                let names = reader.array()?.all_bytes()?.into_iter();
+                let names = names.filter_map(|name| String::from_utf8(name).ok());
                 Ok(Scanned {
                     resumed,
                     cursor,
-                    names: reader.array()?.texts()?.into_iter().filter_map(pick).collect(),
+                    names: names.filter_map(pick).collect(),
                 })
             })
             .await

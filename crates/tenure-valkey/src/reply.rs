@@ -134,6 +134,37 @@ impl Reader {
         self.number().map(StoreTime::from_micros)
     }
 
+    /// The next element, text in which what is no UTF-8 is replaced: for what other programs may have written, where one
+    /// bad name must not cost the rest of the reply. `None` for the nil reply.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn maybe_lossy_text(&mut self) -> Read<Option<String>> {
+        let bytes = self.maybe_bytes()?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// Like [`Reader::maybe_lossy_text`], and not nil.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn lossy_text(&mut self) -> Read<String> {
+        self.maybe_lossy_text()?
+            .ok_or_else(|| Malformed("nothing in place of a string".to_owned()))
+    }
+
+    /// All elements that are left, bytes.
+    ///
+    /// # Errors
+    /// When one is something else.
+    pub fn all_bytes(mut self) -> Read<Vec<Vec<u8>>> {
+        let mut all = Vec::with_capacity(self.left());
+        while self.left() > 0 {
+            all.push(self.maybe_bytes()?.unwrap_or_default());
+        }
+        Ok(all)
+    }
+
     /// All elements that are left, as text.
     ///
     /// # Errors
@@ -204,6 +235,18 @@ mod tests {
         assert!(reader(vec![Value::Nil]).text().is_err());
         assert!(reader(vec![Value::Int(1)]).array().is_err());
         assert!(reader(vec![Value::Array(vec![])]).maybe_bytes().is_err());
+    }
+
+    #[test]
+    fn lossy_text_is_no_name_but_no_error() {
+        let values = || vec![Value::BulkString(vec![b'a', 0xff]), Value::BulkString(b"b".to_vec())];
+        let mut reply = reader(values());
+        assert_eq!(
+            (reply.lossy_text(), reply.lossy_text()),
+            (Ok("a\u{fffd}".to_owned()), Ok("b".to_owned()))
+        );
+        assert_eq!(reader(values()).all_bytes(), Ok(vec![vec![b'a', 0xff], b"b".to_vec()]));
+        assert_eq!(reader(vec![Value::Nil]).maybe_lossy_text(), Ok(None));
     }
 
     #[test]

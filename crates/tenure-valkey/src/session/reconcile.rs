@@ -14,6 +14,7 @@ use tenure_core::sweep::{Reaped, ReapedBatch, ReconcileRequest, Reconciled, Rele
 use tenure_core::time::micros;
 
 use crate::reply::{Malformed, Read, Reader};
+use crate::session::names::{read_place, show_place};
 use crate::store::ValkeyStore;
 use crate::sweep::read_brake;
 
@@ -66,18 +67,32 @@ impl Place {
                 let outer = cursor(outer) || (outer.is_empty() && !tenures.is_empty());
                 outer && cursor(inner) && carried
             }
-            (("sessions", _), [after]) => after.is_empty() || SessionId::new(after).is_ok(),
+            (("sessions", _), [after]) => after.is_empty() || read_place(after).is_some(),
             ((_, false), [at]) => cursor(at),
             _ => false,
         };
         sound.then_some(Self { phase, parts })
     }
 
+    /// The parts as the script wants them.
+    fn args(&self) -> Vec<Vec<u8>> {
+        let arg = |part: &String| match PHASES.get(self.phase) {
+            Some(("sessions", _)) => read_place(part).unwrap_or_default(),
+            _ => part.clone().into_bytes(),
+        };
+        self.parts.iter().map(arg).collect()
+    }
+
     /// What comes after a part that left this.
-    fn next(&self, left: Vec<String>) -> Option<Self> {
+    fn next(&self, left: &[Vec<u8>]) -> Option<Self> {
         if !left.is_empty() {
             let phase = self.phase;
-            return Some(Self { phase, parts: left });
+            let part = |part: &Vec<u8>| match PHASES.get(phase) {
+                Some(("sessions", _)) if !part.is_empty() => show_place(part),
+                _ => String::from_utf8_lossy(part).into_owned(),
+            };
+            let parts = left.iter().map(part).collect();
+            return Some(Self { phase, parts });
         }
         let phase = self.phase + 1;
         (phase < PHASES.len()).then(|| Self::beginning(phase))
@@ -116,11 +131,11 @@ impl ValkeyStore {
             .number(micros(settings.grace))
             .number(settings.max_age.map_or(0, micros))
             .arg(phase)
-            .args(&place.parts);
+            .args(place.args());
         let (looked_at, left, repaired) = self
             .connection
             .call(&self.scripts.reconcile, invocation, |reader, _| {
-                let (looked_at, left) = (reader.number()?, reader.array()?.texts()?);
+                let (looked_at, left) = (reader.number()?, reader.array()?.all_bytes()?);
                 let (mut kinds, mut repaired) = (reader.array()?, BTreeMap::new());
                 while kinds.left() > 1 {
                     repaired.insert(kinds.text()?, kinds.number()?);
@@ -131,7 +146,7 @@ impl ValkeyStore {
         Ok(Reconciled {
             looked_at,
             repaired,
-            next: place.next(left).map(|next| next.show()),
+            next: place.next(&left).map(|next| next.show()),
         })
     }
 }
@@ -166,6 +181,7 @@ mod tests {
             "2/5/0/a@1",
             "3/",
             "3/chat",
+            "3/%ff00",
             "4/0",
             "5/18446744073709551615",
         ] {
@@ -194,7 +210,7 @@ mod tests {
         let (mut place, mut seen) = (Some(Place::beginning(0)), 0);
         while let Some(at) = place {
             assert_eq!(Place::parse(&at.show()), Some(at.clone()));
-            (place, seen) = (at.next(Vec::new()), seen + 1);
+            (place, seen) = (at.next(&[]), seen + 1);
         }
         assert_eq!(seen, PHASES.len());
     }

@@ -69,10 +69,13 @@ struct Row {
 
 impl Row {
     fn read(row: &mut Reader) -> Read<Self> {
-        let (name, record) = (row.text()?, row.maybe_bytes()?.unwrap_or_default());
-        let (alias, mut fields, mut data) = (row.maybe_text()?, row.array()?, Data::new());
+        let (name, record) = (row.lossy_text()?, row.maybe_bytes()?.unwrap_or_default());
+        let (alias, mut fields, mut data) = (row.maybe_lossy_text()?, row.array()?, Data::new());
         while fields.left() > 1 {
-            data.insert(fields.text()?, field_value(&fields.maybe_bytes()?.unwrap_or_default()));
+            data.insert(
+                fields.lossy_text()?,
+                field_value(&fields.maybe_bytes()?.unwrap_or_default()),
+            );
         }
         let (mut pairs, mut connections) = (row.array()?, Vec::new());
         while pairs.left() > 1 {
@@ -175,7 +178,7 @@ pub(super) fn read_orphans(reader: &mut Reader, life: &Life, overdue: Duration) 
     let mut rows = reader.array()?;
     let mut found = Orphans::default();
     while rows.left() > 1 {
-        let (name, record) = (rows.text()?, rows.maybe_bytes()?.unwrap_or_default());
+        let (name, record) = (rows.lossy_text()?, rows.maybe_bytes()?.unwrap_or_default());
         let record = Record::read(&record).and_then(|record| Some((record.epoch, record.away?)));
         let (Ok(session), Some((epoch, (at, granted)))) = (SessionId::new(&name), record) else {
             found.skipped += 1;

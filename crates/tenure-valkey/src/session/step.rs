@@ -126,7 +126,10 @@ fn read_seen(value: Reply, session: &SessionId, now: StoreTime) -> Read<(u64, Se
     let mut fields = row.array()?;
     let mut data = Data::new();
     while fields.left() > 1 {
-        data.insert(fields.text()?, field_value(&fields.maybe_bytes()?.unwrap_or_default()));
+        data.insert(
+            fields.lossy_text()?,
+            field_value(&fields.maybe_bytes()?.unwrap_or_default()),
+        );
     }
     let seen = Session {
         session: session.clone(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_core::event::{EventKind, EventLog, EventQuery};
 use tenure_core::membership::{EndBy, MembershipStore};
 use tenure_core::session::{SessionState, SessionStore};
-use tenure_core::store::Call;
+use tenure_core::store::{Call, PageRequest};
 use tenure_core::sweep::{Sweep, SweepSteps, drift};
 use tenure_testkit::valkey::Flavour;
 
@@ -16,6 +16,7 @@ on_both! {
     each_corruption_is_repaired_and_told_by_its_kind,
     a_connection_of_nobody_is_dropped_and_the_grace_begins,
     a_key_of_a_foreign_type_is_mended,
+    entries_that_are_no_names_are_skipped_and_repaired,
     the_reaper_and_the_janitor_pass_over_what_is_damaged,
     nothing_is_taken_while_the_group_is_unsettled,
     what_the_janitor_still_has_to_do_is_no_drift,
@@ -134,6 +135,48 @@ async fn told(world: &Sessions) -> Vec<tenure_core::event::Event> {
         kinds: vec![EventKind::SessionsRepaired],
     };
     world.store.events(&group(), &query).await.unwrap().events
+}
+
+async fn entries_that_are_no_names_are_skipped_and_repaired(flavour: Flavour) {
+    let world = Sessions::new(flavour).await;
+    let front = join(&world.store, "front").await;
+    for name in ["away", "live", "zoe"] {
+        world.attach(&front, name, "c", None).await;
+    }
+    world.detach(&front, "away", "c").await;
+    let add = |index: &str, entry: &str| {
+        let script = format!("return redis.call('ZADD', KEYS[1], ARGV[1], '{entry}')");
+        let score = if index == "sessions" { "0" } else { "1" };
+        world.run(&["EVAL", &script, "1", &key_of(index), score]);
+    };
+    add("sessions", "b c");
+    add("sessions", "\\255\\254");
+    add("disconnected", "\\255");
+    for limit in [1, 2, 1_000] {
+        for (state, expected) in [
+            (None, &["away", "live", "zoe"][..]),
+            (Some(SessionState::Disconnected), &["away"][..]),
+        ] {
+            let (mut names, mut page) = (Vec::new(), PageRequest { after: None, limit });
+            loop {
+                let part = world.store.sessions(&group(), state, &page).await.unwrap();
+                names.extend(part.items.into_iter().map(|seen| seen.session.to_string()));
+                page.after = part.next;
+                if page.after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(names, expected, "{state:?} in pages of {limit}");
+        }
+    }
+    let orphans = world.store.orphans(&group(), Duration::ZERO, 100).await.unwrap();
+    assert_eq!((orphans.orphans.len(), orphans.skipped), (0, 1));
+    let repaired = world.reconcile(1).await;
+    let expected = [
+        (drift::INDEX_WITHOUT_SESSION.to_owned(), 1),
+        (drift::LISTING_WITHOUT_SESSION.to_owned(), 2),
+    ];
+    assert_eq!(repaired, expected.into());
 }
 
 async fn a_connection_of_nobody_is_dropped_and_the_grace_begins(flavour: Flavour) {
