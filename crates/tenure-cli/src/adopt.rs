@@ -6,6 +6,7 @@ mod meters;
 mod scrape;
 mod sessions;
 mod show;
+mod tally;
 
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ use crate::connect;
 use crate::exit::{DONE, FAILED, Usage, say};
 use crate::output::brief;
 use crate::settings::{FlagsOf, adopt as settings};
+use daemon::{LAST_PAGE, Signals};
+use tally::Tally;
 
 /// Looks after a keyspace of other programs, which need no change.
 #[derive(Debug, Clone, Args)]
@@ -125,23 +128,64 @@ impl Registry {
             let message = format!("the store at {} is out of reach: {reason}", connection.place());
             return Err(Error::unavailable(message, Outcome::Unchanged).into());
         }
-        let mut janitor = Janitor::new(connection, settings).with_listener(Box::new(tell));
-        let done = if self.dry_run {
-            janitor.preview().await.map(|preview| show::preview(self, &preview))
-        } else {
-            janitor.pass(self.force).await.map(|report| {
+        let (tally, clock) = (Tally::default(), Arc::clone(connection.clock()));
+        let told = tally.clone();
+        let listener = move |notice: &Notice<'_>| {
+            told.note(notice);
+            tell(notice);
+        };
+        let mut janitor = Janitor::new(connection, settings).with_listener(Box::new(listener));
+        if self.dry_run {
+            return show::preview(self, &janitor.preview().await?);
+        }
+        let mut signals = Signals::new()?;
+        let stopped = async {
+            signals.next().await;
+            tally.at_rest(&clock, LAST_PAGE).await;
+        };
+        let done = tokio::select! {
+            biased;
+            done = janitor.pass(self.force) => Some(done),
+            () = stopped => None,
+        };
+        let pending = janitor.close().await;
+        match done {
+            Some(Ok(report)) => {
                 show::pass(self, &report)?;
+                if pending > 0 {
+                    show::unsure(pending);
+                }
                 let held_back = report.braked.is_some() || report.quarantined.is_some();
                 Ok(if held_back { FAILED } else { DONE })
-            })
-        };
-        let unsure = if self.dry_run { 0 } else { janitor.close().await };
-        if unsure > 0 {
-            say(format_args!(
-                "a reply was lost: up to {unsure} entries may have been removed without being counted"
-            ));
+            }
+            Some(Err(error)) => {
+                let removed = tally.removed(Early::Failed, pending);
+                if !removed.is_nothing() {
+                    show::ended_early(self, &removed, Early::Failed)?;
+                }
+                Err(error.into())
+            }
+            None => {
+                show::ended_early(self, &tally.removed(Early::Interrupted, pending), Early::Interrupted)?;
+                Ok(FAILED)
+            }
         }
-        done?
+    }
+}
+
+/// Why a run ended before its pass did.
+#[derive(Debug, Clone, Copy)]
+enum Early {
+    Interrupted,
+    Failed,
+}
+
+impl Early {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Interrupted => "interrupted",
+            Self::Failed => "failed",
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,14 +13,15 @@ use tenure::loops::{LoopBody, LoopSettings, Loops, Turn};
 use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::error::Result;
 use tenure_valkey::Connection;
-use tenure_valkey::adopt::{AdoptSettings, Janitor, Notice, PassReport};
+use tenure_valkey::adopt::{AdoptSettings, Janitor, Notice, PassReport, text};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::meters::{self, Meters};
-use super::{Registry, scrape, show};
+use super::tally::Tally;
+use super::{Early, Registry, scrape, show};
 use crate::exit::{DONE, FAILED};
 use crate::output::line;
 
@@ -30,7 +30,7 @@ const LOOP: &str = "adopt_registry";
 /// How often the recorder is tidied.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// How long a page that is being removed may take at the end.
-const LAST_PAGE: Duration = Duration::from_secs(2);
+pub(super) const LAST_PAGE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &Registry, settings: AdoptSettings, interval: Duration) -> anyhow::Result<u8> {
     on_runtime(serve(args, settings, interval))
@@ -66,6 +66,14 @@ impl Signals {
         })
     }
 
+    /// Waits for one.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
+    }
+
     /// Waits for one, or for a loop that is beyond help; tells the exit code.
     pub(super) async fn until_over(&mut self, loops: &Loops) -> u8 {
         tokio::select! {
@@ -92,7 +100,7 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
     let body = Body {
         meters: Meters::new(&args.given.hash, Arc::clone(&clock)),
         stop: CancellationToken::new(),
-        resting: Arc::default(),
+        tally: Tally::default(),
         hash: args.given.hash.clone(),
         json: args.format.json,
         janitor: Shared::default(),
@@ -170,8 +178,8 @@ struct Body {
     settings: AdoptSettings,
     meters: Meters,
     stop: CancellationToken,
-    /// Whether the pass waits between its looks, where it may be left at once.
-    resting: Arc<AtomicBool>,
+    /// What the pass has removed so far.
+    tally: Tally,
     hash: String,
     json: bool,
     janitor: Shared,
@@ -187,7 +195,7 @@ impl Body {
             settings: self.settings.clone(),
             meters: self.meters.clone(),
             stop: self.stop.clone(),
-            resting: Arc::clone(&self.resting),
+            tally: self.tally.clone(),
             hash: self.hash.clone(),
             json: self.json,
             janitor: Arc::clone(&self.janitor),
@@ -195,12 +203,40 @@ impl Body {
     }
 
     fn make(&self) -> Janitor {
-        let (meters, resting) = (self.meters.clone(), Arc::clone(&self.resting));
+        let (meters, tally) = (self.meters.clone(), self.tally.clone());
         let listener = move |notice: &Notice<'_>| {
-            resting.store(!matches!(notice, Notice::Evicting(_)), Ordering::Relaxed);
+            tally.note(notice);
             meters.note(notice);
         };
         Janitor::new(self.connection.clone(), self.settings.clone()).with_listener(Box::new(listener))
+    }
+
+    /// Tells what a pass removed that is left for the end of the daemon.
+    fn left(&self) {
+        let removed = self.tally.removed(Early::Interrupted, 0);
+        if removed.is_nothing() {
+            return;
+        }
+        for (owner, entries) in &removed.evicted {
+            let owner = text(owner);
+            tracing::info!(
+                registry = self.hash,
+                owner,
+                entries,
+                "evicted in a pass that was left before its end"
+            );
+        }
+        tracing::info!(
+            registry = self.hash,
+            evicted = removed.evicted_total(),
+            unsure = removed.unsure,
+            "a pass was left before its end"
+        );
+        if self.json
+            && let Err(error) = show::part_line(&self.hash, &removed, Early::Interrupted)
+        {
+            tracing::warn!(error = format!("{error:#}"), "a pass could not be printed");
+        }
     }
 
     fn done(&self, report: &PassReport) -> Turn {
@@ -231,26 +267,27 @@ impl Body {
 impl LoopBody for Body {
     async fn turn(&mut self) -> Result<Turn> {
         let mut janitor = taken(&self.janitor).unwrap_or_else(|| self.make());
-        let stopped = stopped(&self.stop, &self.resting, self.connection.clock());
+        self.tally.begin();
+        let stopped = async {
+            self.stop.cancelled().await;
+            self.tally.at_rest(self.connection.clock(), LAST_PAGE).await;
+        };
         let report = tokio::select! {
             biased;
             report = janitor.pass(false) => Some(report),
             () = stopped => None,
         };
         *self.janitor.lock().unwrap_or_else(PoisonError::into_inner) = Some(janitor);
-        report.map_or_else(|| Ok(Turn::idle()), |report| report.map(|report| self.done(&report)))
+        match report {
+            Some(report) => report.map(|report| self.done(&report)),
+            None => {
+                self.left();
+                Ok(Turn::idle())
+            }
+        }
     }
 }
 
 fn taken(janitor: &Shared) -> Option<Janitor> {
     janitor.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-/// Ends once the pass may be left: when it is asked to stop, and is not just removing a page.
-async fn stopped(stop: &CancellationToken, resting: &AtomicBool, clock: &Arc<dyn Clock>) {
-    stop.cancelled().await;
-    let give_up = clock.mono() + LAST_PAGE;
-    while !resting.load(Ordering::Relaxed) && clock.mono() < give_up {
-        clock.sleep(Duration::from_millis(5)).await;
-    }
 }

@@ -5,21 +5,25 @@ mod meters;
 mod progress;
 mod show;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::error::{Error, Outcome};
 use tenure_core::store::Health;
 use tenure_valkey::adopt::{
-    KeyTemplate, ReapNotice, ReapSettings, Reaper, SessionSettings, Sessions, WalkNotice, text,
+    KeyTemplate, ReapNotice, ReapSettings, Reaper, SessionSettings, Sessions, UndoReport, WalkNotice, text,
 };
 use tenure_valkey::{Connection, ConnectionOptions};
 
+use super::Early;
+use super::daemon::Signals;
 use crate::cli::FormatArgs;
 use crate::connect;
 use crate::exit::{DONE, FAILED, Usage};
 use crate::settings::{FlagsOf, adopt as settings};
+use daemon::LAST_PAGE;
 use progress::Progress;
 
 /// Builds an index of the disconnected over sessions that other programs keep as hashes, and reaps the orphans by it.
@@ -161,18 +165,45 @@ impl Work {
     }
 
     async fn take_out(&self, sessions: &Sessions) -> anyhow::Result<u8> {
-        let undone = if self.dry_run {
-            sessions.preview_undo().await?
-        } else {
-            sessions.undo().await?
+        if self.dry_run {
+            show::undo(self, sessions.preview_undo().await?, None)?;
+            return Ok(DONE);
+        }
+        let (ending, so_far) = (Ending::new()?, Mutex::new(UndoReport::default()));
+        let known = || *so_far.lock().unwrap_or_else(PoisonError::into_inner);
+        let listener = |report| {
+            *so_far.lock().unwrap_or_else(PoisonError::into_inner) = report;
+            !ending.is_asked()
         };
-        show::undo(self, undone)?;
-        Ok(DONE)
+        let done = ending.or_asked(sessions.undo_telling(&listener)).await;
+        match done {
+            Some(Ok(undone)) if !ending.is_asked() => {
+                show::undo(self, undone, None)?;
+                Ok(DONE)
+            }
+            Some(Err(error)) => {
+                if known() != UndoReport::default() {
+                    show::undo(self, known(), Some(Early::Failed))?;
+                }
+                Err(error.into())
+            }
+            Some(Ok(_)) | None => {
+                show::undo(self, known(), Some(Early::Interrupted))?;
+                Ok(FAILED)
+            }
+        }
     }
 
     async fn reap(&self, reaper: Reaper) -> anyhow::Result<u8> {
         let (verbose, dry_run) = (self.verbose, self.dry_run);
+        let page: Arc<AtomicU64> = Arc::default();
+        let under_way = Arc::clone(&page);
         let tell = move |notice: &ReapNotice<'_>| {
+            let size = match notice {
+                ReapNotice::Reaping(ids) => ids.len() as u64,
+                _ => 0,
+            };
+            under_way.store(size, Ordering::Relaxed);
             if let ReapNotice::Reaped(id) = notice
                 && verbose
             {
@@ -183,14 +214,71 @@ impl Work {
         let mut reaper = reaper.with_listener(Box::new(tell));
         if dry_run {
             let report = reaper.preview().await?;
-            show::reap(self, &report)?;
+            show::reap(self, &report, None)?;
             return Ok(DONE);
         }
-        let done = reaper.pass().await;
+        let ending = Ending::new()?;
+        let mut reaper = reaper.with_stop(Arc::clone(&ending.asked));
+        let done = ending.or_asked(reaper.pass()).await;
+        let unfinished = reaper.unfinished().cloned();
         let unsure = reaper.close().await;
-        let mut report = done?;
-        report.unsure += unsure;
-        show::reap(self, &report)?;
-        Ok(if report.quarantined.is_some() { FAILED } else { DONE })
+        match done {
+            Some(Ok(mut report)) => {
+                report.unsure += unsure;
+                show::reap(self, &report, ending.is_asked().then_some(Early::Interrupted))?;
+                let is_done = report.quarantined.is_none() && !ending.is_asked();
+                Ok(if is_done { DONE } else { FAILED })
+            }
+            Some(Err(error)) => {
+                let mut report = unfinished.unwrap_or_default();
+                report.unsure += unsure;
+                if report.reaped + report.without_session + report.unsure > 0 {
+                    show::reap(self, &report, Some(Early::Failed))?;
+                }
+                Err(error.into())
+            }
+            None => {
+                let mut report = unfinished.unwrap_or_default();
+                // A page that was left in the midst of it is the one that the reaper could not count, if there is one.
+                report.unsure += page.load(Ordering::Relaxed).max(unsure);
+                show::reap(self, &report, Some(Early::Interrupted))?;
+                Ok(FAILED)
+            }
+        }
+    }
+}
+
+/// How a run is ended by a signal: it ends after the page that is under way, or is left when that takes too long.
+struct Ending {
+    signals: tokio::sync::Mutex<Signals>,
+    asked: Arc<AtomicBool>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Ending {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            signals: tokio::sync::Mutex::new(Signals::new()?),
+            asked: Arc::default(),
+            clock: SystemClock::shared(),
+        })
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Does the work; `None` when it was asked to end and did not in time.
+    async fn or_asked<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let asked = async {
+            self.signals.lock().await.next().await;
+            self.asked.store(true, Ordering::Relaxed);
+            self.clock.sleep(LAST_PAGE).await;
+        };
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = asked => None,
+        }
     }
 }

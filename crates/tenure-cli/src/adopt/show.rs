@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use tenure_core::brake::Brake;
 use tenure_valkey::adopt::{PassReport, Preview, text};
 
-use super::Registry;
+use super::tally::Removed;
+use super::{Early, Registry};
 use crate::exit::{DONE, say};
 use crate::output::{json, json_line, table};
 
@@ -84,6 +85,48 @@ pub(super) fn pass(args: &Registry, report: &PassReport) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// What a run has removed that ended before its pass did.
+pub(super) fn ended_early(args: &Registry, removed: &Removed, why: Early) -> anyhow::Result<()> {
+    if args.format.json {
+        return json(&part(&args.given.hash, removed, why));
+    }
+    let rows = removed.evicted.iter();
+    let rows = rows.map(|(owner, entries)| [text(owner), entries.to_string()]);
+    table(["owner", "evicted"], rows.collect())?;
+    let (evicted, why) = (entries_of(removed.evicted_total()), why.as_str());
+    say(format_args!(
+        "{why}: {evicted} evicted until then; the pass was not done"
+    ));
+    if removed.unsure > 0 {
+        unsure(removed.unsure);
+    }
+    Ok(())
+}
+
+/// Entries whose page has no answer.
+pub(super) fn unsure(entries: u64) {
+    say(format_args!(
+        "a reply was lost: up to {} more may have been removed without being counted",
+        entries_of(entries)
+    ));
+}
+
+/// The same of the daemon, as one line.
+pub(super) fn part_line(hash: &str, removed: &Removed, why: Early) -> anyhow::Result<()> {
+    json_line(&part(hash, removed, why))
+}
+
+fn part(hash: &str, removed: &Removed, why: Early) -> Value {
+    json!({
+        "hash": hash,
+        "dry_run": false,
+        "ended_early": why.as_str(),
+        "evicted_total": removed.evicted_total(),
+        "evicted": owners(&removed.evicted),
+        "unsure": removed.unsure,
+    })
 }
 
 /// A pass of the daemon as one line.

@@ -4,7 +4,8 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure_testkit::valkey::{Flavour, Server};
+use tenure_testkit::server::Signal;
+use tenure_testkit::valkey::{DURABLE, Flavour, Server};
 use tenure_testkit::{Process, http, wait};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -224,4 +225,104 @@ fn daemons_remove_count_once_and_leave_nothing_behind() {
         assert_eq!(daemon.terminate(PATIENCE).unwrap().code(), Some(0), "{}", daemon.log());
     }
     assert!(server.cli(&["KEYS", "tenure:*"]).unwrap().items().is_empty());
+}
+
+/// Entries of one dead owner, more than a pass removes in a moment.
+const MANY: i64 = 40_000;
+
+fn haunted(server: &Server) {
+    beat(server, "alive");
+    claim(server, "kept", "alive");
+    let fill = "for i = 1, tonumber(ARGV[1]) do redis.call('HSET', KEYS[1], 'device-' .. i, 'ghost') end";
+    let count = MANY.to_string();
+    server
+        .cli(&["EVAL", fill, "1", "connections:registry", &count])
+        .unwrap();
+}
+
+/// Waits until a pass has removed some.
+fn is_removing(server: &Server) {
+    wait::until("some are removed", PATIENCE, || len(server) < MANY - 1_000);
+}
+
+/// The document about a pass that ended early.
+fn ended_early(process: &Process) -> Value {
+    let log = process.log();
+    let document = |text: &str| serde_json::from_str::<Value>(text).ok();
+    let lines = log
+        .lines()
+        .filter_map(document)
+        .find(|line| line["ended_early"].is_string());
+    let whole = || document(log.get(log.find("{\n")?..=log.rfind("\n}")? + 1)?);
+    lines.or_else(whole).unwrap_or_else(|| panic!("{log}"))
+}
+
+#[test]
+fn stopped_daemon_tells_what_its_pass_removed() {
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    haunted(&server);
+    let args = ["--interval", "1s", "--settle", "0s", "--json"];
+    let daemon = Process::spawn("adopt", |_| tenure(&server, &args)).unwrap();
+    is_removing(&server);
+    assert_eq!(daemon.terminate(PATIENCE).unwrap().code(), Some(0), "{}", daemon.log());
+    let removed = MANY + 1 - len(&server);
+    assert!(removed < MANY, "the pass was over before it was stopped");
+    let told = ended_early(&daemon);
+    assert_eq!(
+        (&told["ended_early"], &told["unsure"]),
+        (&"interrupted".into(), &0.into()),
+        "{told}"
+    );
+    assert_eq!(told["evicted_total"], removed, "{told}");
+    assert_eq!(told["evicted"][0]["owner"], "ghost");
+    assert!(daemon.log().contains(&format!("evicted={removed}")), "{}", daemon.log());
+}
+
+#[test]
+fn interrupted_run_tells_what_it_removed() {
+    let Some(server) = Server::start(Flavour::Redis) else {
+        return;
+    };
+    haunted(&server);
+    let run = Process::spawn("adopt", |_| tenure(&server, &["--settle", "0s", "--json"])).unwrap();
+    is_removing(&server);
+    run.signal(Signal::INT).unwrap();
+    assert_eq!(run.wait(PATIENCE).unwrap().code(), Some(1), "{}", run.log());
+    let removed = MANY + 1 - len(&server);
+    assert!(removed < MANY, "the pass was over before it was interrupted");
+    let told = ended_early(&run);
+    assert_eq!(
+        (&told["ended_early"], &told["unsure"]),
+        (&"interrupted".into(), &0.into()),
+        "{told}"
+    );
+    assert_eq!(told["evicted_total"], removed, "{told}");
+}
+
+#[test]
+fn run_that_loses_the_store_tells_what_it_removed() {
+    let Some(server) = Server::with(Flavour::Valkey, DURABLE) else {
+        return;
+    };
+    haunted(&server);
+    let run = Process::spawn("adopt", |_| tenure(&server, &["--settle", "0s", "--json"])).unwrap();
+    is_removing(&server);
+    server.kill();
+    assert_eq!(run.wait(PATIENCE * 2).unwrap().code(), Some(1), "{}", run.log());
+    let told = ended_early(&run);
+    assert_eq!(told["ended_early"], "failed", "{told}");
+    assert!(run.log().contains("error: "), "{}", run.log());
+    server.restart_with_data();
+    let removed = MANY + 1 - len(&server);
+    let (counted, unsure) = (
+        told["evicted_total"].as_i64().unwrap(),
+        told["unsure"].as_i64().unwrap(),
+    );
+    assert!(
+        (counted..=counted + unsure).contains(&removed),
+        "{removed} removed: {told}"
+    );
+    assert!(counted > 0, "{told}");
 }

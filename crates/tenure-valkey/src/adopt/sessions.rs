@@ -35,6 +35,7 @@ use crate::pattern::KeyPattern;
 pub use reap::{MIN_MAX_AGE, ReapListener, ReapSettings, Reaper};
 pub use report::{Comparison, Difference, IndexReport, Kind, ReapNotice, ReapReport, Standing, UndoReport};
 pub use template::KeyTemplate;
+pub use undo::UndoListener;
 pub use walk::{WalkListener, WalkNotice};
 
 use step::Steps;

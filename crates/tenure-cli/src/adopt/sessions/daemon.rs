@@ -21,7 +21,7 @@ use crate::adopt::daemon::{Signals, on_runtime, serve_metrics};
 const REAP: &str = "adopt_sessions_reap";
 const INDEX: &str = "adopt_sessions_index";
 /// How long a page that is being reaped may take at the end.
-const LAST_PAGE: Duration = Duration::from_secs(4);
+pub(super) const LAST_PAGE: Duration = Duration::from_secs(4);
 
 pub(super) fn run(work: &Work, interval: Duration) -> anyhow::Result<u8> {
     on_runtime(serve(work, interval))

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tenure_valkey::adopt::{Comparison, IndexReport, ReapReport, Standing, UndoReport, text};
 
 use super::Work;
+use crate::adopt::Early;
 use crate::exit::say;
 use crate::output::{self, brief, yes_no};
 
@@ -107,16 +108,23 @@ pub(super) fn comparison(work: &Work, found: &Comparison) -> anyhow::Result<()> 
 }
 
 /// What an undo took out.
-pub(super) fn undo(work: &Work, undone: UndoReport) -> anyhow::Result<()> {
+pub(super) fn undo(work: &Work, undone: UndoReport, early: Option<Early>) -> anyhow::Result<()> {
     if work.json {
         return output::json(&json!({
             "dry_run": work.dry_run,
             "removed": undone.removed,
             "not_ours": undone.not_ours,
+            "ended_early": early.map(Early::as_str),
         }));
     }
     let row = [undone.removed, undone.not_ours].map(|count| count.to_string());
     output::table(["removed", "not ours"], vec![row])?;
+    if let Some(early) = early {
+        say(format_args!(
+            "{}: this is what was taken out until then; run it again for the rest",
+            early.as_str()
+        ));
+    }
     if work.dry_run {
         say("nothing was written: this is what a run would do now");
     }
@@ -124,9 +132,11 @@ pub(super) fn undo(work: &Work, undone: UndoReport) -> anyhow::Result<()> {
 }
 
 /// What a pass of the reaper did.
-pub(super) fn reap(work: &Work, report: &ReapReport) -> anyhow::Result<()> {
+pub(super) fn reap(work: &Work, report: &ReapReport, early: Option<Early>) -> anyhow::Result<()> {
     if work.json {
-        return output::json(&document(work, report));
+        let mut document = document(work, report);
+        document["ended_early"] = early.map(Early::as_str).into();
+        return output::json(&document);
     }
     let row = [
         report.looked,
@@ -153,6 +163,9 @@ pub(super) fn reap(work: &Work, report: &ReapReport) -> anyhow::Result<()> {
             "a reply was lost: up to {} may have been reaped without being counted",
             sessions_of(report.unsure)
         ));
+    }
+    if let Some(early) = early {
+        say(format_args!("{}: this is what was done until then", early.as_str()));
     }
     if report.limited {
         say("the limit was reached; there may be more");

@@ -74,6 +74,8 @@ pub struct Reaper {
     pending: Option<Pending>,
     said_no_info: bool,
     stop: Arc<AtomicBool>,
+    /// What a pass did that did not come to its end.
+    unfinished: Option<ReapReport>,
 }
 
 impl fmt::Debug for Reaper {
@@ -104,6 +106,7 @@ impl Reaper {
             pending: None,
             said_no_info: false,
             stop: Arc::default(),
+            unfinished: None,
         })
     }
 
@@ -125,16 +128,24 @@ impl Reaper {
     ///
     /// # Errors
     /// `Unavailable` when the store was out of reach (also in the midst of it: what was reaped before was told to the
-    /// listener, and everyone gets the whole age anew), `Denied`, `Misconfigured`.
+    /// listener and is in [`Reaper::unfinished`], and everyone gets the whole age anew), `Denied`, `Misconfigured`.
     pub async fn pass(&mut self) -> Result<ReapReport> {
         let mut report = ReapReport::default();
+        self.unfinished = None;
         let done = self.run(&mut report).await;
+        self.unfinished = done.is_err().then(|| report.clone());
         if let Err(error) = &done
             && self.broken.is_none()
         {
             self.broken = Some(Break::Unreachable { reason: error.chain() });
         }
         done.map(|()| report)
+    }
+
+    /// What the last pass did, if it failed or was dropped before its end. A page that was under way is not counted.
+    #[must_use]
+    pub fn unfinished(&self) -> Option<&ReapReport> {
+        self.unfinished.as_ref()
     }
 
     /// Tells what a pass would reap now. Writes nothing.
@@ -207,6 +218,7 @@ impl Reaper {
                     self.count(&some, &marks, report);
                     place.advance(&some, stays);
                     base = vitals;
+                    self.unfinished = Some(report.clone());
                 }
                 Err(broken) => {
                     self.broken = Some(broken.clone());

@@ -7,6 +7,9 @@ use super::report::UndoReport;
 use super::step::Mode;
 use crate::adopt::PAGE;
 
+/// Hears what an undo has taken out so far, and says whether it goes on. It must return soon.
+pub type UndoListener<'a> = dyn Fn(UndoReport) -> bool + Send + Sync + 'a;
+
 impl Sessions {
     /// Takes out every entry that we added and nobody has changed since, and all keys of ours with it. Broken off, it can
     /// be run again. O(entries that we added). What the reaper deleted does not come back.
@@ -14,7 +17,15 @@ impl Sessions {
     /// # Errors
     /// `Unavailable`, `Denied`, `Misconfigured`; what was taken out by then stays out.
     pub async fn undo(&self) -> Result<UndoReport> {
-        self.take_out(Mode::Write).await
+        self.undo_telling(&|_| true).await
+    }
+
+    /// The same, telling after each page what was taken out so far. It ends early once the listener answers `false`.
+    ///
+    /// # Errors
+    /// Those of [`Sessions::undo`].
+    pub async fn undo_telling(&self, listener: &UndoListener<'_>) -> Result<UndoReport> {
+        self.take_out(Mode::Write, listener).await
     }
 
     /// Tells what [`Sessions::undo`] would take out. Writes nothing.
@@ -22,10 +33,10 @@ impl Sessions {
     /// # Errors
     /// Those of [`Sessions::undo`].
     pub async fn preview_undo(&self) -> Result<UndoReport> {
-        self.take_out(Mode::Look).await
+        self.take_out(Mode::Look, &|_| true).await
     }
 
-    async fn take_out(&self, mode: Mode) -> Result<UndoReport> {
+    async fn take_out(&self, mode: Mode, listener: &UndoListener<'_>) -> Result<UndoReport> {
         self.check_cluster().await?;
         let (mut report, mut from) = (UndoReport::default(), 0);
         loop {
@@ -33,6 +44,9 @@ impl Sessions {
             report.removed += removed;
             report.not_ours += not_ours;
             from += looked;
+            if !listener(report) {
+                return Ok(report);
+            }
             // To write, the last page is the empty one: it removes the notes as well.
             if looked == 0 || (mode == Mode::Look && looked < PAGE as u64) {
                 return Ok(report);
