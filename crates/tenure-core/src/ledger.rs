@@ -266,8 +266,9 @@ pub trait Ledger: Send + Sync {
     /// None of its own.
     async fn stats(&self, roster: &RosterName, fresh_since: Option<StoreTime>) -> Result<RosterStats>;
 
-    /// Reads the log forwards, of one provider or all. Entries of steps that run at the same time may turn up behind a
-    /// place that was read already, for as long as such a step takes. O(page).
+    /// Reads the log forwards, of one provider or all. An entry is listed once all before it are decided, so that no reader
+    /// passes one that is still being written: a long transaction of another program holds back what comes after it.
+    /// O(page).
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing.

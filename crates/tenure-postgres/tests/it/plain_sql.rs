@@ -181,3 +181,45 @@ async fn rosters_are_found_by_row_and_by_provider() {
     let found: Vec<&str> = found.iter().map(RosterName::as_str).collect();
     assert_eq!(found, ["C", "a", "b", "c", "d"], "and not what is no name of a roster");
 }
+
+/// The numbers of the log are given out in another order than transactions commit in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_cursor_passes_no_entry_that_commits_late() {
+    let Some(server) = shared() else { return };
+    let database = server.database();
+    let ledger = ledger(patient(&database));
+    ledger.prepare().await.expect("a schema");
+    let admin = connect(&database).await;
+    let run = async |statement: &str| admin.batch_execute(statement).await.expect("a statement");
+    let roster = RosterName::new("care").expect("a name");
+    run("INSERT INTO tenure.providers (roster, provider) SELECT 'care', 'p' || n FROM generate_series(1, 3) n").await;
+    let mut page = PageRequest { after: None, limit: 1 };
+    let mut seen: Vec<String> = Vec::new();
+    let mut read = async |seen: &mut Vec<String>| loop {
+        let part = ledger.log(&roster, None, &page).await.expect("the log");
+        let Some(last) = part.items.last() else { return };
+        page.after = Some(last.id.to_string());
+        seen.extend(part.items.into_iter().map(|entry| entry.provider.to_string()));
+    };
+    let deactivate = async |name: &str| {
+        let name = ProviderId::new(name).expect("a name");
+        let done = ledger.deactivate(&roster, &name, Call::default()).await;
+        assert!(done.expect("a change").changed);
+    };
+    deactivate("p1").await;
+    read(&mut seen).await;
+    assert_eq!(seen, ["p1"]);
+    run("BEGIN; UPDATE tenure.providers SET active = false WHERE provider = 'p2'").await;
+    deactivate("p3").await;
+    read(&mut seen).await;
+    assert_eq!(seen, ["p1"], "p2 has the lower number and may still commit");
+    run("COMMIT").await;
+    read(&mut seen).await;
+    assert_eq!(seen, ["p1", "p2", "p3"]);
+    // What is rolled back holds nothing up, and neither does a hole.
+    run("BEGIN; UPDATE tenure.providers SET active = true WHERE provider = 'p2'; ROLLBACK").await;
+    let p3 = ProviderId::new("p3").expect("a name");
+    ledger.activate(&roster, &p3, Call::default()).await.expect("a change");
+    read(&mut seen).await;
+    assert_eq!(seen.len(), 4);
+}
