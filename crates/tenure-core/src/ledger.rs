@@ -19,6 +19,7 @@ pub mod outbox;
 pub mod provider;
 pub mod settings;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -331,6 +332,12 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// `Invalid` for a limit out of bounds.
     async fn dirty(&self, roster: &RosterName, limit: u32) -> Result<Vec<Dirty>>;
+
+    /// How many rows may not have reached the mirror, of each roster that has any. One call for all rosters. O(such rows).
+    ///
+    /// # Errors
+    /// None of its own.
+    async fn dirty_counts(&self) -> Result<BTreeMap<RosterName, u64>>;
 
     /// Says that the mirror has these rows in these versions. A row that has changed since stays dirty. Answers how many
     /// are clean by this call. At most [`provider::MAX_BATCH`]. O(batch).

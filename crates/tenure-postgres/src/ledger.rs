@@ -23,7 +23,7 @@ use tenure_core::{EngagementId, Error, ErrorKind, Ledger, ProviderId, Result, Ro
 use crate::call::{Caller, Param, Terms, flag, number, numbers, small, text, texts};
 use crate::options::PostgresOptions;
 use crate::rows::{
-    CandidateRow, Count, DirtyRow, Done, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, Items,
+    CandidateRow, Count, DirtyCount, DirtyRow, Done, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, Items,
     LogRow, Now, PassRead, ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
 };
 use crate::{examine, migrate, pool};
@@ -555,6 +555,11 @@ impl Ledger for PostgresLedger {
         let params = vec![name(roster.clone()), small(Some(limit))];
         let read: Items<DirtyRow> = self.ask("read_dirty", params, self.reading_many()).await?;
         Ok(read.items.into_iter().map(Dirty::from).collect())
+    }
+
+    async fn dirty_counts(&self) -> Result<BTreeMap<RosterName, u64>> {
+        let counts: Items<DirtyCount> = self.ask("read_dirty_counts", Vec::new(), self.reading_many()).await?;
+        Ok(counts.items.into_iter().map(|row| (row.roster, row.count)).collect())
     }
 
     async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> Result<u64> {

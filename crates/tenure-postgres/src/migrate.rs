@@ -22,6 +22,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
         include_str!("sql/migrations/0007_rosters_by_providers.sql"),
     ),
     ("log order", include_str!("sql/migrations/0008_log_order.sql")),
+    ("dirty counts", include_str!("sql/migrations/0009_dirty_counts.sql")),
 ];
 const PREPARE: &str = include_str!("sql/prepare.sql");
 const PRESENT: &str = include_str!("sql/present.sql");

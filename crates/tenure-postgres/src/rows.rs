@@ -8,7 +8,7 @@ use tenure_core::ledger::{
     OnlineOutcome, Provider, ProviderChange, Reason, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats,
     Status, Version,
 };
-use tenure_core::{EngagementId, Error, ErrorKind, ProviderId, Result, StoreTime, TenureId};
+use tenure_core::{EngagementId, Error, ErrorKind, ProviderId, Result, RosterName, StoreTime, TenureId};
 
 /// Something that this version never writes; somebody else did, or a newer version.
 fn strange(what: impl std::fmt::Display) -> Error {
@@ -339,6 +339,12 @@ pub(crate) struct DirtyRow {
     version: u64,
     since: i64,
     row: Option<ProviderRow>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct DirtyCount {
+    pub(crate) roster: RosterName,
+    pub(crate) count: u64,
 }
 
 impl From<DirtyRow> for Dirty {

@@ -18,6 +18,7 @@ mod rows;
 mod settings;
 mod step;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -383,6 +384,10 @@ impl Ledger for SqliteLedger {
         let limit = check_limit(limit)?;
         self.read(roster, move |sql, roster| outbox::dirty(sql, roster, limit))
             .await
+    }
+
+    async fn dirty_counts(&self) -> Result<BTreeMap<RosterName, u64>> {
+        self.desk.read(outbox::counts).await
     }
 
     async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> Result<u64> {

@@ -249,6 +249,7 @@ mod tests {
             "engagement: free",
             "engagement: free_and_fresh",
             "outbox: oldest",
+            "outbox: counts",
         ];
         check(&crate::file::LEDGER, statements, &whole);
     }

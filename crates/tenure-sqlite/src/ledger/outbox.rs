@@ -1,8 +1,10 @@
 //! The outbox, written by triggers, and versions.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, params};
-use tenure_core::ProviderId;
 use tenure_core::ledger::{Dirty, Version};
+use tenure_core::{ProviderId, RosterName};
 
 use super::provider;
 use super::rows::{many, one};
@@ -13,6 +15,7 @@ use crate::step::Answer;
 
 statements! { "ledger/outbox.sql":
     OLDEST = "oldest",
+    COUNTS = "counts",
     VERSION = "version",
     CLEAN = "clean",
 }
@@ -35,6 +38,11 @@ pub(super) fn dirty(sql: &Connection, roster: &str, limit: u32) -> Result<Vec<Di
         dirty.row = provider::get(&snapshot, roster, dirty.provider.as_str())?;
     }
     Ok(all)
+}
+
+pub(super) fn counts(sql: &Connection) -> Result<BTreeMap<RosterName, u64>, Cause> {
+    let counts = many(sql, COUNTS, [], |row| Ok((read_name(row, 0)?, read_number(row, 1)?)))?;
+    Ok(counts.into_iter().collect())
 }
 
 /// The version of a provider's row in the outbox, which this step has put there.

@@ -2,6 +2,7 @@
 //!
 //! Who is fresh is asked of what the ledger has been told, which lags; see `freshness`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tenure_core::error::Result;
@@ -29,6 +30,7 @@ pub(super) struct LedgerReads {
     settings: Reads<RosterName, RosterSettings>,
     fresh: Reads<(RosterName, Freshness), Option<StoreTime>>,
     pub(super) passes: Reads<RosterName, Option<HeartbeatPass>>,
+    dirty: Reads<(), BTreeMap<RosterName, u64>>,
 }
 
 impl LedgerReads {
@@ -42,6 +44,7 @@ impl LedgerReads {
             settings: guard.reads(),
             fresh: guard.reads(),
             passes: guard.reads(),
+            dirty: guard.reads(),
         }
     }
 }
@@ -136,6 +139,13 @@ impl Inner {
         let work = move || async move { freshness.since(&*ledger).await };
         let key = (one.roster().clone(), freshness);
         self.reads().fresh.read(key, None, work).await
+    }
+
+    /// How many rows wait for the mirror, of each roster that has such.
+    pub(super) async fn dirty_counts(&self) -> Result<BTreeMap<RosterName, u64>> {
+        let ledger = Arc::clone(self.ledger());
+        let work = move || async move { ledger.dirty_counts().await };
+        self.reads().dirty.read((), None, work).await
     }
 
     /// The settings: those that are known, else the ledger's, else the mirror's, else the defaults.

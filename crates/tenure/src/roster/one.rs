@@ -52,7 +52,8 @@ struct State {
     /// The count of this process while the ledger answers, and when it was asked for.
     counted: Option<(Mono, Availability)>,
     asked_ledger_at: Option<Mono>,
-    counted_dirty_at: Option<Mono>,
+    /// The outbox has more than was drained, or cannot be drained.
+    left_dirty: bool,
     dirty: u64,
     divergence: Option<u64>,
     /// When the reconcile was done of which `divergence` tells, on the hot store's clock, as far as that is known.
@@ -306,14 +307,24 @@ impl One {
         self.state().asked_ledger_at = Some(now);
     }
 
-    pub(super) fn dirty_count_is_due(&self, every: Duration, now: Mono) -> bool {
-        self.state().counted_dirty_at.is_none_or(|at| now.since(at) >= every)
+    /// Whether the outbox may have rows that nobody has counted lately.
+    pub(super) fn is_left_dirty(&self) -> bool {
+        self.state().left_dirty
     }
 
-    pub(super) fn set_dirty(&self, dirty: u64, now: Mono) {
+    pub(super) fn leave_dirty(&self) {
+        self.state().left_dirty = true;
+    }
+
+    /// So many rows are in the outbox.
+    pub(super) fn set_dirty(&self, dirty: u64) {
+        self.state().dirty = dirty;
+    }
+
+    /// The outbox was drained to its end.
+    pub(super) fn drained(&self) {
         let mut state = self.state();
-        state.dirty = dirty;
-        state.counted_dirty_at = Some(now);
+        (state.dirty, state.left_dirty) = (0, false);
     }
 
     pub(super) fn dirty(&self) -> u64 {

@@ -44,6 +44,7 @@ pub(super) fn start(inner: &Arc<Inner>, loops: &Loops) -> Result<Waker> {
     loops.start(settings, move || Sync {
         discover_at: inner.clock().mono(),
         watch_at: inner.clock().mono(),
+        count_at: inner.clock().mono(),
         inner: Arc::clone(&inner),
     })
 }
@@ -52,6 +53,7 @@ struct Sync {
     inner: Arc<Inner>,
     discover_at: Mono,
     watch_at: Mono,
+    count_at: Mono,
 }
 
 #[async_trait]
@@ -68,6 +70,7 @@ impl LoopBody for Sync {
             .count()
             .await as u64;
         let (wanted, watched) = (inner.want_heartbeats().await, self.watch().await);
+        let counted = self.count().await;
         let inner = &*self.inner;
         meters::roster_breaker(match inner.guard().status().breaker {
             BreakerState::Closed => 0,
@@ -80,7 +83,7 @@ impl LoopBody for Sync {
         Ok(Turn {
             next: Some(next.max(FLOOR)),
             skipped: failed
-                + [discovered, wanted, watched]
+                + [discovered, wanted, watched, counted]
                     .iter()
                     .filter(|done| done.is_err())
                     .count() as u64,
@@ -99,6 +102,15 @@ impl Sync {
         self.discover_at = now + jitter(self.inner.clock(), self.inner.settings().discover, 10);
         self.inner.discovered(&names);
         Ok(())
+    }
+
+    async fn count(&mut self) -> Result<()> {
+        let now = self.inner.clock().mono();
+        if now < self.count_at || !self.inner.known().iter().any(|one| one.is_left_dirty()) {
+            return Ok(());
+        }
+        self.count_at = now + COUNT;
+        self.inner.count_dirty().await
     }
 
     async fn watch(&mut self) -> Result<()> {
@@ -128,7 +140,10 @@ impl Inner {
         let drained = match &stamp {
             Ok(_) if due || one.line().trust().needs_drain() => self.drain(one, now).await,
             Ok(_) => Ok(()),
-            Err(_) => self.count_dirty(one, now).await,
+            Err(_) => {
+                one.leave_dirty();
+                Ok(())
+            }
         };
         let written = self.write_notes(one).await;
         if one.line().is_known() {
@@ -142,17 +157,18 @@ impl Inner {
         one.asked_ledger(now);
         let (_, empty) = self.drain_outbox(one).await?;
         match empty {
-            true => one.set_dirty(0, now),
-            false => self.count_dirty(one, now).await?,
+            true => one.drained(),
+            false => one.leave_dirty(),
         }
         Ok(())
     }
 
-    /// Counts the outbox while it cannot be drained.
-    async fn count_dirty(&self, one: &One, now: Mono) -> Result<()> {
-        if one.dirty_count_is_due(COUNT, now) {
-            let stats = self.in_time(self.ledger().stats(one.roster(), None)).await?;
-            one.set_dirty(stats.dirty, now);
+    /// Counts the outboxes that were not drained to their end: one statement for all, and none while the ledger is left
+    /// alone.
+    async fn count_dirty(&self) -> Result<()> {
+        let counts = self.dirty_counts().await?;
+        for one in self.known().iter().filter(|one| one.is_left_dirty()) {
+            one.set_dirty(counts.get(one.roster()).copied().unwrap_or_default());
         }
         Ok(())
     }

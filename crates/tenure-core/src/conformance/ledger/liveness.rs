@@ -197,6 +197,7 @@ pub async fn a_change_is_dirty_until_its_version_is_clean(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster) = (&world.ledger, &world.roster);
     assert_eq!(ledger.dirty(roster, 10).await.expect("the outbox"), []);
+    assert_eq!(ledger.dirty_counts().await.expect("counts"), [].into());
     let first = world.put("ann", 1).await.provider;
     let since = world.now().await;
     world.put("bob", 1).await;
@@ -211,6 +212,8 @@ pub async fn a_change_is_dirty_until_its_version_is_clean(make: Make<'_>) {
     );
     assert_eq!(dirty[1].since, since, "since its first change");
     assert_eq!(ledger.dirty(roster, 1).await.expect("the outbox").len(), 1);
+    let counts = async || ledger.dirty_counts().await.expect("counts");
+    assert_eq!(counts().await, [(roster.clone(), 2)].into());
     let clean = async |version: Version| {
         let rows = [(provider("ann"), version), (provider("zoe"), version)];
         ledger.clean(roster, &rows, Call::default()).await.expect("an answer")
@@ -218,6 +221,7 @@ pub async fn a_change_is_dirty_until_its_version_is_clean(make: Make<'_>) {
     assert_eq!(clean(first.version).await, 0, "it has changed since");
     assert_eq!(clean(second.version).await, 1);
     assert_eq!(clean(second.version).await, 0);
+    assert_eq!(counts().await, [(roster.clone(), 1)].into());
     assert_eq!(ledger.dirty(roster, 10).await.expect("the outbox").len(), 1);
     let beat = [(provider("ann"), world.now().await + s(1))];
     ledger

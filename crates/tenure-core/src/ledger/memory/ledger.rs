@@ -349,6 +349,14 @@ impl Ledger for MemoryLedger {
         self.read(roster, |model| model.dirty(limit))
     }
 
+    async fn dirty_counts(&self) -> Result<BTreeMap<RosterName, u64>> {
+        let state = self.open()?;
+        let dirty = state.rosters.iter().filter(|(_, model)| !model.outbox.is_empty());
+        Ok(dirty
+            .map(|(name, model)| (name.clone(), model.outbox.len() as u64))
+            .collect())
+    }
+
     async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> Result<u64> {
         check_batch(rows.len())?;
         self.step(roster, call, |model, _| Ok(model.clean(rows)))

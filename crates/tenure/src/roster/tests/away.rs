@@ -1,6 +1,7 @@
 //! While the hot store is away, and right after.
 
 use tenure_core::error::ErrorKind;
+use tenure_core::id::RosterName;
 use tenure_core::ledger::Ledger;
 use tenure_core::membership::MembershipStore;
 use tenure_core::roster::Standing;
@@ -74,6 +75,34 @@ async fn whom_an_operator_shuts_out_while_the_mirror_is_away_stays_out_also_righ
         process.desk.activate(&name("ada")).await.unwrap();
         process.desk.remove_provider(&name("ada")).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn outboxes_are_counted_in_one_call_for_all_rosters() {
+    let world = World::new().await;
+    let process = world.running().await;
+    process.store.be(Mode::Fails);
+    for roster in ["desk", "east", "west"] {
+        let roster = process.rosters.roster(&RosterName::new(roster).unwrap()).unwrap();
+        for who in ["ada", "bob"] {
+            roster.put_provider(&name(who), &ProviderSpec::default()).await.unwrap();
+        }
+    }
+    world.pass(secs(6)).await;
+    let counted = || (process.ledger.calls("stats"), process.ledger.calls("dirty_counts"));
+    let before = counted();
+    world.pass(secs(20)).await;
+    let after = counted();
+    assert_eq!(after.0, before.0, "no provider is counted for the outbox");
+    assert!((3..=5).contains(&(after.1 - before.1)), "{after:?}");
+    let dirty = process
+        .rosters
+        .status()
+        .rosters
+        .iter()
+        .map(|roster| roster.dirty)
+        .collect::<Vec<_>>();
+    assert_eq!(dirty, [2, 2, 2]);
 }
 
 /// A tenure that never lapses would stay for years.

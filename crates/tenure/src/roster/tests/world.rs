@@ -227,6 +227,7 @@ watched! {
     engagement(roster: &RosterName, engagement: &EngagementId) -> Option<Engagement>;
     expire_due(roster: &RosterName, limit: u32, call: Call) -> ExpiredBatch;
     dirty(roster: &RosterName, limit: u32) -> Vec<Dirty>;
+    dirty_counts() -> BTreeMap<RosterName, u64>;
     clean(roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> u64;
     next_version() -> Version;
 }
