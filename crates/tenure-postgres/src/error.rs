@@ -109,7 +109,7 @@ fn of_database(said: &DbError, stage: Stage) -> Error {
         ),
         "3F000" | "42P01" | "42883" | "42703" => Error::new(
             ErrorKind::Misconfigured,
-            "the ledger's schema is gone or is another one; restart with the right to make it",
+            "the ledger's schema is gone or is another one; restore it: this program looks again at the next call",
         ),
         _ => Error::new(
             ErrorKind::Internal,

@@ -21,6 +21,7 @@ use tenure_core::time::micros;
 use tenure_core::{EngagementId, Error, ErrorKind, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
 
 use crate::call::{Caller, Param, Terms, flag, number, numbers, small, text, texts};
+use crate::migrate::May;
 use crate::options::PostgresOptions;
 use crate::rows::{
     CandidateRow, Count, DirtyCount, DirtyRow, Done, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, Items,
@@ -35,6 +36,8 @@ pub struct PostgresLedger {
     /// Held while the schema is looked at and updated.
     preparing: Arc<tokio::sync::Mutex<()>>,
     is_ready: Arc<AtomicBool>,
+    /// Whether it ever was: a schema that is gone since then was taken away, and is not made anew.
+    was_ready: Arc<AtomicBool>,
     health: Mutex<Health>,
 }
 
@@ -58,6 +61,7 @@ impl PostgresLedger {
             options,
             preparing: Arc::default(),
             is_ready: Arc::default(),
+            was_ready: Arc::default(),
             health: Mutex::new(Health::Up),
         })
     }
@@ -66,14 +70,15 @@ impl PostgresLedger {
     /// is doing the same, which is waited for; the calls meanwhile fail in their own time.
     ///
     /// # Errors
-    /// `Misconfigured` for a schema that is newer than this program or was made by another build; `Denied`,
-    /// `Unavailable`. Nothing changed, or all of it.
+    /// `Misconfigured` for a schema that is newer than this program or was made by another build, and for one that was there
+    /// before and is gone; `Denied`, `Unavailable`. Nothing changed, or all of it.
     pub async fn prepare(&self) -> Result<()> {
         if self.is_ready.load(Ordering::Acquire) {
             return Ok(());
         }
         let (caller, options) = (Arc::clone(&self.caller), self.options.clone());
         let (preparing, is_ready) = (Arc::clone(&self.preparing), Arc::clone(&self.is_ready));
+        let was_ready = Arc::clone(&self.was_ready);
         // On its own, so that a caller who gives up does not break off an update.
         let preparing = tokio::spawn(async move {
             let _one_at_a_time = preparing.lock().await;
@@ -82,9 +87,17 @@ impl PostgresLedger {
             }
             let clock = caller.clock.as_ref();
             let connection = pool::get(&caller.pool, clock, options.connect_timeout).await?;
-            let work = migrate::migrate(&connection.client, options.migrate);
+            let may = match (options.migrate, was_ready.load(Ordering::Acquire)) {
+                (false, _) => May::Nothing,
+                (true, true) => May::Update,
+                (true, false) => May::Make,
+            };
+            let work = migrate::migrate(&connection.client, may);
             match within(clock, Duration::from_secs(90), work).await {
-                Some(Ok(())) => is_ready.store(true, Ordering::Release),
+                Some(Ok(())) => {
+                    was_ready.store(true, Ordering::Release);
+                    is_ready.store(true, Ordering::Release);
+                }
                 Some(Err(error)) => {
                     // Whatever is left of a transaction goes with it.
                     pool::discard(connection);
@@ -141,6 +154,13 @@ impl PostgresLedger {
             self.caller.call(step, params, terms).await
         }
         .await;
+        if result
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::Misconfigured)
+        {
+            // The schema is not the one that was prepared: it was restored, or taken away. The next call looks again.
+            self.is_ready.store(false, Ordering::Release);
+        }
         self.note(&result);
         result
     }

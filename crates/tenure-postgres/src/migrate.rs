@@ -34,20 +34,40 @@ pub(crate) fn version() -> usize {
     MIGRATIONS.len()
 }
 
+/// What may be done to the schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum May {
+    /// Only looking at it.
+    Nothing,
+    /// Bringing one that is there to this program's version.
+    Update,
+    /// Making one as well.
+    Make,
+}
+
 /// Brings the schema to this program's version, or says why not.
 ///
 /// All of it is one transaction under an advisory lock that ends with it, so that two programs that start at once do it
 /// once, and a pooler between is no harm.
-pub(crate) async fn migrate(client: &Client, may_change: bool) -> Result<()> {
-    if read_applied(client).await?.len() == MIGRATIONS.len() {
+pub(crate) async fn migrate(client: &Client, may: May) -> Result<()> {
+    let applied = read_applied(client).await?.len();
+    if applied == MIGRATIONS.len() {
         return Ok(());
     }
-    if !may_change {
-        return Err(Error::new(
-            ErrorKind::Misconfigured,
-            "the ledger's schema is missing or older than this program, which may not change it; let one that may start \
-             first",
-        ));
+    let misconfigured = |message| Err(Error::new(ErrorKind::Misconfigured, message));
+    match may {
+        May::Nothing => {
+            return misconfigured(
+                "the ledger's schema is missing or older than this program, which may not change it; let one that may \
+                 start first",
+            );
+        }
+        May::Update if applied == 0 => {
+            return misconfigured(
+                "the ledger's schema was there and is gone; restore it, or restart this program to begin with an empty one",
+            );
+        }
+        May::Update | May::Make => {}
     }
     run(client, LOCK).await?;
     let done = update(client).await;

@@ -66,3 +66,42 @@ async fn one_that_may_not_change_it_says_so() {
         "{findings:?}"
     );
 }
+
+/// Restored from a backup of an older version, or taken away for a while: no process has to be restarted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restored_schema_is_taken_up_without_restart() {
+    let Some(server) = shared() else { return };
+    let database = server.database();
+    let running = ledger(patient(&database));
+    running.prepare().await.expect("a schema");
+    let admin = connect(&database).await;
+    let newest = cell(&admin, "SELECT max(number) FROM tenure.migrations").await;
+    let older = "DROP TABLE tenure.heartbeat_passes; DROP FUNCTION tenure.read_heartbeats_wanted();
+                 DROP FUNCTION tenure.want_heartbeats; DROP FUNCTION tenure.note_heartbeat_pass;
+                 DROP FUNCTION tenure.read_heartbeat_pass; DROP TRIGGER log_begins ON tenure.provider_log;
+                 DROP FUNCTION tenure.log_begins; DROP FUNCTION tenure.log_decided;
+                 DROP FUNCTION IF EXISTS tenure.read_dirty_counts;
+                 DELETE FROM tenure.migrations WHERE number > 5";
+    admin.batch_execute(older).await.expect("an older schema");
+    let error = running.heartbeats_wanted().await.expect_err("it is older");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert_eq!(running.heartbeats_wanted().await.expect("it is updated"), []);
+    assert_eq!(cell(&admin, "SELECT max(number) FROM tenure.migrations").await, newest);
+
+    admin
+        .batch_execute("DROP SCHEMA tenure CASCADE")
+        .await
+        .expect("it is gone");
+    for _ in 0..3 {
+        let error = running.rosters().await.expect_err("it is gone");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    }
+    let there = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'tenure')";
+    assert_eq!(
+        cell(&admin, there).await,
+        "false",
+        "an empty one would be in the way of a restore"
+    );
+    ledger(patient(&database)).prepare().await.expect("a schema");
+    assert_eq!(running.rosters().await.expect("it is back"), []);
+}
