@@ -78,6 +78,7 @@ async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Resu
         interval: settings.janitor_interval,
         reap_interval: settings.reaper_interval,
         reconcile_interval: settings.sessions_reconcile_interval,
+        forget_after: settings.groups_forget_after,
         ..SweeperSettings::default()
     };
     let sweeper = Sweeper::start(Arc::clone(&store), Arc::clone(&clock), sweeper, &loops)?;
@@ -137,6 +138,7 @@ async fn open(settings: &Settings, clock: &Arc<dyn Clock>, address: SocketAddr) 
                 floor: settings.brake_floor,
                 hold: settings.brake_hold,
             },
+            forget_after: settings.groups_forget_after,
             events_max: settings.events_max,
             event_keys: settings.events_keys,
             sessions: SessionSettings {

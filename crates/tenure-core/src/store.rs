@@ -123,6 +123,8 @@ pub struct StoreOptions {
     pub event_keys: bool,
     /// Sessions.
     pub sessions: SessionSettings,
+    /// For how long a group has to be empty before it is forgotten; at least twice `max_ttl`.
+    pub forget_after: Duration,
 }
 
 impl Default for StoreOptions {
@@ -133,6 +135,7 @@ impl Default for StoreOptions {
             events_max: 100_000,
             event_keys: true,
             sessions: SessionSettings::default(),
+            forget_after: Duration::from_secs(86_400),
         }
     }
 }

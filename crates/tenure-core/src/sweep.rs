@@ -80,6 +80,8 @@ pub struct GroupStatus {
     pub next_offline: Option<StoreTime>,
     /// The newest event.
     pub last_event: EventId,
+    /// Since when every tick has found nobody and nothing in it ([`is_occupied`](Self::is_occupied)).
+    pub empty_since: Option<StoreTime>,
 }
 
 impl GroupStatus {
@@ -294,6 +296,15 @@ pub trait SweepSteps: SessionStore {
     /// # Errors
     /// `Unavailable`.
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>>;
+
+    /// Forgets a group that has been empty for [`forget_after`](crate::store::StoreOptions::forget_after), with all that is
+    /// kept of it but for the last number it gave out: in one step, which looks again whether it has no members, holdings,
+    /// reservations, records of ended tenures, sessions, targets and roster, and whether it is settled. `false` when it is
+    /// kept; whatever speaks against it makes it wait anew. A later act makes a new group, whose numbers are higher.
+    ///
+    /// # Errors
+    /// `TooLate`, `Unavailable`. Doing it again is safe.
+    async fn forget_group(&self, group: &Group, call: Call) -> Result<bool>;
 }
 
 /// A request for a whole pass.

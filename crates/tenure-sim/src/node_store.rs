@@ -302,6 +302,10 @@ impl SweepSteps for NodeStore {
         Ok(Reconciled::default())
     }
 
+    async fn forget_group(&self, _: &Group, _: Call) -> Result<bool> {
+        Ok(false)
+    }
+
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
         answer!(self.call(group, Op::Doomed { limit }).await?, Doomed)
     }

@@ -251,6 +251,7 @@ impl Meta {
             pending_offline: self.roster.pending_offline(),
             next_offline: self.roster.next_offline(brake),
             last_event: EventId(self.last_event),
+            empty_since: None,
         }
     }
 }

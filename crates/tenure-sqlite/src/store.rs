@@ -199,6 +199,7 @@ impl SqliteStore {
             pending_offline: 0,
             next_offline: None,
             last_event: EventId(0),
+            empty_since: None,
         }
     }
 

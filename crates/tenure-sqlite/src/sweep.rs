@@ -367,6 +367,10 @@ impl SweepSteps for SqliteStore {
         self.step(group, call, move |step| step.reconcile(place, limit)).await
     }
 
+    async fn forget_group(&self, _: &Group, _: Call) -> Result<bool> {
+        Ok(false)
+    }
+
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
         let limit = limit.min(DOOMED_MOST);
         let Some(live) = self.live(group)? else {

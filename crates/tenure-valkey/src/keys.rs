@@ -106,13 +106,14 @@ pub(crate) fn needs(marker: Marker) -> Vec<Need> {
         "XRANGE",
         "XREVRANGE",
         "UNLINK",
+        "PEXPIRE",
     ];
     let mut needs: Vec<Need> = in_group.iter().map(on(META)).collect();
     match marker {
         Marker::Shared => needs.extend(["HMGET", "HSET", "HSETNX", "HLEN"].iter().map(on(STORE))),
         Marker::Beside => needs.push(on(META)(&"HSETNX")),
     }
-    needs.extend(["SADD", "SSCAN"].iter().map(on(GROUPS)));
+    needs.extend(["SADD", "SREM", "SSCAN"].iter().map(on(GROUPS)));
     needs
 }
 

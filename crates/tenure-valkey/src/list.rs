@@ -111,6 +111,16 @@ impl ValkeyStore {
         Ok(())
     }
 
+    /// Takes a group off the list, and forgets that this process knows it.
+    pub(crate) async fn take_off(&self, group: &Group) -> Result<()> {
+        lock(&self.list.acted).remove(group);
+        lock(&self.list.announced).groups.remove(group);
+        let mut cmd = redis::cmd("SREM");
+        cmd.arg(GROUPS).arg(group.as_str());
+        self.connection.command_on(GROUPS, cmd).await?;
+        Ok(())
+    }
+
     async fn put_back(&self, groups: &[Group]) -> Result<()> {
         for some in groups.chunks(NAMES) {
             let mut cmd = redis::cmd("SADD");

@@ -68,6 +68,7 @@ pub(crate) struct Scripts {
     pub(crate) reap: Arc<Script>,
     pub(crate) reconcile: Arc<Script>,
     pub(crate) settle: Arc<Script>,
+    pub(crate) forget_group: Arc<Script>,
     pub(crate) due: Arc<Script>,
     pub(crate) unreleased: Arc<Script>,
 }
@@ -157,6 +158,10 @@ impl Scripts {
             release: change("release", &[SESSION, include_str!("scripts/release.lua")].concat()),
             reap: change("reap", &[SESSION, include_str!("scripts/reap.lua")].concat()),
             reconcile: change("reconcile", &[SESSION, include_str!("scripts/reconcile.lua")].concat()),
+            forget_group: change(
+                "forget_group",
+                &[STATUS, include_str!("scripts/forget_group.lua")].concat(),
+            ),
             settle: change("settle", include_str!("scripts/settle.lua")),
             due: read("due", include_str!("scripts/due.lua")),
             unreleased: read("unreleased", include_str!("scripts/unreleased.lua")),

@@ -77,15 +77,15 @@ impl ValkeyStore {
     /// A call that changes a group. See `lib.lua` for its arguments.
     pub(crate) fn changing(&self, group: &Group, lateness: Lateness) -> Invocation {
         self.act_on(group);
-        self.over(keys::changing(group, self.marker), lateness)
+        self.over(group, lateness)
     }
 
-    /// A tick, which is no act: whoever looks after a group that is empty is no reason to have it on the list.
-    pub(crate) fn ticking(&self, group: &Group) -> Invocation {
-        self.over(keys::changing(group, self.marker), Lateness::Refused(Call::default()))
+    /// The same for what is no reason to have a group on the list: looking after it, and forgetting it.
+    pub(crate) fn over(&self, group: &Group, lateness: Lateness) -> Invocation {
+        self.with_options(keys::changing(group, self.marker), lateness)
     }
 
-    fn over(&self, keys: Vec<String>, lateness: Lateness) -> Invocation {
+    fn with_options(&self, keys: Vec<String>, lateness: Lateness) -> Invocation {
         let options = &self.options;
         Invocation::new(keys, lateness)
             .number(micros(options.max_ttl))
@@ -105,7 +105,7 @@ impl ValkeyStore {
         let mut keys = keys::changing(group, self.marker);
         keys.push(keys::claims(group, registry));
         self.act_on(group);
-        self.over(keys, Lateness::Refused(call))
+        self.with_options(keys, Lateness::Refused(call))
     }
 
     /// Notes in the marker of all groups that a new one has nothing to wait for.

@@ -18,6 +18,7 @@ use tenure_core::time::{StoreTime, micros};
 
 use crate::membership::read_reason;
 use crate::reply::{Malformed, Read, Reader, parse};
+use crate::script::Lateness;
 use crate::store::ValkeyStore;
 use crate::view::{Life, MemberRow, Packed, foreign, read_holdings, shortest};
 
@@ -25,11 +26,13 @@ use crate::view::{Life, MemberRow, Packed, foreign, read_holdings, shortest};
 const ENDS: u32 = 100;
 /// How many holdings one script releases at most: about a millisecond, too.
 const RELEASES: u32 = 200;
+/// How long the last number of a group that was forgotten is kept: 30 days, in ms. After that the clock is ahead of it anyway.
+const LAST_NUMBER_KEPT_MS: u64 = 30 * 86_400_000;
 
 #[async_trait]
 impl SweepSteps for ValkeyStore {
     async fn tick(&self, group: &Group) -> Result<GroupStatus> {
-        let invocation = self.ticking(group).arg(&self.name);
+        let invocation = self.over(group, Lateness::Refused(Call::default())).arg(&self.name);
         let status = self
             .connection
             .call(&self.scripts.tick, invocation, |reader, now| {
@@ -87,6 +90,25 @@ impl SweepSteps for ValkeyStore {
             doomed.extend(self.unreleased(group, list, left).await?);
         }
         Ok(doomed)
+    }
+
+    async fn forget_group(&self, group: &Group, call: Call) -> Result<bool> {
+        // First the list: should this process end in between, whoever acts on the group puts it back.
+        self.take_off(group).await?;
+        let invocation = self
+            .over(group, Lateness::Refused(call))
+            .number(micros(self.options.forget_after))
+            .number(LAST_NUMBER_KEPT_MS);
+        let forgotten = self
+            .connection
+            .call(&self.scripts.forget_group, invocation, |reader, _| {
+                Ok(reader.number()? != 0)
+            })
+            .await;
+        if !matches!(forgotten, Ok(true)) {
+            self.act_on(group);
+        }
+        forgotten
     }
 }
 
@@ -284,7 +306,7 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
     let next_reap = reader.maybe_number()?.map(StoreTime::from_micros);
     let pending_offline = reader.number()?;
     let mut first = || Ok::<_, Malformed>(reader.maybe_number()?.map(StoreTime::from_micros));
-    let (next_offline, next_lapsed_offline) = (first()?, first()?);
+    let (next_offline, next_lapsed_offline, empty_since) = (first()?, first()?, first()?);
 
     let brake = Brake {
         since: StoreTime::from_micros(since),
@@ -314,5 +336,6 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
         pending_offline,
         next_offline: next_offline.into_iter().chain(next_lapsed_offline).min(),
         last_event,
+        empty_since,
     })
 }

@@ -130,7 +130,13 @@ pub(crate) fn sessions(group: &Group, status: &GroupStatus) {
     metrics::gauge!(OLDEST_OVERDUE, "group" => group.to_string()).set(overdue.as_secs_f64());
 }
 
-pub(crate) fn no_sessions(group: &Group) {
+/// There is no such group any more.
+pub(crate) fn no_group(group: &Group) {
+    self::group(group, 0, None, false);
+    no_sessions(group);
+}
+
+fn no_sessions(group: &Group) {
     metrics::gauge!(SESSIONS_DISCONNECTED, "group" => group.to_string()).set(0.0);
     metrics::gauge!(OLDEST_OVERDUE, "group" => group.to_string()).set(0.0);
 }

@@ -59,8 +59,10 @@ pub struct SweeperSettings {
     pub reconcile_interval: Duration,
     /// How often the store is asked which groups it has. Shorter finds groups of other processes sooner.
     pub discover: Duration,
-    /// How often a group without members is ticked.
+    /// How often a group without members is ticked; one that has been empty for long, fifteen times less often.
     pub idle_tick: Duration,
+    /// For how long a group has to be empty before the store is asked to forget it.
+    pub forget_after: Duration,
     /// How many groups of one node of the store are worked on at once, without those that take longer than a quarter of
     /// `slice`, which are counted apart (at most 256). More keeps small groups prompt beside busy ones.
     pub at_once: usize,
@@ -78,6 +80,7 @@ impl Default for SweeperSettings {
             reconcile_interval: Duration::from_secs(24 * 3600),
             discover: Duration::from_millis(1_500),
             idle_tick: Duration::from_secs(2),
+            forget_after: Duration::from_secs(24 * 3600),
             at_once: 8,
             slice: Duration::from_millis(100),
             give_up: Duration::from_secs(2),
@@ -289,11 +292,16 @@ impl Inner {
             let named = now.since(entry.named_at) <= self.settings.interval.max(self.settings.discover * 10);
             let keep = named || entry.occupied;
             if !keep {
-                meters::group(group, 0, None, false);
-                meters::no_sessions(group);
+                meters::no_group(group);
             }
             keep
         });
+    }
+
+    /// The store has forgotten the group.
+    fn forget(&self, group: &Group) {
+        self.groups().remove(group);
+        meters::no_group(group);
     }
 
     fn search_from(&self, at: Mono) {

@@ -55,6 +55,8 @@ settings! {
     brake_floor: u64 = "10", "brake.floor", "MEMBERS", number;
     /// The brake lets go after this long at the latest.
     brake_hold: Duration = "5m", "brake.hold", "DURATION", duration;
+    /// A group in which there has been nobody and nothing for this long is forgotten, with its events. At least twice max_ttl.
+    groups_forget_after: Duration = "24h", "groups.forget_after", "DURATION", duration;
     /// How many events a group keeps.
     events_max: u64 = "100000", "events.max", "EVENTS", number;
     /// Whether events of evictions list the keys (`why KEY` needs them).
@@ -194,6 +196,12 @@ impl Settings {
                 let (value, least, most) = (show_duration(value), show_duration(least), show_duration(most));
                 return refuse(format!("{key} is {value}; it has to be from {least} to {most}"));
             }
+        }
+        if self.groups_forget_after < self.max_ttl * 2 {
+            let (after, least) = (show_duration(self.groups_forget_after), show_duration(self.max_ttl * 2));
+            return refuse(format!(
+                "groups.forget_after is {after}; it has to be at least twice max_ttl, {least}"
+            ));
         }
         if self.events_max < LEAST_EVENTS {
             return refuse(format!(

@@ -42,6 +42,8 @@ fn every_setting_can_be_given_in_each_of_the_three_ways() {
             "listen" => "127.0.0.1:1",
             "store" => "memory:",
             "brake.share" => "0.25",
+            // Not below twice the max_ttl that is the default.
+            "groups.forget_after" => "7m",
             "log_format" => "json",
             "data_dir" | "log" => "debug",
             _ if setting.placeholder.is_empty() && setting.default == "true" => "false",

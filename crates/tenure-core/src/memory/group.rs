@@ -65,6 +65,8 @@ pub struct GroupModel {
     pub(super) ttls: Option<(Duration, Duration)>,
     pub(super) unsettled: Option<Unsettled>,
     brake: Option<(StoreTime, StoreTime)>,
+    /// Since when every tick has found it empty.
+    pub(super) empty_since: Option<StoreTime>,
     pub(super) members: BTreeMap<MemberId, Live>,
     pub(super) due: BTreeSet<(StoreTime, MemberId)>,
     /// Why the ended ones ended, until they are forgotten.
@@ -103,6 +105,7 @@ impl GroupModel {
             ttls: None,
             unsettled: None,
             brake: None,
+            empty_since: None,
             members: BTreeMap::new(),
             due: BTreeSet::new(),
             ended: HashMap::new(),

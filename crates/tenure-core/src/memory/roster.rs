@@ -42,6 +42,12 @@ struct TurnState {
 }
 
 impl RosterModel {
+    /// Whether the group has a roster, or had one.
+    pub(super) fn is_there(&self) -> bool {
+        let empty = self.rows.is_empty() && self.gone.is_empty() && self.offlined.is_empty() && self.turns.is_empty();
+        !empty || self.seeded || self.settings.is_some() || self.snapshot.is_some()
+    }
+
     fn version_of(&self, provider: &ProviderId) -> Version {
         let row = self.rows.get(provider).map(|row| row.version);
         row.or_else(|| self.gone.get(provider).map(|(version, _)| *version))

@@ -45,6 +45,8 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct State {
     groups: BTreeMap<Group, GroupModel>,
+    /// The last number of each group that was forgotten. A tick does not bring it back.
+    forgotten: BTreeMap<Group, u64>,
     closed: bool,
     recall: Recall,
 }
@@ -88,7 +90,8 @@ impl MemoryStore {
         let now = self.time();
         let known = state.groups.contains_key(group);
         let recall = state.recall;
-        let wait_until = match known {
+        let forgotten = state.forgotten.remove(group);
+        let wait_until = match known || forgotten.is_some() {
             true => None,
             false => state.recall.wait(now, self.options.max_ttl),
         };
@@ -97,6 +100,7 @@ impl MemoryStore {
             .entry(group.clone())
             .or_insert_with(|| GroupModel::new(self.options.clone(), now));
         let before = model.last_event;
+        model.seq = model.seq.max(forgotten.unwrap_or(0));
         if let Some(until) = wait_until {
             model.begin_unsettled(now, until);
         }
@@ -106,6 +110,7 @@ impl MemoryStore {
             // A call that comes too late changes nothing, and so neither makes the group nor fixes the birth of the store.
             state.groups.remove(group);
             state.recall = recall;
+            state.forgotten.extend(forgotten.map(|seq| (group.clone(), seq)));
         }
         drop(state);
         if news {
@@ -407,7 +412,23 @@ impl EventLog for MemoryStore {
 #[async_trait]
 impl SweepSteps for MemoryStore {
     async fn tick(&self, group: &Group) -> Result<GroupStatus> {
+        if self.open()?.forgotten.contains_key(group) {
+            return self.read(group, GroupModel::status);
+        }
         self.step(group, GroupModel::tick)
+    }
+
+    async fn forget_group(&self, group: &Group, call: Call) -> Result<bool> {
+        if !self.knows(group)? {
+            return Ok(false);
+        }
+        let forget = self.step(group, |model, now| model.may_be_forgotten(call, now))?;
+        if forget {
+            let mut state = self.open()?;
+            let last = state.groups.remove(group).map(|model| model.seq);
+            state.forgotten.extend(last.map(|seq| (group.clone(), seq)));
+        }
+        Ok(forget)
     }
 
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {

@@ -20,7 +20,29 @@ impl GroupModel {
             self.emit(now, EventKind::GroupSettled).reason = Some(unsettled.cause.as_str().to_owned());
         }
         self.lift_brake(now, false);
+        let since = self.empty_since.filter(|since| *since <= now);
+        self.empty_since = (!self.status(now).is_occupied()).then(|| since.unwrap_or(now));
         Ok(self.status(now))
+    }
+
+    /// Whether the group may be forgotten; if not although it seemed empty for long, it waits anew.
+    pub(super) fn may_be_forgotten(&mut self, call: Call, now: StoreTime) -> Result<bool> {
+        self.open(now, call)?;
+        let long = self.options.forget_after;
+        if self.empty_since.is_none_or(|since| now.since(since) < long) {
+            return Ok(false);
+        }
+        let is_empty = !self.status(now).is_occupied()
+            && self.unsettled.is_none()
+            && self.brake_in_force(now).is_none()
+            && self.ended.is_empty()
+            && self.reserved.is_empty()
+            && self.targets.is_empty()
+            && self.aliases.is_empty()
+            && !self.roster.is_there()
+            && self.seq <= now.micros();
+        self.empty_since = Some(now);
+        Ok(is_empty)
     }
 
     /// The state now.
@@ -54,6 +76,7 @@ impl GroupModel {
             pending_offline: self.roster.offlined.len() as u64,
             next_offline: self.next_offline(now),
             last_event: self.last_event,
+            empty_since: self.empty_since,
         }
     }
 

@@ -105,6 +105,7 @@ pub enum Verb {
     Groups,
     FindGroups,
     Settle,
+    ForgetGroup,
 }
 
 /// A call under way. Dropping it is like dropping the call itself.
@@ -310,6 +311,7 @@ table! { impl SweepSteps, on steps;
     Reap: reap(group, request: &ReleaseRequest, call: Call) -> ReapedBatch;
     Reconcile: reconcile(group, request: &ReconcileRequest, call: Call) -> Reconciled;
     Doomed: doomed(group, limit: u32) -> Vec<Doomed>;
+    ForgetGroup: forget_group(group, call: Call) -> bool;
 }
 
 fn mirror(store: &Arc<dyn Store>) -> Result<&dyn RosterMirror> {

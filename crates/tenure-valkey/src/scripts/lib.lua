@@ -37,6 +37,7 @@ end
 local function connected_key(tenure)
   return PREFIX .. 'connected:' .. tenure
 end
+local GONE = PREFIX .. 'gone'
 local function unreleased_key(member)
   return PREFIX .. 'unreleased:' .. member
 end
@@ -188,8 +189,14 @@ local function create()
   if longest > tonumber(marks[3] or 0) then
     plan('HSET', MARKER, 'longest', text(longest))
   end
+  -- A group that was forgotten goes on where it stopped, and has nothing to wait for.
+  local gone = redis.call('HGET', GONE, 'seq')
+  if gone then
+    group.seq, touched[GONE] = math.max(group.seq, tonumber(gone)), true
+    plan('UNLINK', GONE)
+  end
   local until_then = math.min(born, now) + longest
-  if not marks[2] and until_then > now then
+  if not marks[2] and not gone and until_then > now then
     group.unsettled_until, group.grants, group.cause = until_then, until_then, NEW
     event('group_unsettled', nil, 'reason', CAUSES[NEW])
   end

@@ -1,8 +1,24 @@
+-- How long a list is. Those who look after members must not stop because a key about sessions or a roster is of a foreign type:
+-- it is mended by a step of its own.
+local function count(list)
+  local number = redis.pcall('ZCARD', PREFIX .. list)
+  if type(number) == 'table' and not string.find(number.err, 'WRONGTYPE', 1, true) then
+    error(number)
+  end
+  return type(number) == 'number' and number or 0
+end
+
+-- Whether there is anything but members that a sweep has to look after.
+local function is_occupied()
+  return count('releasing') + count('releasing:lapsed') + redis.call('HLEN', PREFIX .. 'leases') + count('sessions')
+    + count('offline') + count('offline:lapsed') > 0
+end
+
 -- The raw state of a group; what it means is worked out by whoever asked. `not_before`: nothing is due before that for
 -- whoever asks.
 local function status(not_before)
   local fields = { false, false, false, false, false, false, false, false }
-  local meta = redis.call('HMGET', META, 'state', 'events', 'fell')
+  local meta = redis.call('HMGET', META, 'state', 'events', 'fell', 'empty')
   if meta[1] then
     local _, tick, resumed, min_ttl, _, until_, cause, _, brake_since, brake_until = struct.unpack(STATE, meta[1])
     fields = { tick, resumed, min_ttl, meta[2], until_, CAUSES[cause] or '', brake_since, brake_until }
@@ -18,15 +34,6 @@ local function status(not_before)
     -- Nobody is found by an index that a fallen clock has left behind.
     due = now
   end
-  -- Those who look after members must not stop because a key about sessions or a roster is of a foreign type: it is mended
-  -- by a step of its own.
-  local function count(list)
-    local number = redis.pcall('ZCARD', PREFIX .. list)
-    if type(number) == 'table' and not string.find(number.err, 'WRONGTYPE', 1, true) then
-      error(number)
-    end
-    return type(number) == 'number' and number or 0
-  end
   local function first_of_some(list)
     local number = count(list)
     return number, number > 0 and first(list)
@@ -37,5 +44,5 @@ local function status(not_before)
   return { NONCE, now, 'ok', fields, redis.call('HLEN', PREFIX .. 'members'), redis.call('ZCARD', PREFIX .. 'lapses'),
     due, first('releasing'), first('releasing:lapsed'),
     redis.call('ZCARD', PREFIX .. 'releasing'), redis.call('ZCARD', PREFIX .. 'releasing:lapsed'),
-    redis.call('HLEN', PREFIX .. 'leases'), count('sessions'), away, reap_at, offline + lapsed, offline_at, lapsed_at }
+    redis.call('HLEN', PREFIX .. 'leases'), count('sessions'), away, reap_at, offline + lapsed, offline_at, lapsed_at, meta[4] }
 end

@@ -1,10 +1,24 @@
 -- ARGV 8: who sweeps. Settles a group whose grace is over and lifts a brake whose time is over; answers the status, with a
 -- later due time for whoever need not come before that.
+if not stored[1] and redis.call('HGET', GONE, 'seq') then
+  -- It was forgotten, and whoever looks after it does not bring it back.
+  return status()
+end
 if group.unsettled_until ~= 0 and now >= group.unsettled_until then
   event('group_settled', nil, 'reason', CAUSES[group.cause])
   group.unsettled_until, group.cause = 0, 0
 end
 lift_brake(false)
+
+-- Since when everybody who looked found nobody and nothing in it.
+local since = tonumber(redis.call('HGET', META, 'empty') or nil)
+if count_members() > 0 or is_occupied() then
+  if since then
+    plan('HDEL', META, 'empty')
+  end
+elseif not since or since > now then
+  plan('HSET', META, 'empty', NOW)
+end
 
 -- In a large group places in the index come due all the time, and one sweeper is enough to look after them. Whoever finds
 -- one due has the slot for a while and keeps it by coming back; the others come when that time is over. It only saves

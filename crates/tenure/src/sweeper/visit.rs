@@ -19,6 +19,12 @@ use crate::meters;
 /// due all the time; the pause lets them gather, so that many sweepers cost little, and still detects within it.
 pub(super) const GATHER: Duration = Duration::from_millis(30);
 
+/// A group that has been empty for this long is visited less often, by this factor: ten thousand of them must cost next to
+/// nothing. Whoever joins through this process has it visited at once; through another one, which sweeps it as well, it takes
+/// half a minute.
+const LONG_EMPTY: Duration = Duration::from_secs(600);
+const LONG_IDLE: u32 = 15;
+
 /// What is known of a group from visit to visit.
 #[derive(Default)]
 pub(super) struct Work {
@@ -96,7 +102,22 @@ impl<'a> Visit<'a> {
             }
             status = self.tick(&BTreeSet::new()).await?;
         }
+        self.forget(&status).await?;
         Ok(self.until_next(&status))
+    }
+
+    /// Has the store forget a group that has been empty for long.
+    async fn forget(&self, status: &GroupStatus) -> Result<()> {
+        let (inner, group) = (self.reach.inner, self.reach.group);
+        if empty_for(status) < inner.settings.forget_after {
+            return Ok(());
+        }
+        let step = self.reach.steps()?.forget_group(group, self.reach.call(status));
+        if self.reach.in_time(step).await? {
+            tracing::info!(%group, "forgotten: there was nobody and nothing in it for long");
+            inner.forget(group);
+        }
+        Ok(())
     }
 
     async fn tick(&mut self, ended: &BTreeSet<TenureId>) -> Result<GroupStatus> {
@@ -177,7 +198,9 @@ impl<'a> Visit<'a> {
     fn until_next(&self, status: &GroupStatus) -> Duration {
         let settings = &self.reach.inner.settings;
         let idle = status.members == 0 && status.releasing == 0 && self.work.unanswered.is_empty();
-        let cadence = if idle {
+        let cadence = if idle && empty_for(status) >= LONG_EMPTY {
+            settings.idle_tick * LONG_IDLE
+        } else if idle {
             settings.idle_tick
         } else {
             (status.gap / 3).min(settings.interval)
@@ -187,4 +210,11 @@ impl<'a> Visit<'a> {
         self.reach
             .until(&[status.next_due, status.next_release], status, cadence)
     }
+}
+
+/// For how long there has been nobody and nothing in a group.
+fn empty_for(status: &GroupStatus) -> Duration {
+    status
+        .empty_since
+        .map_or(Duration::ZERO, |since| status.as_of.since(since))
 }

@@ -303,6 +303,10 @@ pub struct GroupState {
     /// The newest event.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_event: EventId,
+    /// Since when there has been nobody and nothing in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub empty_since: Option<StoreTime>,
 }
 
 impl GroupState {
@@ -332,6 +336,7 @@ impl GroupState {
             pending_offline: status.pending_offline,
             next_offline: status.next_offline,
             last_event: status.last_event,
+            empty_since: status.empty_since,
         }
     }
 }
@@ -358,6 +363,7 @@ impl From<GroupState> for GroupStatus {
             pending_offline: state.pending_offline,
             next_offline: state.next_offline,
             last_event: state.last_event,
+            empty_since: state.empty_since,
         }
     }
 }

@@ -23,6 +23,7 @@ const LEAST: &[&str] = &[
     "+@sortedset",
     "+@stream",
     "+unlink",
+    "+pexpire",
     "+eval",
     "+evalsha",
     "+time",

@@ -176,6 +176,7 @@ async fn a_user_of_a_cluster_needs_one_rule_more(flavour: Flavour) {
         "+@sortedset",
         "+@stream",
         "+unlink",
+        "+pexpire",
     ];
     let user = [
         "ACL", "SETUSER", "app", "reset", "on", ">s3cret", "+eval", "+evalsha", "+time",

@@ -115,6 +115,7 @@ async fn a_steady_state_scans_nothing_and_needs_no_permission_to(flavour: Flavou
             "+@sortedset",
             "+@stream",
             "+unlink",
+            "+pexpire",
             "+eval",
             "+evalsha",
             "+time",

@@ -1,0 +1,90 @@
+//! Cases about groups that nobody uses any more.
+
+use super::world::{Make, World, lease, s};
+use crate::store::{Call, StoreOptions};
+use crate::sweep::GroupStatus;
+use crate::target::TargetSpec;
+
+/// For how long a group has to be empty here.
+const AFTER: std::time::Duration = s(60);
+
+async fn world(make: Make<'_>) -> World {
+    let options = StoreOptions {
+        max_ttl: s(10),
+        forget_after: AFTER,
+        ..StoreOptions::default()
+    };
+    World::with(make, options).await
+}
+
+impl World {
+    async fn forgets(&self) -> bool {
+        let sweeper = self.sweeper();
+        let steps = sweeper.steps().expect("the sweeping store has steps");
+        steps
+            .forget_group(&self.group, Call::default())
+            .await
+            .expect("an answer")
+    }
+
+    async fn is_listed(&self) -> bool {
+        self.sweeper().groups().await.expect("a list").contains(&self.group)
+    }
+
+    /// Time passes, and a sweeper looks after the group.
+    async fn rests(&self, time: std::time::Duration) -> GroupStatus {
+        self.pass(time).await;
+        self.sweep("rest").await;
+        self.tick().await
+    }
+}
+
+/// With its events and all that is kept of it, once it has been empty for long; and what comes after it is above it.
+pub async fn a_group_that_was_empty_for_long_is_forgotten(make: Make<'_>) {
+    let world = world(make).await;
+    let a = world.join("a", s(6)).await;
+    let token = world.granted(&a, "poll").await;
+    world.leave(&a).await;
+    world.rests(s(5)).await;
+    let since = world.rests(s(30)).await.empty_since.expect("it is empty");
+    assert!(!world.forgets().await, "it was not empty for long enough");
+    assert_eq!(world.rests(s(40)).await.empty_since, Some(since));
+    assert!(world.forgets().await);
+    assert!(!world.is_listed().await);
+    assert!(!world.forgets().await, "it is gone");
+    world.tick().await;
+    assert!(
+        !world.is_listed().await,
+        "whoever looks after it does not bring it back"
+    );
+    // It begins anew, without a wait.
+    let b = world.join("b", s(6)).await;
+    assert!(world.is_listed().await);
+    assert!(b.term() > a.term());
+    assert!(world.granted(&b, "poll").await > token);
+    assert_eq!(world.tick().await.empty_since, None);
+}
+
+/// Whatever there is in it keeps it.
+pub async fn a_group_in_which_anything_is_left_is_kept(make: Make<'_>) {
+    let world = world(make).await;
+    let (store, call, target) = (&world.store, Call::default(), lease("t"));
+    let a = world.join("a", s(6)).await;
+    assert!(!world.forgets().await, "it has a member");
+    let put = store
+        .put_target(&world.group, &target, TargetSpec::default(), call)
+        .await;
+    put.expect("a target");
+    world.leave(&a).await;
+    assert!(world.rests(s(90)).await.empty_since.is_some());
+    assert!(!world.forgets().await, "it has a target");
+    let removed = store.remove_target(&world.group, &target, call).await;
+    removed.expect("no target");
+    world.rests(s(40)).await;
+    assert!(!world.forgets().await, "what spoke against it makes it wait anew");
+    world.rests(s(40)).await;
+    // Somebody comes between the look and the step.
+    world.join("b", s(6)).await;
+    assert!(!world.forgets().await, "it has a member again");
+    assert!(world.is_listed().await);
+}
