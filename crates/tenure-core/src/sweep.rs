@@ -266,6 +266,13 @@ pub trait SweepSteps: SessionStore {
     /// `TooLate`, `Unavailable`.
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch>;
 
+    /// Step 1 on behalf of a daemon that has to refuse beats: when it leaves nobody past their end, everyone has one full ttl
+    /// from now ([`Refusal`](crate::refusal::Refusal) has the bounds). While it answers `more`, that is not done yet.
+    ///
+    /// # Errors
+    /// `TooLate`, `Unavailable`.
+    async fn spare(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch>;
+
     /// Step 2: releases up to `limit` holdings of ended tenures by compare-and-delete: claims first, then connections, one
     /// event per tenure and call with the counts, reason and pass, and one for each session that has none left; then
     /// leases, one event each, but those of a tenure that was superseded or expelled only after its last deadline.

@@ -290,6 +290,10 @@ impl SweepSteps for NodeStore {
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
         answer!(self.call(group, Op::EndLapsed { limit, call }).await?, Ended)
     }
+    /// No daemon of this world refuses a beat.
+    async fn spare(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
+        self.end_lapsed(group, limit, call).await
+    }
     async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
         let request = request.clone();
         answer!(self.call(group, Op::Release { request, call }).await?, Released)

@@ -305,6 +305,7 @@ fn read_members(sql: &Connection, id: i64) -> Result<HashMap<MemberId, Entry>, C
             ttl: read_span(row, 2)?,
             deadline: read_instant(row, 3)?,
             due: StoreTime::ZERO,
+            refused: StoreTime::ZERO,
             revision: Revision(read_number(row, 4)?),
         };
         members.insert(read_name(row, 0)?, entry);

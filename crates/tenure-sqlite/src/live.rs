@@ -19,6 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::membership::{Beat, BeatReply, Revision};
+use tenure_core::refusal::Refusal;
 use tenure_core::settling::{self, GapCause};
 use tenure_core::{MemberId, StoreTime, TenureId, Term};
 use tokio::sync::watch;
@@ -36,6 +37,8 @@ pub(crate) struct Entry {
     pub(crate) ttl: Duration,
     /// Its place in the lazy index: the earliest time at which it may have lapsed.
     pub(crate) due: StoreTime,
+    /// Until when beats were refused during its life; zero for never.
+    pub(crate) refused: StoreTime,
     /// The number of what it holds.
     pub(crate) revision: Revision,
 }
@@ -47,7 +50,12 @@ impl Entry {
     /// from a clock that fell back, so it is judged by the time of that beat.
     pub(crate) fn end(&self, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
         let beat_at = self.deadline.minus(self.ttl);
-        settling::end_of(self.deadline, self.ttl, resumed_at, now.max(beat_at))
+        let now = now.max(beat_at);
+        let refusal = Refusal {
+            began: StoreTime::ZERO,
+            until: self.refused,
+        };
+        settling::end_of(self.deadline, self.ttl, refusal.or_resumed(resumed_at, now), now)
     }
 }
 
@@ -72,6 +80,8 @@ pub(crate) struct Table {
     pub(crate) resumed_at: StoreTime,
     /// Set from opening the file until the first step: deadlines did not survive, so that counts as a gap.
     pub(crate) restarted: bool,
+    /// When beats were refused. It is in memory alone: after a restart everyone gets one full ttl anyway.
+    pub(crate) refusal: Refusal,
     pub(crate) members: HashMap<MemberId, Entry>,
     pub(crate) due: BTreeSet<(StoreTime, MemberId)>,
     pub(crate) pending: HashMap<MemberId, Option<Entry>>,
@@ -88,6 +98,7 @@ impl Live {
             tick,
             resumed_at: meta.resumed_at,
             restarted,
+            refusal: Refusal::default(),
             members: HashMap::new(),
             due: BTreeSet::new(),
             pending: HashMap::new(),
@@ -154,6 +165,15 @@ impl Table {
         match self.observe(now) {
             Some(_) => now,
             None => self.resumed_at,
+        }
+    }
+
+    /// Gives everyone one full ttl from now, since beats are refused.
+    pub(crate) fn spare(&mut self, now: StoreTime, max_ttl: Duration) {
+        self.refusal = self.refusal.noted(now, max_ttl);
+        let pending = self.pending.values_mut().flatten();
+        for entry in self.members.values_mut().chain(pending) {
+            entry.refused = self.refusal.until;
         }
     }
 

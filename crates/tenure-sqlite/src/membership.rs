@@ -87,6 +87,7 @@ impl Step<'_> {
             deadline,
             ttl,
             due: deadline,
+            refused: StoreTime::ZERO,
             revision: Revision::NONE,
         };
         self.begin(&tenure, &entry, labels)?;

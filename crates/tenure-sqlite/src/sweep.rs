@@ -92,6 +92,15 @@ impl Step<'_> {
         Ok(Ok(batch))
     }
 
+    /// Step 1, and when nobody is past their end any more, beats are noted as refused now.
+    fn spare(&mut self, limit: u32) -> Answer<EndedBatch> {
+        let done = self.end_lapsed(limit)?;
+        if done.as_ref().is_ok_and(|batch| !batch.more) {
+            self.live.lock().spare(self.now, self.options.max_ttl);
+        }
+        Ok(done)
+    }
+
     /// Step 2.
     fn release(&mut self, request: &ReleaseRequest) -> Answer<ReleasedBatch> {
         self.lift_brake(request.force)?;
@@ -350,6 +359,10 @@ impl SweepSteps for SqliteStore {
 
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
         self.step(group, call, move |step| step.end_lapsed(limit)).await
+    }
+
+    async fn spare(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
+        self.step(group, call, move |step| step.spare(limit)).await
     }
 
     async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {

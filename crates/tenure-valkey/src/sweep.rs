@@ -46,17 +46,11 @@ impl SweepSteps for ValkeyStore {
     }
 
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
-        let invocation = self.punctual(group, call).number(u64::from(limit.min(ENDS)));
-        self.connection
-            .call(&self.scripts.end_lapsed, invocation, |reader, _| {
-                let more = reader.number()? != 0;
-                let ended = reader.array()?.texts()?;
-                Ok(EndedBatch {
-                    ended: ended.iter().map(|text| parse("a tenure", text)).collect::<Read<_>>()?,
-                    more,
-                })
-            })
-            .await
+        self.end_some(group, limit, false, call).await
+    }
+
+    async fn spare(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
+        self.end_some(group, limit, true, call).await
     }
 
     async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
@@ -158,6 +152,21 @@ impl ValkeyStore {
                     ("l", Some(cause)) => Ok(Settling::Left(cause)),
                     _ => Err(Malformed(format!("the answer {answer:?} about the cause {cause:?}"))),
                 }
+            })
+            .await
+    }
+
+    async fn end_some(&self, group: &Group, limit: u32, refused: bool, call: Call) -> Result<EndedBatch> {
+        let invocation = self.punctual(group, call).number(u64::from(limit.min(ENDS)));
+        let invocation = invocation.arg(if refused { "1" } else { "0" });
+        self.connection
+            .call(&self.scripts.end_lapsed, invocation, |reader, _| {
+                let more = reader.number()? != 0;
+                let ended = reader.array()?.texts()?;
+                Ok(EndedBatch {
+                    ended: ended.iter().map(|text| parse("a tenure", text)).collect::<Read<_>>()?,
+                    more,
+                })
             })
             .await
     }

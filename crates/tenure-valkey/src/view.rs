@@ -7,6 +7,7 @@ use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{MemberId, TenureId, Term};
 use tenure_core::membership::{EndReason, Holdings, Labels, Member, Revision};
+use tenure_core::refusal::Refusal;
 use tenure_core::settling::{end_of, gap, observe};
 use tenure_core::time::StoreTime;
 
@@ -17,14 +18,17 @@ use crate::reply::{Read, Reader};
 pub(crate) struct Life {
     now: StoreTime,
     resumed_at: StoreTime,
+    refused_until: StoreTime,
 }
 
 impl Life {
-    /// Reads `tick`, `resumed`, `min_ttl`; all missing when there is no group.
+    /// Reads `tick`, `resumed`, `min_ttl` and `refused_until`; all missing when there is no group.
     pub(crate) fn read(reader: &mut Reader, now: StoreTime) -> Read<Self> {
         let mut fields = reader.array()?;
         let (tick, resumed, min_ttl) = (fields.maybe_number()?, fields.maybe_number()?, fields.maybe_number()?);
-        Ok(Self::new(now, tick, resumed, min_ttl))
+        let refused_until = StoreTime::from_micros(fields.maybe_number()?.unwrap_or(0));
+        let life = Self::new(now, tick, resumed, min_ttl);
+        Ok(Self { refused_until, ..life })
     }
 
     /// Nobody reads as dead because nobody ticked: after a gap that no step has seen yet, the store resumes now.
@@ -40,7 +44,11 @@ impl Life {
             }
             _ => now,
         };
-        Self { now, resumed_at }
+        Self {
+            now,
+            resumed_at,
+            refused_until: StoreTime::ZERO,
+        }
     }
 
     /// When the store last resumed serving the group, for reading.
@@ -50,7 +58,12 @@ impl Life {
 
     /// The end of a tenure.
     pub(crate) fn end(&self, packed: &Packed) -> StoreTime {
-        end_of(packed.deadline, packed.ttl, self.resumed_at, self.now)
+        let refusal = Refusal {
+            began: StoreTime::ZERO,
+            until: self.refused_until,
+        };
+        let given_at = refusal.or_resumed(self.resumed_at, self.now);
+        end_of(packed.deadline, packed.ttl, given_at, self.now)
     }
 
     /// The store's time of the reading.

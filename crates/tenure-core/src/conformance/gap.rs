@@ -5,7 +5,7 @@ use crate::event::EventKind;
 use crate::lease::AcquireOutcome;
 use crate::membership::{BeatReply, EndReason};
 use crate::settling::GapCause;
-use crate::store::Call;
+use crate::store::{Call, StoreOptions};
 use crate::sweep::{SettleReport, SweepRequest};
 
 /// Invariant 9: away for many ttls, nobody is dead, and everyone goes on within one beat.
@@ -189,4 +189,53 @@ pub async fn an_operator_settles_a_group(make: Make<'_>) {
     world.outage(s(20)).await;
     world.tick().await;
     assert_eq!(settle(None, Some(GapCause::Silent)).await.settled, 1);
+}
+
+/// A daemon that refuses beats gives everyone one full ttl from then on, and unsettles nobody.
+pub async fn refused_beats_lengthen_lives(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(4)).await, world.join("b", s(4)).await);
+    world.claim(&a, "dev-1").await;
+    world.pass(s(3)).await;
+    assert!(world.spare().await.is_empty());
+    world.pass(s(3)).await;
+    assert_eq!(world.owner("dev-1").await, Some((a.clone(), true)));
+    let seen = world.store.member(&world.group, &member("a")).await.expect("a look-up");
+    let seen = seen.expect("a member");
+    assert_eq!((seen.alive, seen.expires_in), (true, s(1)));
+    assert!(world.end_lapsed().await.is_empty());
+    assert!(matches!(world.beat(&b).await, BeatReply::Renewed { expires_in, .. } if expires_in == s(4)));
+    assert_eq!(world.tick().await.unsettled, None);
+    world.pass(s(1)).await;
+    assert_eq!(world.owner("dev-1").await, Some((a.clone(), false)));
+    assert_eq!(world.end_lapsed().await, std::slice::from_ref(&a));
+    world.ended(&a, EndReason::Lapsed).await;
+}
+
+/// The dead stay dead, however the refusal is noted.
+pub async fn a_refusal_revives_nobody(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(4)).await;
+    world.pass(s(4)).await;
+    assert_eq!(world.spare().await, std::slice::from_ref(&a));
+    world.ended(&a, EndReason::Lapsed).await;
+}
+
+/// No flood keeps a dead tenure alive for longer than a max ttl and its own.
+pub async fn a_refusal_that_goes_on_counts_for_one_max_ttl(make: Make<'_>) {
+    let max_ttl = s(10);
+    let options = StoreOptions {
+        max_ttl,
+        ..StoreOptions::default()
+    };
+    let world = World::with(make, options).await;
+    let a = world.join("a", s(4)).await;
+    let mut lived = s(0);
+    while world.spare().await.is_empty() {
+        world.pass(s(1)).await;
+        lived += s(1);
+        assert!(lived < max_ttl * 2, "it lives for ever");
+    }
+    assert_eq!(lived, max_ttl + s(4));
+    world.ended(&a, EndReason::Lapsed).await;
 }

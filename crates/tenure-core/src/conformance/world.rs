@@ -185,6 +185,18 @@ impl World {
         }
     }
 
+    /// Notes that a daemon refuses beats; who was past their end first.
+    pub async fn spare(&self) -> Vec<TenureId> {
+        let sweeper = self.harness.sweeper();
+        let steps = sweeper.steps().expect("the sweeping store has steps");
+        let batch = steps
+            .spare(&self.group, BATCH, Call::default())
+            .await
+            .expect("to spare");
+        assert!(!batch.more, "few members are looked at at once");
+        batch.ended
+    }
+
     /// A whole pass by the sweeping store.
     pub async fn sweep(&self, pass: &str) -> SweepReport {
         let sweeper = self.harness.sweeper();

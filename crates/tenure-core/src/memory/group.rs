@@ -11,6 +11,7 @@ use crate::event::{Event, EventId, EventKind, EventPage, EventQuery};
 use crate::id::{Alias, ConnectionId, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId, Term};
 use crate::lease::Token;
 use crate::membership::{EndReason, Labels, Revision};
+use crate::refusal::Refusal;
 use crate::settling::{self, GapCause, end_of};
 use crate::store::{Call, StoreOptions};
 use crate::sweep::{BURST, Settling, Unsettled};
@@ -61,6 +62,7 @@ pub struct GroupModel {
     pub(super) born_at: StoreTime,
     tick: StoreTime,
     pub(super) resumed_at: StoreTime,
+    pub(super) refused: Refusal,
     pub(super) seq: u64,
     pub(super) ttls: Option<(Duration, Duration)>,
     pub(super) unsettled: Option<Unsettled>,
@@ -101,6 +103,7 @@ impl GroupModel {
             born_at: now,
             tick: now,
             resumed_at: now,
+            refused: Refusal::default(),
             seq: 0,
             ttls: None,
             unsettled: None,
@@ -209,7 +212,7 @@ impl GroupModel {
 
     /// The end time of a member's current tenure.
     pub(super) fn end_time(&self, live: &Live, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
-        end_of(live.deadline, live.ttl, resumed_at, now)
+        end_of(live.deadline, live.ttl, self.refused.or_resumed(resumed_at, now), now)
     }
 
     /// Whether exactly this tenure is alive.

@@ -435,6 +435,10 @@ impl SweepSteps for MemoryStore {
         self.step(group, |model, now| model.end_lapsed(limit, call, now))
     }
 
+    async fn spare(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
+        self.step(group, |model, now| model.spare(limit, call, now))
+    }
+
     async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
         self.step(group, |model, now| model.release(request, call, now))
     }

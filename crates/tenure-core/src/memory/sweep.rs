@@ -118,6 +118,15 @@ impl GroupModel {
         Ok(batch)
     }
 
+    /// Step 1, and when nobody is past their end any more, beats are noted as refused now.
+    pub(super) fn spare(&mut self, limit: u32, call: Call, now: StoreTime) -> Result<EndedBatch> {
+        let batch = self.end_lapsed(limit, call, now)?;
+        if !batch.more {
+            self.refused = self.refused.noted(now, self.options.max_ttl);
+        }
+        Ok(batch)
+    }
+
     fn forget(&mut self, limit: u32, now: StoreTime) {
         let due = self.forget.iter().take_while(|(at, _)| *at <= now);
         let mut old: Vec<_> = due

@@ -77,6 +77,7 @@ pub enum Verb {
     WaitForEvents,
     Tick,
     EndLapsed,
+    Spare,
     Release,
     Reap,
     Reconcile,
@@ -307,6 +308,7 @@ table! { impl EventLog, on whole;
 table! { impl SweepSteps, on steps;
     Tick: tick(group) -> GroupStatus;
     EndLapsed: end_lapsed(group, limit: u32, call: Call) -> EndedBatch;
+    Spare: spare(group, limit: u32, call: Call) -> EndedBatch;
     Release: release(group, request: &ReleaseRequest, call: Call) -> ReleasedBatch;
     Reap: reap(group, request: &ReleaseRequest, call: Call) -> ReapedBatch;
     Reconcile: reconcile(group, request: &ReconcileRequest, call: Call) -> Reconciled;

@@ -52,7 +52,7 @@ for i = 1, count do
   else
     local deadline, ttl, revision = unpack_life(row)
     -- The end of a tenure, as in `end_of`; spelled out because this is the hot path.
-    local last = group.resumed + ttl
+    local last = given_at() + ttl
     if deadline <= now + ttl and deadline > last then
       last = deadline
     end

@@ -1,4 +1,5 @@
--- ARGV 8: at most how many. Answers whether more may be due, and the tenures that lapsed.
+-- ARGV 8: at most how many. ARGV 9: '1' when a daemon had to refuse beats, which is noted when nobody is past the end any
+-- more. Answers whether more may be due, and the tenures that lapsed.
 local limit = tonumber(ARGV[8])
 
 local places = not fell and redis.call('HGET', META, 'fell')
@@ -48,6 +49,9 @@ local over = redis.call('ZRANGEBYSCORE', RESERVATIONS, '-inf', NOW, 'LIMIT', 0, 
 if #over > 0 then
   plan_whole('HDEL', RESERVED, unpack(over))
   plan_whole('ZREM', RESERVATIONS, unpack(over))
+end
+if ARGV[9] == '1' and not more then
+  note_refusal()
 end
 engage_brake()
 commit()

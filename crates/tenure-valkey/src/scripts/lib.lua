@@ -88,7 +88,7 @@ local function event(kind, tenure, ...)
   end
 end
 
-local stored = redis.call('HMGET', META, 'state', 'seq', 'events', 'roster')
+local stored = redis.call('HMGET', META, 'state', 'seq', 'events', 'roster', 'refused')
 local group = { seq = tonumber(stored[2] or 0), events = tonumber(stored[3] or 0), cause = 0 }
 group.born, group.tick, group.resumed, group.min_ttl, group.max_ttl, group.unsettled_until, group.cause, group.grants,
   group.brake_since, group.brake_until = struct.unpack(STATE, stored[1] or string.rep('\0', 80))
@@ -237,13 +237,31 @@ local function save_member(member, m)
   plan('HSET', ALIVE, member .. '@' .. text(m.term), pack_life(m.deadline, m.ttl, m.revision))
 end
 
--- The end of a tenure. A deadline further away than its ttl was made by a clock that has fallen back since.
-local function end_of(m)
-  local grace = group.resumed + m.ttl
-  if m.deadline > now + m.ttl then
-    return grace
+-- Refusals of ours, as in `refusal.rs`: since when beats were refused, and until when that counts.
+local refused_since, refused_until = unpack_refusal(stored[5])
+local function note_refusal()
+  if refused_until > now or now > refused_until + MAX_TTL then
+    refused_since = now
   end
-  return math.max(m.deadline, grace)
+  refused_until = math.min(now, refused_since + MAX_TTL)
+  plan('HSET', META, 'refused', pack_refusal(refused_since, refused_until))
+end
+-- The instant at which everyone was given one full ttl last.
+local function given_at()
+  return refused_until > now and group.resumed or math.max(group.resumed, refused_until)
+end
+
+-- The end of what lasts for a time, when all had that time anew since `given`. What ends later than its time from now was made
+-- by a clock that has fallen back.
+local function end_since(given, at, time)
+  if at > now + time then
+    return given + time
+  end
+  return math.max(at, given + time)
+end
+-- The end of a tenure.
+local function end_of(m)
+  return end_since(given_at(), m.deadline, m.ttl)
 end
 
 local ended_now, lapsed_now, lapses_added = {}, false, 0
@@ -303,7 +321,7 @@ local function free_in(tenure, m)
     return 0
   end
   last, at = tonumber(last), tonumber(at)
-  return math.max(0, end_of({ deadline = last, ttl = math.max(0, last - at) }) - now)
+  return math.max(0, end_since(group.resumed, last, math.max(0, last - at)) - now)
 end
 
 -- Whether a tenure may act: nil and its member's entry, or the reason why not. One past its end is ended, whatever else

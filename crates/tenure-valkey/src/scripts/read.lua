@@ -7,14 +7,16 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- What decides who is alive: the tick, when the store last resumed, and the smallest ttl. Nothing when there is no group.
+-- What decides who is alive: the tick, when the store last resumed, the smallest ttl, and until when beats were refused.
+-- Nothing when there is no group.
 local function life()
-  local state = redis.call('HGET', META, 'state')
-  if not state then
-    return { false, false, false }
+  local found = redis.call('HMGET', META, 'state', 'refused')
+  if not found[1] then
+    return { false, false, false, false }
   end
-  local _, tick, resumed, min_ttl = struct.unpack(STATE, state)
-  return { tick, resumed, min_ttl }
+  local _, tick, resumed, min_ttl = struct.unpack(STATE, found[1])
+  local _, refused_until = unpack_refusal(found[2])
+  return { tick, resumed, min_ttl, refused_until }
 end
 
 -- How much a tenure holds: claims, leases and connections.

@@ -2,7 +2,7 @@
 local PROVIDERS = PREFIX .. 'providers'
 -- How many members that may have lapsed are looked at.
 local MAX_OVERDUE = 1000
-local meta = redis.call('HMGET', META, 'state', 'roster')
+local meta = redis.call('HMGET', META, 'state', 'roster', 'refused')
 local roster = unpack_roster(meta[1] and meta[2] or '')
 
 -- When the store last resumed serving the group. Nobody reads as dead because nobody ticked: after a gap that no step has seen
@@ -16,6 +16,10 @@ if meta[1] then
   end
 end
 
+-- When everyone was given one full ttl last: beats may have been refused since.
+local _, refused_until = unpack_refusal(meta[3])
+local given = refused_until > now and resumed or math.max(resumed, refused_until)
+
 -- About the mirror, for every reply.
 local function stamp()
   return { roster.seeded, roster.high, roster.settings, resumed }
@@ -24,7 +28,7 @@ end
 -- The end of a tenure, as in `lib.lua`.
 local function lives(life)
   local deadline, ttl = unpack_life(life)
-  local grace = resumed + ttl
+  local grace = given + ttl
   if deadline > now + ttl then
     return now < grace
   end

@@ -107,7 +107,7 @@ end
 
 -- When a session that is away is an orphan.
 local function over_at(s)
-  return end_of({ deadline = s.reap_at, ttl = s.granted })
+  return end_since(group.resumed, s.reap_at, s.granted)
 end
 
 -- The session that an alias leads to, as planned; false for none.

@@ -3,6 +3,17 @@
 local STATE = '<dddddddddd'
 local CAUSES = { 'silent', 'clock_back', 'data_loss', 'tail_loss', 'new' }
 
+-- When beats of the group were refused: since when, and until when that counts; never is 0.
+local function pack_refusal(since, till)
+  return struct.pack('<dd', since, till)
+end
+local function unpack_refusal(packed)
+  if not packed then
+    return 0, 0
+  end
+  return struct.unpack('<dd', packed)
+end
+
 -- What is known of a tenure's life, as whole numbers of seven bytes: deadline, ttl, and the revision if it has one. Most
 -- have none, and their value then fits into the smallest piece of memory that a server gives a string.
 local function unpack_life(row)

@@ -58,7 +58,7 @@ impl Verb {
             V::Session | V::SessionByAlias | V::Sessions | V::Orphans | V::SessionStats => Self::Look,
             V::Events => Self::Events,
             V::Tick => Self::Tick,
-            V::EndLapsed => Self::EndLapsed,
+            V::EndLapsed | V::Spare => Self::EndLapsed,
             V::Release => Self::Release,
             V::Reap | V::Reconcile => Self::Reap,
             V::Now => Self::Now,

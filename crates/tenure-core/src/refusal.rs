@@ -1,0 +1,103 @@
+//! Refusals of ours: a daemon that had to refuse beats of a group, or could not accept connections, is no reason to take a
+//! member for dead.
+//!
+//! *E* = max(deadline, resumed_at + ttl, refused_until + ttl). A store notes a refusal only in a step that finds nobody past
+//! their end, so that it never revives: who is dead when a refusal begins stays so. It never makes a group unsettled. And it is
+//! bounded, so that no flood keeps a dead tenure alive for ever: `refused_until` is at most one max ttl after the refusal
+//! began, and the next refusal counts only when everyone whose life depends on this one has ended or has beaten.
+
+use std::time::Duration;
+
+use crate::time::StoreTime;
+
+/// When beats of a group were refused last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Refusal {
+    /// Since when; zero for never.
+    pub began: StoreTime,
+    /// Until when, as far as it counts.
+    pub until: StoreTime,
+}
+
+impl Refusal {
+    /// The same with beats refused now.
+    #[must_use]
+    pub fn noted(self, now: StoreTime, max_ttl: Duration) -> Self {
+        // What is later than now was noted by a clock that has fallen back since; that is a gap, and everyone has a full ttl.
+        if self.until > now || now > self.until + max_ttl {
+            return Self { began: now, until: now };
+        }
+        let until = now.min(self.began + max_ttl);
+        Self { until, ..self }
+    }
+
+    /// The instant at which everyone was given one full ttl last: when the store resumed, or when a beat was refused.
+    #[must_use]
+    pub fn or_resumed(self, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
+        if self.until > now {
+            resumed_at
+        } else {
+            resumed_at.max(self.until)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settling::end_of;
+
+    const MAX_TTL: Duration = Duration::from_secs(120);
+
+    const fn at(seconds: u64) -> StoreTime {
+        StoreTime::from_micros(seconds * 1_000_000)
+    }
+
+    /// The end of a tenure that beat at 1,000 s and not since.
+    fn end(refusal: Refusal, now: StoreTime) -> StoreTime {
+        let ttl = Duration::from_secs(30);
+        end_of(at(1_030), ttl, refusal.or_resumed(at(900), now), now)
+    }
+
+    #[test]
+    fn a_refusal_gives_everyone_one_full_ttl() {
+        let none = Refusal::default();
+        assert_eq!(end(none, at(1_010)), at(1_030));
+        let refused = none.noted(at(1_010), MAX_TTL);
+        assert_eq!(end(refused, at(1_010)), at(1_040));
+        assert_eq!(end(refused.noted(at(1_020), MAX_TTL), at(1_020)), at(1_050));
+    }
+
+    #[test]
+    fn a_refusal_that_goes_on_counts_for_one_max_ttl() {
+        let mut refused = Refusal::default();
+        for second in 1_010..=1_250 {
+            refused = refused.noted(at(second), MAX_TTL);
+        }
+        assert_eq!((refused.began, refused.until), (at(1_010), at(1_130)));
+        assert_eq!(end(refused, at(1_150)), at(1_160));
+    }
+
+    #[test]
+    fn the_next_one_counts_when_nobody_lives_by_the_last_any_more() {
+        let refused = Refusal::default().noted(at(1_010), MAX_TTL);
+        let (early, late) = (refused.noted(at(1_130), MAX_TTL), refused.noted(at(1_131), MAX_TTL));
+        assert_eq!((early.began, early.until), (at(1_010), at(1_130)));
+        assert_eq!((late.began, late.until), (at(1_131), at(1_131)));
+        let over = early.noted(at(1_249), MAX_TTL);
+        assert_eq!(over, early, "however long it goes on");
+    }
+
+    #[test]
+    fn a_clock_that_fell_back_makes_it_count_for_nothing() {
+        let refused = Refusal::default().noted(at(1_010), MAX_TTL);
+        assert_eq!(refused.or_resumed(at(500), at(600)), at(500));
+        assert_eq!(
+            refused.noted(at(600), MAX_TTL),
+            Refusal {
+                began: at(600),
+                until: at(600)
+            }
+        );
+    }
+}
