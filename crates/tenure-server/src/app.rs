@@ -1,7 +1,6 @@
 //! What all requests share.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -19,9 +18,11 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Guard;
+use crate::bodies::Bodies;
 use crate::door::Door;
 use crate::jwt::Verifier;
 use crate::limits::Limiter;
+use crate::room::Room;
 use crate::settings::Settings;
 use crate::tls::Tls;
 use crate::watch::Watch;
@@ -92,16 +93,24 @@ pub(crate) struct App {
     pub(crate) began: Mono,
     /// The shutdown has begun: streams end, readiness fails.
     pub(crate) draining: CancellationToken,
-    pub(crate) requests: Gate,
-    pub(crate) streams: Gate,
-    pub(crate) sweeps: Gate,
+    pub(crate) requests: Room,
+    /// Beats have room of their own, for their places and for their bodies.
+    pub(crate) beating: Room,
+    pub(crate) streams: Room,
+    pub(crate) sweeps: Room,
+    pub(crate) bodies: Bodies,
+    pub(crate) beat_bodies: Bodies,
+    /// A secret of this process: how callers and groups are told apart by their counters.
+    pub(crate) seed: u64,
     pub(crate) openapi: OnceLock<Bytes>,
     store_clock: Mutex<Option<(StoreTime, Mono)>>,
 }
 
 /// An older reading of the store's clock is not told to clients.
 const STORE_CLOCK_FRESH: Duration = Duration::from_secs(5);
-/// How many sweeps may be asked for over HTTP at once.
+/// How many times as long as others the body of a batch may be.
+pub(crate) const BATCH: usize = 4;
+/// How many sweeps one caller may ask for over HTTP at once.
 const MAX_SWEEPS: usize = 8;
 
 impl App {
@@ -127,6 +136,7 @@ impl App {
             give_up: settings.request_timeout,
             ..BatchSettings::default()
         };
+        let bodies = || Bodies::new(settings.body_limit.saturating_mul(BATCH), settings.body_timeout);
         let beats = BeatBatcher::new(Arc::clone(&store), Arc::clone(&clock), Handle::current(), batch);
         Ok(Arc::new(Self {
             limiter: settings.rate.map(Limiter::new),
@@ -135,9 +145,13 @@ impl App {
             tls,
             began: clock.mono(),
             watch: Watch::default(),
-            requests: Gate::new(settings.max_requests),
-            streams: Gate::new(settings.max_streams),
-            sweeps: Gate::new(MAX_SWEEPS),
+            requests: Room::new(settings.max_requests),
+            beating: Room::new(settings.max_requests),
+            streams: Room::new(settings.max_streams),
+            sweeps: Room::new(MAX_SWEEPS),
+            bodies: bodies(),
+            beat_bodies: bodies(),
+            seed: clock.entropy(),
             openapi: OnceLock::new(),
             store_clock: Mutex::new(None),
             store,
@@ -192,62 +206,13 @@ impl App {
 }
 
 impl App {
+    /// How many requests have a place.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.requests.held() + self.beating.held()
+    }
+
     /// Whether the store was heard of lately, or cannot have been yet. The watch loop sees to it every second.
     pub(crate) fn heard_of_store(&self) -> bool {
         self.store_time().is_some() || self.clock.mono().since(self.began) <= STORE_CLOCK_FRESH
-    }
-}
-
-/// A bound on how many of something happen at once, without a queue.
-pub(crate) struct Gate {
-    inside: AtomicUsize,
-    limit: usize,
-}
-
-impl Gate {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            inside: AtomicUsize::new(0),
-            limit,
-        }
-    }
-
-    /// Takes a place, if there is one. Give it back with [`Gate::leave`]; see [`Inside`] for a guard.
-    pub(crate) fn enter(&self) -> bool {
-        let inside = self.inside.fetch_add(1, Ordering::Relaxed);
-        if inside >= self.limit {
-            self.leave();
-            return false;
-        }
-        true
-    }
-
-    pub(crate) fn leave(&self) {
-        self.inside.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn inside(&self) -> usize {
-        self.inside.load(Ordering::Relaxed)
-    }
-}
-
-/// A place behind a gate of the app, given back when dropped.
-pub(crate) struct Inside {
-    app: Arc<App>,
-    gate: fn(&App) -> &Gate,
-}
-
-impl Inside {
-    pub(crate) fn enter(app: &Arc<App>, gate: fn(&App) -> &Gate) -> Option<Self> {
-        gate(app).enter().then(|| Self {
-            app: Arc::clone(app),
-            gate,
-        })
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        (self.gate)(&self.app).leave();
     }
 }

@@ -22,8 +22,11 @@ use tower::ServiceExt;
 
 use crate::app::App;
 use crate::auth::Peer;
-use crate::meters::{self, Open};
+use crate::connections::Link;
+use crate::meters;
 
+/// How long a new connection may take for its first byte (with TLS: the first one after shaking hands).
+const FIRST_BYTE: Duration = Duration::from_secs(5);
 /// The most headers of a request.
 const MAX_HEADERS: usize = 64;
 /// The most bytes of a request's head, and of what is buffered of a connection.
@@ -34,15 +37,19 @@ pub(crate) async fn serve(
     app: Arc<App>,
     router: Router,
     (socket, address): (TcpStream, SocketAddr),
+    link: Arc<Link>,
     draining: CancellationToken,
 ) {
-    let _open = Open::new();
+    let peer = |certificate| Peer {
+        address,
+        certificate,
+        link,
+    };
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
     let Some(tls) = app.tls.clone() else {
-        let certificate = None;
-        return talk(app, router, socket, Peer { address, certificate }, draining).await;
+        return talk(app, router, socket, peer(None), draining).await;
     };
     // A task of its own, with an end: whoever does not shake hands holds up nobody.
     let shaken = within(&*app.clock, app.settings.handshake_timeout, tls.accept(socket));
@@ -52,7 +59,7 @@ pub(crate) async fn serve(
         shaken = shaken => shaken,
     };
     match shaken {
-        Some(Ok((stream, certificate))) => talk(app, router, stream, Peer { address, certificate }, draining).await,
+        Some(Ok((stream, certificate))) => talk(app, router, stream, peer(certificate), draining).await,
         Some(Err(error)) => {
             meters::handshake_failed();
             tracing::debug!(%address, %error, "a handshake failed");
@@ -74,6 +81,8 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 ) {
     let io = Reading {
         socket,
+        first: Some(app.clock.sleep(FIRST_BYTE.min(app.settings.idle_timeout))),
+        link: Arc::clone(&peer.link),
         clock: Arc::clone(&app.clock),
         patience: app.settings.stall_timeout,
         stalled: None,
@@ -104,9 +113,12 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 /// A socket that fails when its other side does not read for too long, so that nobody can hold memory of ours by not
-/// reading.
+/// reading, and when it sends nothing at first. It counts what comes.
 struct Reading<S> {
     socket: S,
+    /// Runs until the first byte.
+    first: Option<Sleep>,
+    link: Arc<Link>,
     clock: Arc<dyn Clock>,
     patience: Duration,
     /// Runs while a write waits.
@@ -133,7 +145,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Reading<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.socket).poll_read(context, buffer);
+        if read.is_ready() {
+            self.first = None;
+            self.link.received(buffer.filled().len() - before);
+        } else if let Some(first) = &mut self.first {
+            ready!(first.as_mut().poll(context));
+            let silent = io::Error::new(io::ErrorKind::TimedOut, "the client sends nothing");
+            return Poll::Ready(Err(silent));
+        }
+        read
     }
 }
 
@@ -173,7 +195,7 @@ mod tests {
     use super::*;
     use futures_util::poll;
     use tenure_core::clock::ManualClock;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     /// A socket whose other side reads nothing any more.
     struct Full;
@@ -192,16 +214,50 @@ mod tests {
         }
     }
 
+    fn reading<S>(socket: S, clock: &Arc<ManualClock>, patience: Duration) -> Reading<S> {
+        let from = SocketAddr::from(([127, 0, 0, 1], 1));
+        Reading {
+            socket,
+            first: Some(clock.sleep(FIRST_BYTE)),
+            link: Arc::new(Link::new(from, clock.mono())),
+            clock: clock.clone(),
+            patience,
+            stalled: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_new_connection_has_five_seconds_for_its_first_byte() {
+        let clock = Arc::new(ManualClock::new(0, 1));
+        let (mut other, socket) = tokio::io::duplex(64);
+        let mut socket = reading(socket, &clock, FIRST_BYTE * 10);
+        let mut byte = [0];
+        {
+            let mut silent = pin!(socket.read(&mut byte));
+            assert!(poll!(silent.as_mut()).is_pending());
+            clock.advance(FIRST_BYTE - Duration::from_millis(1));
+            assert!(poll!(silent.as_mut()).is_pending());
+            clock.advance(Duration::from_millis(1));
+            match poll!(silent.as_mut()) {
+                Poll::Ready(Err(error)) => assert_eq!(error.kind(), io::ErrorKind::TimedOut),
+                other => panic!("{other:?}"),
+            }
+        }
+        socket.first = Some(clock.sleep(FIRST_BYTE));
+        other.write_all(b"G").await.unwrap();
+        assert_eq!(socket.read(&mut byte).await.unwrap(), 1);
+        clock.advance(FIRST_BYTE * 2);
+        assert!(
+            poll!(pin!(socket.read(&mut byte))).is_pending(),
+            "from then on it has its idle time"
+        );
+    }
+
     #[tokio::test]
     async fn a_last_word_that_nobody_reads_is_not_waited_for_for_ever() {
         let clock = Arc::new(ManualClock::new(0, 1));
         let patience = Duration::from_secs(20);
-        let mut socket = Reading {
-            socket: Full,
-            clock: clock.clone(),
-            patience,
-            stalled: None,
-        };
+        let mut socket = reading(Full, &clock, patience);
         let mut goodbye = pin!(socket.shutdown());
         assert!(poll!(goodbye.as_mut()).is_pending());
         clock.advance(patience - Duration::from_millis(1));

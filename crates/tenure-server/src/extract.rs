@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::path::ErrorKind;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue};
 use futures_util::TryStreamExt;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tenure::wire::{Code, NOT_AFTER};
-use tenure_core::clock::within;
 use tenure_core::error::Error;
 use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
@@ -91,18 +90,15 @@ impl FromRequestParts<Arc<App>> for Limits {
     }
 }
 
-/// A JSON body. `FACTOR` times the usual limit may be sent.
-pub(crate) struct Json<T, const FACTOR: usize = 1>(pub(crate) T);
+/// A JSON body. The front has read it.
+pub(crate) struct Json<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, const FACTOR: usize> FromRequest<Arc<App>> for Json<T, FACTOR> {
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
     type Rejection = Failure;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
-        let kind = request.headers().get(CONTENT_TYPE).cloned();
-        // The head is looked at before the body is waited for.
-        check_type(kind.as_ref())?;
-        let bytes = read(request, app, FACTOR).await?;
-        parse(&bytes).map(Self)
+    async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, Failure> {
+        check_type(request.headers().get(CONTENT_TYPE))?;
+        parse(&whole(request).await?).map(Self)
     }
 }
 
@@ -112,12 +108,12 @@ pub(crate) struct OptionalJson<T>(pub(crate) T);
 impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for OptionalJson<T> {
     type Rejection = Failure;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
+    async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, Failure> {
         if axum::body::HttpBody::is_end_stream(request.body()) {
             return Ok(Self(T::default()));
         }
         let kind = request.headers().get(CONTENT_TYPE).cloned();
-        let bytes = read(request, app, 1).await?;
+        let bytes = whole(request).await?;
         if bytes.is_empty() {
             return Ok(Self(T::default()));
         }
@@ -143,54 +139,11 @@ fn check_type(kind: Option<&HeaderValue>) -> Result<(), Failure> {
     ))
 }
 
-async fn read(request: Request, app: &App, factor: usize) -> Result<Bytes, Failure> {
-    let limit = app.settings.body_limit.saturating_mul(factor);
-    let too_large = || {
-        Failure::new(
-            Code::BodyTooLarge,
-            format!("the body is longer than {limit} bytes; send less at a time"),
-        )
-    };
-    if announced(request.headers()).is_some_and(|length| length > limit as u64) {
-        return Err(too_large());
-    }
-    let room = usize::try_from(announced(request.headers()).unwrap_or(0)).unwrap_or(0);
-    let body = collect(request.into_body(), limit, room);
-    match within(&*app.clock, app.settings.body_timeout, body).await {
-        Some(Ok(Some(bytes))) => Ok(bytes),
-        Some(Ok(None)) => Err(too_large()),
-        Some(Err(_)) => Err(Failure::new(Code::BadRequest, "the body broke off")),
-        None => Err(Failure::new(Code::RequestTimeout, "the body took too long to arrive")),
-    }
-}
-
-/// Gathers a body of `room` bytes, if that was announced; `None` when it is longer than the limit. The usual body is one
-/// piece and is not copied.
-async fn collect(body: Body, limit: usize, room: usize) -> Result<Option<Bytes>, axum::Error> {
-    let mut pieces = body.into_data_stream();
-    let Some(first) = pieces.try_next().await? else {
-        return Ok(Some(Bytes::new()));
-    };
-    if first.len() > limit {
-        return Ok(None);
-    }
-    let Some(second) = pieces.try_next().await? else {
-        return Ok(Some(first));
-    };
-    let (mut all, mut next) = (Vec::with_capacity(room.min(limit)), Some(second));
-    all.extend_from_slice(&first);
-    while let Some(piece) = next {
-        if all.len() + piece.len() > limit {
-            return Ok(None);
-        }
-        all.extend_from_slice(&piece);
-        next = pieces.try_next().await?;
-    }
-    Ok(Some(all.into()))
-}
-
-fn announced(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+/// The body, which is there already, in one piece.
+async fn whole(request: Request) -> Result<Bytes, Failure> {
+    let piece = request.into_body().into_data_stream().try_next().await;
+    let piece = piece.map_err(|_| Failure::new(Code::BadRequest, "the body broke off"))?;
+    Ok(piece.unwrap_or_default())
 }
 
 /// Reads JSON, telling what is no JSON at all from what is JSON and breaks a rule, and naming the field that does.

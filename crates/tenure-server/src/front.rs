@@ -1,42 +1,82 @@
-//! What stands in front of every route: who may ask and how often, the limit on requests at once, panics, measuring, the
-//! log of operators, and the store's time.
+//! What stands in front of every route: who may ask and how often, the body, the limit on requests at once, panics,
+//! measuring, the log of operators, and the store's time.
 //!
 //! It is one layer on purpose. Beats are most of the traffic, and every layer of a stack of five would box a future and
 //! look at the clock by itself.
 
 use std::convert::Infallible;
-use std::future::{Future, ready};
+use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::HeaderValue;
+use axum::http::header::{CONNECTION, EXPECT};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use tenure::wire::{Code, Problem, STORE_TIME};
 use tenure_core::error::Outcome;
 use tower::{Layer, Service};
 
-use crate::app::{App, Inside};
+use crate::app::{App, BATCH};
 use crate::audit::Witness;
-use crate::auth::{Caller, Rule, Rules, Shut};
-use crate::meters::{RouteMeters, method_name};
+use crate::auth::{Caller, Peer, Rule, Rules, Shut};
+use crate::bodies::{Unread, Whole, spill};
+use crate::connections::Link;
+use crate::meters::{self, RouteMeters, method_name};
 use crate::reply::Failure;
+use crate::room::{Place, Room, Share};
 
 /// How a route is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     /// Counted against the limit of requests at once; its answer tells the store's time.
     Usual,
-    /// The same, but for the store's time, which nobody needs from a single beat.
+    /// The same, with a longer body.
+    Batch,
+    /// One beat: in the room of beats; without the store's time, which nobody needs from it.
     Beat,
+    /// The heartbeat of a provider: in the room of beats.
+    Heartbeat,
+    /// Many beats: in the room of beats, with a longer body.
+    Beats,
     /// May wait long and has a limit of its own.
     Long,
-    /// Answers also when everything else is refused.
+    /// Answers also when everything else is refused, and reads no body.
     Probe,
+}
+
+impl Class {
+    fn is_beat(self) -> bool {
+        matches!(self, Self::Beat | Self::Heartbeat | Self::Beats)
+    }
+
+    /// Where its requests take a place.
+    fn room(self) -> Option<fn(&App) -> &Room> {
+        match self {
+            Self::Usual | Self::Batch => Some(|app| &app.requests),
+            Self::Beat | Self::Heartbeat | Self::Beats => Some(|app| &app.beating),
+            Self::Long | Self::Probe => None,
+        }
+    }
+
+    /// How long a body may be.
+    fn body_limit(self, app: &App) -> usize {
+        let factor = if matches!(self, Self::Batch | Self::Beats) {
+            BATCH
+        } else {
+            1
+        };
+        app.settings.body_limit.saturating_mul(factor)
+    }
+
+    fn tells_time(self) -> bool {
+        !matches!(self, Self::Beat | Self::Long | Self::Probe)
+    }
 }
 
 /// Puts a [`Front`] before a route.
@@ -73,7 +113,7 @@ pub(crate) struct Front<S> {
 
 impl<S> Service<Request> for Front<S>
 where
-    S: Service<Request, Error = Infallible> + Send + 'static,
+    S: Service<Request, Error = Infallible> + Clone + Send + 'static,
     S::Response: IntoResponse,
     S::Future: Send + 'static,
 {
@@ -86,56 +126,134 @@ where
     }
 
     fn call(&mut self, mut request: Request) -> Self::Future {
-        let FrontLayer { app, class, route } = self.layer.clone();
-        let begun = app.clock.mono();
+        let layer = self.layer.clone();
+        let begun = layer.app.clock.mono();
         let method = method_name(request.method());
-        let rule = route.rules.of_method(request.method());
-        let mut witness = Witness::of(&app, &route, rule, method, &mut request);
-        let admitted = admit(&app, rule, &request, witness.as_mut());
-        let told = move |app: &App, route: &Route, response: &Response| {
+        let rule = layer.route.rules.of_method(request.method());
+        let mut witness = Witness::of(&layer.app, &layer.route, rule, method, &mut request);
+        let admitted = admit(&layer.app, rule, &request, witness.as_mut());
+        // The one that said it was ready is called.
+        let next = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, next);
+        Box::pin(async move {
+            let response = match admitted {
+                Ok(caller) => layer.answer(inner, caller, request).await,
+                Err(refused) => unread(&layer.app, refused, request).await,
+            };
             if let Some(witness) = witness {
                 witness.tell(response.status());
             }
-            let took = app.clock.mono().since(begun);
-            route.meters.answered(method, response.status().as_u16(), took);
-        };
-        let caller = match admitted {
-            Ok(caller) => caller,
-            Err(refused) => {
-                let response = refused.into_response();
-                told(&app, &route, &response);
-                return Box::pin(ready(Ok(response)));
-            }
-        };
-        // Nobody asks a beat who it was.
-        if class != Class::Beat {
-            request.extensions_mut().insert(caller);
-        }
-        let place = match class {
-            Class::Usual | Class::Beat => Inside::enter(&app, |app| &app.requests),
-            Class::Long | Class::Probe => None,
-        };
-        let full = place.is_none() && matches!(class, Class::Usual | Class::Beat);
-        let answer = (!full).then(|| self.inner.call(request));
-        Box::pin(async move {
-            let _place = place;
-            let mut response = match answer {
-                Some(answer) => match AssertUnwindSafe(answer).catch_unwind().await {
-                    Ok(Ok(response)) => response.into_response(),
-                    Err(panic) => panicked(&route.meters, &*panic),
-                },
-                None => overloaded().into_response(),
-            };
-            if class == Class::Usual
-                && let Some(at) = app.store_time()
-                && let Ok(value) = HeaderValue::try_from(at.to_string())
-            {
-                response.headers_mut().insert(STORE_TIME, value);
-            }
-            told(&app, &route, &response);
+            let took = layer.app.clock.mono().since(begun);
+            layer.route.meters.answered(method, response.status().as_u16(), took);
             Ok(response)
         })
     }
+}
+
+impl FrontLayer {
+    /// Answers a request that was let in: reads its body, takes a place, and asks the handler.
+    async fn answer<S>(&self, inner: S, caller: Caller, request: Request) -> Response
+    where
+        S: Service<Request, Error = Infallible>,
+        S::Response: IntoResponse,
+    {
+        let Self { app, class, .. } = self;
+        if *class == Class::Probe {
+            return self.probe(inner, caller, request).await;
+        }
+        let peer = request.extensions().get::<Peer>();
+        let link = peer.map(|peer| Arc::clone(&peer.link));
+        let share = Share::of(app.seed, &caller, peer.map(|peer| peer.address), request.uri().path());
+        let (mut request, _held) = match self.read(share, request).await {
+            Ok(read) => read,
+            Err(failed) => return closing(failed.into_response()),
+        };
+        let _answering = link.as_ref().map(Link::answering);
+        let place = class.room().map(|room| Place::enter(app, room, share));
+        let mut response = if matches!(place, Some(None)) {
+            if class.is_beat() {
+                meters::beat_refused();
+            }
+            overloaded().into_response()
+        } else {
+            // Nobody asks a beat who it was.
+            if *class != Class::Beat {
+                request.extensions_mut().insert(caller);
+                request.extensions_mut().insert(share);
+            }
+            self.ask(inner, request).await
+        };
+        if class.tells_time()
+            && let Some(at) = app.store_time()
+            && let Ok(value) = HeaderValue::try_from(at.to_string())
+        {
+            response.headers_mut().insert(STORE_TIME, value);
+        }
+        if let Some(link) = link {
+            link.answered(app.clock.mono());
+        }
+        response
+    }
+
+    /// Answers what takes no place. Nothing is read for it.
+    async fn probe<S>(&self, inner: S, caller: Caller, mut request: Request) -> Response
+    where
+        S: Service<Request, Error = Infallible>,
+        S::Response: IntoResponse,
+    {
+        let has_body = !request.body().is_end_stream();
+        request.extensions_mut().insert(caller);
+        let response = self.ask(inner, request).await;
+        if has_body { closing(response) } else { response }
+    }
+
+    /// Reads the body before the request takes a place.
+    async fn read(&self, share: Share, request: Request) -> Result<(Request, Option<Whole<'_>>), Failure> {
+        let Self { app, class, .. } = self;
+        if request.body().is_end_stream() {
+            return Ok((request, None));
+        }
+        let (head, body) = request.into_parts();
+        let bodies = if class.is_beat() { &app.beat_bodies } else { &app.bodies };
+        let read = bodies.read(&*app.clock, share, body, class.body_limit(app)).await;
+        let whole = read.inspect_err(|unread| {
+            if class.is_beat() && *unread == Unread::NoRoom {
+                meters::beat_refused();
+            }
+        })?;
+        let body = Body::from(whole.bytes.clone());
+        Ok((Request::from_parts(head, body), Some(whole)))
+    }
+
+    async fn ask<S>(&self, mut inner: S, request: Request) -> Response
+    where
+        S: Service<Request, Error = Infallible>,
+        S::Response: IntoResponse,
+    {
+        match AssertUnwindSafe(inner.call(request)).catch_unwind().await {
+            Ok(Ok(response)) => response.into_response(),
+            Err(panic) => panicked(&self.route.meters, &*panic),
+        }
+    }
+}
+
+/// Refuses a request whose body was not read. What is left of it must not be taken for the next request: a small one that is
+/// coming anyway is read, and otherwise the client is told that the connection ends.
+async fn unread(app: &App, refused: Failure, request: Request) -> Response {
+    let response = refused.into_response();
+    let waits = request.headers().contains_key(EXPECT);
+    let body = request.into_body();
+    if body.is_end_stream() || (!waits && spill(&*app.clock, body).await) {
+        return response;
+    }
+    closing(response)
+}
+
+fn closing(mut response: Response) -> Response {
+    response
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Lets a request in, or does not; a witness gets to know who it was.

@@ -26,7 +26,9 @@
 mod app;
 mod audit;
 pub mod auth;
+mod bodies;
 mod conn;
+mod connections;
 mod dashboard;
 mod door;
 mod extract;
@@ -36,6 +38,7 @@ mod lease_log;
 mod limits;
 mod meters;
 mod reply;
+mod room;
 mod routes;
 mod server;
 mod session_log;

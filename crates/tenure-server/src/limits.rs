@@ -110,7 +110,7 @@ fn nanos(at: Mono) -> u64 {
 }
 
 /// Whoever has one IPv6 address has 2^64 of them.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let network = address.to_bits() & !u128::from(u64::MAX);

@@ -24,6 +24,14 @@ pub(crate) const IN_FLIGHT: &str = "tenure_http_requests_in_flight";
 pub(crate) const STREAMS: &str = "tenure_http_streams";
 /// Connections that are open.
 pub(crate) const CONNECTIONS: &str = "tenure_http_connections";
+/// Requests whose body is arriving.
+pub(crate) const BODIES: &str = "tenure_http_bodies";
+/// Connections that were closed because there were too many.
+pub(crate) const CROWDED_OUT: &str = "tenure_http_crowded_out_total";
+/// Connections that could not be accepted.
+pub(crate) const ACCEPT_ERRORS: &str = "tenure_http_accept_errors_total";
+/// Beats that were refused because too much was asked at once, after their token was accepted.
+pub(crate) const BEATS_REFUSED: &str = "tenure_beats_refused_total";
 /// Connections that were dropped because the other side did not read.
 pub(crate) const STALLED: &str = "tenure_http_stalled_total";
 /// Requests that were not let in. Label: why (the code of the answer).
@@ -63,6 +71,7 @@ pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
         match metrics::set_global_recorder(recorder) {
             Ok(()) => {
                 describe();
+                begin();
                 Some(handle)
             }
             Err(_) => {
@@ -81,6 +90,13 @@ fn describe() {
     metrics::describe_gauge!(IN_FLIGHT, "Requests that are being answered.");
     metrics::describe_gauge!(STREAMS, "Event streams and long polls that are open.");
     metrics::describe_gauge!(CONNECTIONS, "Connections that are open.");
+    metrics::describe_gauge!(BODIES, "Requests whose body is arriving.");
+    metrics::describe_counter!(CROWDED_OUT, "Connections that were closed because there were too many.");
+    metrics::describe_counter!(ACCEPT_ERRORS, "Connections that could not be accepted.");
+    metrics::describe_counter!(
+        BEATS_REFUSED,
+        "Beats that were refused because too much was asked at once."
+    );
     metrics::describe_counter!(
         STALLED,
         "Connections that were dropped because the other side did not read."
@@ -98,6 +114,13 @@ fn describe() {
         tenure::meters::LEASE_TRANSITIONS,
         "What became of leases through this process."
     );
+}
+
+/// Counters that alerts are made of exist from the start: what begins with its first event has not increased by it.
+fn begin() {
+    for counter in [CROWDED_OUT, ACCEPT_ERRORS, BEATS_REFUSED] {
+        metrics::counter!(counter).absolute(0);
+    }
 }
 
 /// Counts a request that was not let in.
@@ -121,20 +144,29 @@ pub(crate) fn stale(what: &'static str, is: bool) {
     metrics::gauge!(STALE, "what" => what).set(if is { 1.0 } else { 0.0 });
 }
 
-/// A connection that counts as open for as long as this lives.
-pub(crate) struct Open(());
-
-impl Open {
-    pub(crate) fn new() -> Self {
-        metrics::gauge!(CONNECTIONS).increment(1.0);
-        Self(())
-    }
+/// Counts a connection that was opened.
+pub(crate) fn connection_opened() {
+    metrics::gauge!(CONNECTIONS).increment(1.0);
 }
 
-impl Drop for Open {
-    fn drop(&mut self) {
-        metrics::gauge!(CONNECTIONS).decrement(1.0);
-    }
+/// Counts a connection that was closed.
+pub(crate) fn connection_closed() {
+    metrics::gauge!(CONNECTIONS).decrement(1.0);
+}
+
+/// Counts connections that were closed for others.
+pub(crate) fn crowded_out(connections: usize) {
+    metrics::counter!(CROWDED_OUT).increment(connections as u64);
+}
+
+/// Counts a connection that could not be accepted.
+pub(crate) fn not_accepted() {
+    metrics::counter!(ACCEPT_ERRORS).increment(1);
+}
+
+/// Counts a beat that was refused because too much was asked at once.
+pub(crate) fn beat_refused() {
+    metrics::counter!(BEATS_REFUSED).increment(1);
 }
 
 /// Counts a connection whose other side did not read.

@@ -1,22 +1,23 @@
 //! A running server: accepting, and the way down.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use tenure::loops::{LoopSettings, Waker};
-use tenure_core::clock::within;
+use tenure_core::clock::{Mono, within};
 use tenure_core::error::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::{App, Parts};
 use crate::auth::TokenWatch;
+use crate::connections::Connections;
 use crate::door::Door;
 use crate::meters::{self, Upkeep};
 use crate::settings::Settings;
@@ -26,6 +27,8 @@ use crate::{conn, routes};
 
 /// The wait after a failed accept: it usually means that file descriptors ran out, and nobody is helped by a busy loop.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+/// How often failed accepts are logged.
+const ACCEPT_LOG: Duration = Duration::from_secs(1);
 
 /// A server that runs until its shutdown future completes and its requests are answered.
 ///
@@ -170,24 +173,31 @@ impl Accepting {
     }
 
     async fn accept(&self) {
-        let places = Arc::new(Semaphore::new(self.app.settings.max_connections));
+        let (clock, idle) = (&*self.app.clock, self.app.settings.idle_timeout);
+        let open = Connections::new(self.app.settings.max_connections);
+        let mut failures = Failures::default();
         loop {
-            // A place first: whoever finds none waits in the kernel's queue, and costs us nothing.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-                return;
-            };
             let (socket, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    self.app.clock.sleep(ACCEPT_BACKOFF).await;
+                    // Closing some makes descriptors free.
+                    open.shed(clock.mono(), idle);
+                    failures.count(&error, clock.mono());
+                    clock.sleep(ACCEPT_BACKOFF).await;
                     continue;
                 }
             };
+            let opened = loop {
+                if let Some(opened) = open.open_one(clock, idle, peer).await {
+                    break opened;
+                }
+            };
+            let link = Arc::clone(&opened.link);
             let connection = conn::serve(
                 Arc::clone(&self.app),
                 self.router.clone(),
                 (socket, peer),
+                Arc::clone(&link),
                 self.draining.clone(),
             );
             let hurry = self.hurry.clone();
@@ -195,9 +205,10 @@ impl Accepting {
                 tokio::select! {
                     biased;
                     () = hurry.cancelled() => {}
+                    () = link.cut() => {}
                     () = connection => {}
                 }
-                drop(place);
+                drop(opened);
             });
         }
     }
@@ -233,5 +244,23 @@ impl Accepting {
             tracing::warn!(connections = cut, "connections were cut with a request under way");
         }
         Drained { cut }
+    }
+}
+
+/// Connections that could not be accepted. Their errors come in floods, and are logged once a second.
+#[derive(Default)]
+struct Failures {
+    unlogged: u64,
+    logged_at: Option<Mono>,
+}
+
+impl Failures {
+    fn count(&mut self, error: &io::Error, now: Mono) {
+        meters::not_accepted();
+        self.unlogged += 1;
+        if self.logged_at.is_none_or(|at| now.since(at) >= ACCEPT_LOG) {
+            tracing::warn!(%error, times = self.unlogged, "cannot accept connections");
+            (self.unlogged, self.logged_at) = (0, Some(now));
+        }
     }
 }

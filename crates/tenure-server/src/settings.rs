@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::time::show_duration;
+use tenure_core::timing::DEFAULT_MAX_TTL;
 
 use crate::auth::TokenSettings;
 use crate::limits::RateSettings;
@@ -33,15 +34,20 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// How long a sweep that was asked for over HTTP may take.
     pub sweep_timeout: Duration,
-    /// How many requests are answered at once; more get a 503 at once. (Streams have their own limit; probes have none.)
+    /// How many requests of one caller in one group are answered at once; more get a 503. Beats have as much room again, of
+    /// their own. While others ask much as well it is less; together they get 13/9 of it. (Streams have their own limit;
+    /// probes have none.)
     pub max_requests: usize,
-    /// How many connections are open at once; more wait to be accepted.
+    /// How many connections are open at once. For more, those that were not answered lately are closed: first those that
+    /// have sent least for longest, of the address that has most.
     pub max_connections: usize,
-    /// How long a connection may be idle, or take to send the head of a request.
+    /// How long a connection may be idle, or take to send the head of a request. Longer than the longest time between two
+    /// beats: a third of the store's `max_ttl`, and 5 s. (A new one has 5 s for its first byte.)
     pub idle_timeout: Duration,
     /// How long a connection may take to shake hands, with TLS.
     pub handshake_timeout: Duration,
-    /// How many event streams and long polls are open at once; more get a 503.
+    /// How many event streams and long polls of one caller in one group are open at once; more get a 503. While others have
+    /// many as well it is less; together they get 13/9 of it.
     pub max_streams: usize,
     /// How often a silent stream says that it is still there.
     pub stream_keep_alive: Duration,
@@ -71,7 +77,7 @@ impl Default for Settings {
             sweep_timeout: Duration::from_secs(30),
             max_requests: 1_024,
             max_connections: 10_000,
-            idle_timeout: Duration::from_secs(30),
+            idle_timeout: DEFAULT_MAX_TTL / 3 + Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(5),
             max_streams: 1_000,
             stream_keep_alive: Duration::from_secs(15),

@@ -101,18 +101,18 @@ settings! {
     limits_burst: u64 = "0", "limits.burst", "REQUESTS", number;
     /// The longest body that is read; batches may have four times as much.
     limits_body: u64 = "1048576", "limits.body", "BYTES", number;
-    /// How many requests are answered at once; more are refused.
+    /// How many requests of one caller in one group are answered at once, and as many beats; more are refused.
     limits_requests: u64 = "1024", "limits.requests", "REQUESTS", number;
-    /// How many connections are open at once; more wait.
+    /// How many connections are open at once; for more, those that have sent least for longest are closed.
     limits_connections: u64 = "10000", "limits.connections", "CONNECTIONS", number;
-    /// How many event streams and long polls are open at once; more are refused.
+    /// How many event streams and long polls of one caller in one group are open at once; more are refused.
     limits_streams: u64 = "1000", "limits.streams", "STREAMS", number;
     /// How long the store may take to answer before a client is told that it does not; at most 2s.
     limits_request_timeout: Duration = "500ms", "limits.request_timeout", "DURATION", duration;
     /// How long a body may take to arrive.
     limits_body_timeout: Duration = "10s", "limits.body_timeout", "DURATION", duration;
-    /// How long a connection may be idle, or take to send the head of a request.
-    limits_idle_timeout: Duration = "30s", "limits.idle_timeout", "DURATION", duration;
+    /// How long a connection may be idle, or take to send the head of a request. Without it: a third of max_ttl, and 5s.
+    limits_idle_timeout: Option<Duration> = "", "limits.idle_timeout", "DURATION", |given| optional(given, duration);
     /// How long a connection may take to shake hands, with TLS.
     limits_handshake_timeout: Duration = "5s", "limits.handshake_timeout", "DURATION", duration;
     /// A client that does not read for this long is dropped.

@@ -1,11 +1,16 @@
 //! Who may call, and how much: the settings of the server, put together from those of the daemon.
 
+use std::time::Duration;
+
 use tenure_server::auth::TokenSettings;
 use tenure_server::{RateSettings, Settings as Server, TlsSettings};
 use tenure_tls::ServerTls;
 
 use super::Settings;
 use crate::exit::Usage;
+
+/// How much longer than the longest time between two beats a connection may be idle.
+const BEYOND_A_BEAT: Duration = Duration::from_secs(5);
 
 impl Settings {
     /// The limits of the server, and how it finds out who is calling. Reads no file.
@@ -25,7 +30,7 @@ impl Settings {
             max_requests: size("limits.requests", self.limits_requests)?,
             max_connections: size("limits.connections", self.limits_connections)?,
             max_streams: size("limits.streams", self.limits_streams)?,
-            idle_timeout: self.limits_idle_timeout,
+            idle_timeout: self.limits_idle_timeout.unwrap_or(self.max_ttl / 3 + BEYOND_A_BEAT),
             handshake_timeout: self.limits_handshake_timeout,
             stall_timeout: self.limits_stall_timeout,
             drain_timeout: self.drain,
@@ -86,8 +91,6 @@ fn size(key: &str, size: u64) -> Result<usize, Usage> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::Flags;
     use super::*;
 
@@ -99,6 +102,16 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_server() {
         assert_eq!(server(&[]).unwrap(), Server::default());
+    }
+
+    #[test]
+    fn a_connection_may_idle_between_two_beats() {
+        let idle = |flags: &[(&'static str, &str)]| server(flags).unwrap().idle_timeout;
+        assert_eq!(idle(&[("max_ttl", "30m")]), Duration::from_secs(10 * 60 + 5));
+        assert_eq!(
+            idle(&[("max_ttl", "30m"), ("limits.idle_timeout", "1m")]),
+            Duration::from_secs(60)
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::grant::Grant;
 use super::refusal::Refusal;
 use super::scope::Scope;
 use crate::app::App;
+use crate::connections::Link;
 use crate::jwt;
 use crate::reply::Failure;
 
@@ -99,4 +100,5 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// The SHA-256 of the certificate that it has shown, if it had to.
     pub(crate) certificate: Option<Arc<str>>,
+    pub(crate) link: Arc<Link>,
 }

@@ -68,7 +68,7 @@ pub(crate) async fn many(
     State(app): State<Arc<App>>,
     Names(group): Names<Group>,
     _: NoQuery,
-    Json(request): Json<BeatsRequest, 4>,
+    Json(request): Json<BeatsRequest>,
 ) -> Answer {
     if request.beats.len() > MAX_BEATS {
         let count = request.beats.len();

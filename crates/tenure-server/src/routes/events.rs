@@ -14,11 +14,13 @@ use tenure_core::id::Group;
 
 use super::openapi::Reads;
 use super::stream;
-use crate::app::{App, Inside};
+use crate::app::App;
 use crate::auth::Caller;
+use crate::connections::Answering;
 use crate::extract::{Names, Query};
 use crate::front::overloaded;
 use crate::reply::{Answer, Failure, json};
+use crate::room::{Place, Share};
 
 /// Read events, or follow them
 ///
@@ -41,6 +43,8 @@ use crate::reply::{Answer, Failure, json};
 pub(crate) async fn read(
     State(app): State<Arc<App>>,
     caller: Caller,
+    share: Share,
+    answering: Answering,
     Names(group): Names<Group>,
     Query(mut query): Query<EventsQuery>,
     headers: HeaderMap,
@@ -51,17 +55,17 @@ pub(crate) async fn read(
         }
         query.after = last_event_id(&headers)?.or(query.after);
         let wanted = query.request()?;
-        let place = place(&app)?;
-        return stream::open(app, caller, group, wanted, place).await;
+        let place = place(&app, share)?;
+        return stream::open(app, caller, group, wanted, (place, answering)).await;
     }
     let wanted = query.request()?;
-    let page = page(&app, &group, &wanted).await?;
+    let page = page(&app, share, &group, &wanted).await?;
     let wait = Duration::from_millis(query.wait_ms.unwrap_or(0));
     if !page.events.is_empty() || page.missed || wait.is_zero() {
         return json(StatusCode::OK, &EventsPage::from(page));
     }
     {
-        let _place = place(&app)?;
+        let _place = place(&app, share)?;
         let news = app.store.wait_for_events(&group, page.last, wait);
         tokio::select! {
             () = app.draining.cancelled() => {}
@@ -72,7 +76,7 @@ pub(crate) async fn read(
     // What came meanwhile is not for a token that was taken away meanwhile. It is told so when it asks again: it may as well
     // have been changed, and still do.
     let news = if app.guard.still_knows(&caller, || app.time()) {
-        self::page(&app, &group, &wanted).await?
+        self::page(&app, share, &group, &wanted).await?
     } else {
         page
     };
@@ -80,8 +84,8 @@ pub(crate) async fn read(
 }
 
 /// Reads a page as one of the requests that are counted; waiting is not.
-async fn page(app: &Arc<App>, group: &Group, wanted: &EventQuery) -> Result<EventPage, Failure> {
-    let _place = Inside::enter(app, |app| &app.requests).ok_or_else(overloaded)?;
+async fn page(app: &Arc<App>, share: Share, group: &Group, wanted: &EventQuery) -> Result<EventPage, Failure> {
+    let _place = Place::enter(app, |app| &app.requests, share).ok_or_else(overloaded)?;
     Ok(app.read(app.store.events(group, wanted)).await?)
 }
 
@@ -108,10 +112,13 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
 }
 
 /// A place among those who follow events, or a refusal.
-fn place(app: &Arc<App>) -> Result<Inside, Failure> {
-    Inside::enter(app, |app| &app.streams).ok_or_else(|| {
-        let limit = app.settings.max_streams;
-        let problem = Problem::new(Code::Overloaded, format!("{limit} event streams are open already"));
+fn place(app: &Arc<App>, share: Share) -> Result<Place, Failure> {
+    Place::enter(app, |app| &app.streams, share).ok_or_else(|| {
+        let detail = format!(
+            "no room for another event stream: one caller may have {} in a group, and less while others have many",
+            app.streams.limit()
+        );
+        let problem = Problem::new(Code::Overloaded, detail);
         Failure::from(
             problem
                 .with_outcome(Outcome::Unchanged)

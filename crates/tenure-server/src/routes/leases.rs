@@ -115,7 +115,7 @@ pub(crate) async fn acquire_many(
     Names(group): Names<Group>,
     _: NoQuery,
     Limits(call): Limits,
-    Json(request): Json<AcquireLeasesRequest, 4>,
+    Json(request): Json<AcquireLeasesRequest>,
 ) -> Answer {
     check_leases(request.leases.len())?;
     let acquired = ask(&app, &group, &request.tenure, &request.leases, call).await?;
@@ -208,7 +208,7 @@ pub(crate) async fn release_many(
     Names(group): Names<Group>,
     _: NoQuery,
     Limits(call): Limits,
-    Json(request): Json<ReleaseLeasesRequest, 4>,
+    Json(request): Json<ReleaseLeasesRequest>,
 ) -> Answer {
     check_leases(request.leases.len())?;
     let ReleaseLeasesRequest { tenure, leases, to } = request;

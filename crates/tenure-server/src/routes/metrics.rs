@@ -9,7 +9,7 @@ use tenure::wire::Code;
 use super::status::store_state;
 use crate::app::App;
 use crate::extract::NoQuery;
-use crate::meters::{self, IN_FLIGHT, STORE_UP, STREAMS};
+use crate::meters::{self, BODIES, IN_FLIGHT, STORE_UP, STREAMS};
 use crate::reply::{Answer, Failure, with_type};
 
 /// Where it is.
@@ -37,8 +37,9 @@ pub(crate) async fn scrape(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
     };
     #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 of anything")]
     let set = |name: &'static str, value: usize| ::metrics::gauge!(name).set(value as f64);
-    set(IN_FLIGHT, app.requests.inside());
-    set(STREAMS, app.streams.inside());
+    set(IN_FLIGHT, app.in_flight());
+    set(BODIES, app.bodies.reading() + app.beat_bodies.reading());
+    set(STREAMS, app.streams.held());
     set(STORE_UP, usize::from(store_state(&app).up));
     Ok(with_type(StatusCode::OK, recorder.render().into(), TEXT))
 }

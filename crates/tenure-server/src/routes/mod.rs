@@ -49,22 +49,22 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
 }
 
 fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
-    use Class::{Beat, Long, Probe, Usual};
+    use Class::{Batch, Beat, Beats, Heartbeat, Long, Probe, Usual};
     let routes = [
         (Usual, routes!(members::join, members::list)),
         (Usual, routes!(members::one)),
         (Usual, routes!(members::end)),
         (Beat, routes!(beats::one)),
-        (Usual, routes!(beats::many)),
+        (Beats, routes!(beats::many)),
         (
             Usual,
             routes!(registries::claim, registries::look_up, registries::release),
         ),
-        (Usual, routes!(registries::claim_many, registries::list)),
+        (Batch, routes!(registries::claim_many, registries::list)),
         (Usual, routes!(leases::acquire)),
         (Usual, routes!(leases::release)),
-        (Usual, routes!(leases::acquire_many)),
-        (Usual, routes!(leases::release_many)),
+        (Batch, routes!(leases::acquire_many)),
+        (Batch, routes!(leases::release_many)),
         (Usual, routes!(leases::look_up)),
         (Usual, routes!(leases::list)),
         (Usual, routes!(targets::put, targets::one, targets::remove)),
@@ -80,8 +80,8 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
         ),
         (Usual, routes!(sessions::read::list)),
         (Usual, routes!(sessions::detach)),
-        (Usual, routes!(sessions::attach_many)),
-        (Usual, routes!(sessions::detach_many)),
+        (Batch, routes!(sessions::attach_many)),
+        (Batch, routes!(sessions::detach_many)),
         (Usual, routes!(sessions::read::stats)),
         (Usual, routes!(sessions::read::orphans)),
         (Usual, routes!(rosters::list)),
@@ -99,7 +99,7 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
         (Usual, routes!(rosters::providers::offline)),
         (Usual, routes!(rosters::providers::activate)),
         (Usual, routes!(rosters::providers::deactivate)),
-        (Usual, routes!(rosters::providers::heartbeat)),
+        (Heartbeat, routes!(rosters::providers::heartbeat)),
         (Usual, routes!(rosters::reading::available)),
         (Usual, routes!(rosters::reading::availability)),
         (Usual, routes!(rosters::reading::stats)),

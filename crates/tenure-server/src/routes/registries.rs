@@ -88,7 +88,7 @@ pub(crate) async fn claim_many(
     Names((group, registry)): Names<(Group, RegistryName)>,
     _: NoQuery,
     Limits(call): Limits,
-    Json(request): Json<ClaimsRequest, 4>,
+    Json(request): Json<ClaimsRequest>,
 ) -> Answer {
     let claimed = app
         .store

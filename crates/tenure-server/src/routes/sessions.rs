@@ -95,7 +95,7 @@ pub(crate) async fn attach_many(
     Names(group): Names<Group>,
     _: NoQuery,
     Limits(call): Limits,
-    Json(request): Json<AttachSessionsRequest, 4>,
+    Json(request): Json<AttachSessionsRequest>,
 ) -> Answer {
     let attaches: Vec<Attach> = request.sessions.into_iter().map(Into::into).collect();
     let attached = ask(&app, &group, &request.tenure, &attaches, call).await?;
@@ -177,7 +177,7 @@ pub(crate) async fn detach_many(
     Names(group): Names<Group>,
     _: NoQuery,
     Limits(call): Limits,
-    Json(request): Json<DetachSessionsRequest, 4>,
+    Json(request): Json<DetachSessionsRequest>,
 ) -> Answer {
     let detaches: Vec<Detach> = request.connections.into_iter().map(Into::into).collect();
     let outcomes = give_up(&app, &group, &request.tenure, &detaches, call).await?;

@@ -13,11 +13,12 @@ use tenure_core::store::{Finding, Health, Severity};
 use tenure_core::time::StoreTime;
 
 use super::openapi::Reads;
-use crate::app::{App, Inside};
+use crate::app::App;
 use crate::auth::Caller;
 use crate::extract::NoQuery;
 use crate::front::overloaded;
 use crate::reply::{Answer, json};
+use crate::room::{Place, Share};
 
 /// A status younger than this is not looked up again.
 const FRESH: Duration = Duration::from_secs(1);
@@ -54,8 +55,8 @@ pub(crate) async fn status(State(app): State<Arc<App>>, caller: Caller, _: NoQue
         rosters: rosters_state(&app),
         access: access_state(&app),
         groups_age_ms: listed.map(ms),
-        streams: app.streams.inside() as u64,
-        requests: app.requests.inside() as u64,
+        streams: app.streams.held() as u64,
+        requests: app.in_flight() as u64,
     };
     if !caller.is_everywhere() {
         narrow(&mut status, &caller);
@@ -162,8 +163,8 @@ pub(crate) async fn now(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
     security(("token" = ["read", "everywhere"])),
     responses((status = 200, description = "The findings", body = Findings))
 )]
-pub(crate) async fn doctor(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
-    let _place = Inside::enter(&app, |app| &app.requests).ok_or_else(overloaded)?;
+pub(crate) async fn doctor(State(app): State<Arc<App>>, share: Share, _: NoQuery) -> Answer {
+    let _place = Place::enter(&app, |app| &app.requests, share).ok_or_else(overloaded)?;
     let silent = |what: &str, place: String| {
         let message = format!("the {what} at {place} does not answer");
         vec![Finding::new(what, Severity::Error, message)]

@@ -18,9 +18,11 @@ use tenure_core::clock::within;
 use tenure_core::event::{EventId, EventPage, EventQuery};
 use tenure_core::id::Group;
 
-use crate::app::{App, Inside};
+use crate::app::App;
 use crate::auth::Caller;
+use crate::connections::Answering;
 use crate::reply::Answer;
+use crate::room::Place;
 
 /// How many events travel in one piece.
 const PAGE: u32 = 100;
@@ -28,7 +30,13 @@ const PAGE: u32 = 100;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Opens a stream. The first page is read before the answer begins, so that a store that is away is a 503.
-pub(crate) async fn open(app: Arc<App>, caller: Caller, group: Group, wanted: EventQuery, place: Inside) -> Answer {
+pub(crate) async fn open(
+    app: Arc<App>,
+    caller: Caller,
+    group: Group,
+    wanted: EventQuery,
+    held: (Place, Answering),
+) -> Answer {
     let query = EventQuery { limit: PAGE, ..wanted };
     let first = app.read(app.store.events(&group, &query)).await?;
     let stream = Stream {
@@ -37,7 +45,7 @@ pub(crate) async fn open(app: Arc<App>, caller: Caller, group: Group, wanted: Ev
         group,
         query,
         full: false,
-        place,
+        held,
     };
     // A comment first: whoever connects knows at once that it works.
     let begin = (stream, Some((": here\n\n".to_owned(), first)));
@@ -73,7 +81,7 @@ struct Stream {
     /// The last page was full: there may be more at once.
     full: bool,
     #[expect(dead_code, reason = "held until the stream ends")]
-    place: Inside,
+    held: (Place, Answering),
 }
 
 impl Stream {

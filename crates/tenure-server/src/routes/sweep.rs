@@ -13,10 +13,11 @@ use tenure_core::store::Call;
 use tenure_core::sweep::{self as core, Eviction, SweepReport};
 
 use super::openapi::Writes;
-use crate::app::{App, Inside};
+use crate::app::App;
 use crate::audit::Operated;
 use crate::extract::{Limits, Names, NoQuery, OptionalJson};
 use crate::reply::{Answer, Failure, json};
+use crate::room::{Place, Share};
 
 /// How long to wait for what becomes releasable in a moment: the burst delay of 250 ms, and a little.
 const DEFAULT_WAIT: Duration = Duration::from_millis(300);
@@ -46,10 +47,11 @@ pub(crate) async fn run(
     _: NoQuery,
     Limits(call): Limits,
     operated: Operated,
+    share: Share,
     OptionalJson(request): OptionalJson<SweepRequest>,
 ) -> Answer {
     operated.note(details(&request));
-    asked(&app, &group, call, request).await
+    asked(&app, share, &group, call, request).await
 }
 
 /// What was asked for, for the log of operators.
@@ -63,13 +65,13 @@ fn details(request: &SweepRequest) -> String {
     asked.join(" ")
 }
 
-async fn asked(app: &Arc<App>, group: &Group, call: Call, request: SweepRequest) -> Answer {
+async fn asked(app: &Arc<App>, share: Share, group: &Group, call: Call, request: SweepRequest) -> Answer {
     let pass = pass_name(app, &request)?;
     let wait = request.wait_ms.map_or(DEFAULT_WAIT, Duration::from_millis);
     if wait > MAX_WAIT {
         return Err(Error::invalid(format!("the wait_ms {} is above {}", ms(wait), ms(MAX_WAIT))).into());
     }
-    let Some(_place) = Inside::enter(app, |app| &app.sweeps) else {
+    let Some(_place) = Place::enter(app, |app| &app.sweeps, share) else {
         let problem = Problem::new(Code::Overloaded, "enough sweeps are under way");
         return Err(Failure::from(
             problem

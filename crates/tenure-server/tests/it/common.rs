@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::clock::{Clock, ManualClock, SystemClock};
 use tenure_core::memory::MemoryStore;
 use tenure_core::store::{Store, StoreOptions};
 use tenure_server::{Drained, Parts, Server, Settings};
@@ -14,6 +14,8 @@ use tokio::sync::oneshot;
 
 pub mod faulty;
 pub mod sse;
+
+use self::faulty::Faulty;
 
 /// How long a test waits for what has to happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -147,6 +149,14 @@ impl Daemon {
         Self::of(parts, settings).await
     }
 
+    /// Over a store with moods, under a clock that stands still: whatever waits for the store waits until it is let go.
+    pub async fn still(settings: Settings) -> (Self, Arc<Faulty>, Arc<ManualClock>) {
+        let store = Faulty::new(SystemClock::shared());
+        let clock = Arc::new(ManualClock::new(0, 1));
+        let daemon = Self::over(store.clone(), clock.clone(), settings).await;
+        (daemon, store, clock)
+    }
+
     pub async fn of(parts: Parts, settings: Settings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let store = Arc::clone(&parts.store);
@@ -199,8 +209,7 @@ impl Daemon {
         answer.json()["tenure"].as_str().expect("a tenure").to_owned()
     }
 
-    /// Begins a join whose body is yet to come. Of all that takes a place among the requests, only what is still arriving may
-    /// take as long as a test needs: [`slow`] has the settings.
+    /// Begins a join whose body is yet to come. It may take as long as a test needs: [`slow`] has the settings.
     pub async fn begin_join(&self, group: &str, member: &str) -> Arriving {
         let mut socket = TcpStream::connect(self.server.addr()).await.expect("a connection");
         let body = json!({ "member": member }).to_string();
@@ -217,6 +226,15 @@ impl Daemon {
     pub async fn until_inside(&self, requests: u32) {
         let wanted = format!("requests_in_flight {requests}\n");
         tenure_testkit::wait::until_async("the requests are under way", PATIENCE, || async {
+            self.get("/metrics").await.text.contains(&wanted)
+        })
+        .await;
+    }
+
+    /// Waits until the bodies of so many requests are arriving.
+    pub async fn until_arriving(&self, bodies: u32) {
+        let wanted = format!("http_bodies {bodies}\n");
+        tenure_testkit::wait::until_async("the bodies are under way", PATIENCE, || async {
             self.get("/metrics").await.text.contains(&wanted)
         })
         .await;

@@ -8,6 +8,7 @@ mod events;
 mod health;
 mod leases;
 mod lifecycle;
+mod limits;
 mod narrow;
 mod openapi;
 mod sessions;

@@ -1,6 +1,6 @@
 //! Callers who ask more often than they may.
 
-use tenure_server::auth::Scope;
+use tenure_server::auth::{Scope, Secret};
 use tenure_server::{RateSettings, Settings};
 
 use crate::common::Daemon;
@@ -115,4 +115,35 @@ async fn providers_count_by_address_before_their_tokens_are_looked_at() {
         answers.push(ask(&daemon, "POST", &path, Some(&own)).await.status.as_u16());
     }
     assert!(answers.contains(&404) && answers.contains(&429), "{answers:?}");
+}
+
+#[tokio::test]
+async fn one_caller_cannot_take_all_event_streams() {
+    let mut tokens = Tokens::none();
+    let greedy = tokens.add("greedy", &[Scope::Read], &[], &[]);
+    let modest = tokens.add("modest", &[Scope::Read], &[], &[]);
+    let settings = Settings {
+        max_streams: 9,
+        ..tokens.settings()
+    };
+    let daemon = serve(settings, None).await;
+    let follow = async |secret: &Secret, group: &str| {
+        let request = daemon.request("GET", &format!("/v1/groups/{group}/events"));
+        let request = request.header("accept", "text/event-stream").bearer_auth(secret.text());
+        request.send().await.expect("an answer")
+    };
+    let mut open = Vec::new();
+    for group in ["a", "b", "c"] {
+        for _ in 0..20 {
+            let stream = follow(&greedy, group).await;
+            if stream.status() == 200 {
+                open.push(stream);
+            }
+        }
+    }
+    assert!((9..13).contains(&open.len()), "{}", open.len());
+    for group in ["a", "d"] {
+        open.push(follow(&modest, group).await);
+        assert_eq!(open.last().unwrap().status(), 200, "{group}");
+    }
 }

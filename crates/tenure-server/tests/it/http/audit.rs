@@ -16,7 +16,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::common::faulty::{Faulty, Mood};
-use crate::common::{Daemon, PATIENCE, slow};
+use crate::common::{Daemon, PATIENCE};
 
 type Line = BTreeMap<&'static str, String>;
 
@@ -74,9 +74,13 @@ fn line(details: &str, outcome: &str, status: &str) -> (String, String, String) 
     (details.to_owned(), outcome.to_owned(), status.to_owned())
 }
 
-async fn moody(settings: Settings) -> (Daemon, Arc<Faulty>) {
+fn keep_lines() {
     static KEPT: Once = Once::new();
     KEPT.call_once(|| tracing::subscriber::set_global_default(Kept).unwrap());
+}
+
+async fn moody(settings: Settings) -> (Daemon, Arc<Faulty>) {
+    keep_lines();
     let clock = SystemClock::shared();
     let store = Faulty::new(clock.clone());
     (Daemon::over(store.clone(), clock, settings).await, store)
@@ -142,19 +146,19 @@ async fn what_is_cut_on_the_way_down_was_not_left_by_its_caller() {
 async fn an_expulsion_that_panics_or_is_one_too_many_is_a_line() {
     let settings = Settings {
         max_requests: 1,
-        ..slow()
+        ..Settings::default()
     };
-    let (daemon, store) = moody(settings).await;
+    keep_lines();
+    let (daemon, store, _) = Daemon::still(settings).await;
     store.be(Mood::Panics);
     let answer = daemon.delete("/v1/groups/burst/tenures/a@1?expel=true").await;
     assert_eq!(answer.status, 500);
     assert_eq!(lines("burst"), [line("expel", "failed", "500")]);
 
-    store.be(Mood::Good);
-    let other = daemon.begin_join("other", "a").await;
-    daemon.until_inside(1).await;
+    store.be(Mood::WaitsAt(Verb::Members));
+    let _look = begin(&daemon, "GET /v1/groups/crowd/members", "").await;
+    store.someone_waits().await;
     let answer = daemon.delete("/v1/groups/crowd/tenures/a@1?expel=true").await;
     assert_eq!(answer.code(), "overloaded");
     assert_eq!(lines("crowd"), [line("expel", "failed", "503")]);
-    drop(other);
 }

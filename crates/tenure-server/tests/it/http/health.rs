@@ -12,7 +12,7 @@ use tenure_server::{Parts, Settings};
 use tokio::runtime::Handle;
 
 use crate::common::faulty::{Faulty, Mood};
-use crate::common::{Answer, Daemon, PATIENCE, promised, slow};
+use crate::common::{Answer, Daemon, PATIENCE, promised};
 
 async fn moody(settings: Settings) -> (Daemon, Arc<Faulty>) {
     let clock = SystemClock::shared();
@@ -227,18 +227,24 @@ async fn slow_groups_do_not_hold_up_the_watch_loop() {
 
 #[tokio::test]
 async fn too_many_requests_at_once_are_refused_at_once_but_probes_are_answered() {
-    let daemon = Daemon::with(Settings {
+    let settings = Settings {
         max_requests: 2,
-        ..slow()
-    })
-    .await;
-    let (one, two) = (daemon.begin_join("g", "a").await, daemon.begin_join("g", "b").await);
+        ..Settings::default()
+    };
+    let (daemon, store, _) = Daemon::still(settings).await;
+    store.be(Mood::WaitsAt(Verb::Members));
+    let look = || tokio::spawn(daemon.request("GET", "/v1/groups/g/members").send());
+    let (one, two) = (look(), look());
     daemon.until_inside(2).await;
     let third = daemon.get("/v1/groups/g/members").await;
     assert_eq!((third.status.as_u16(), third.code()), (503, "overloaded".to_owned()));
     assert_eq!(third.json()["outcome"], "unchanged");
     assert_eq!(daemon.get("/livez").await.status, 200);
-    assert_eq!((one.finish().await, two.finish().await), (201, 201));
+    store.be(Mood::Good);
+    store.open(2);
+    for looked in [one, two] {
+        assert_eq!(looked.await.unwrap().unwrap().status(), 200);
+    }
     assert_eq!(daemon.get("/v1/groups/g/members").await.status, 200);
 }
 

@@ -22,7 +22,7 @@ async fn a_shutdown_finishes_what_is_under_way_ends_streams_and_accepts_nothing(
     let mut daemon = Daemon::with(settings).await;
     let mut stream = Stream::open(&daemon, "/v1/groups/g/events", &[]).await;
     let under_way = daemon.begin_join("g", "late").await;
-    daemon.until_inside(1).await;
+    daemon.until_arriving(1).await;
     daemon.stop();
     assert_eq!(stream.next().await, None, "the stream ended");
     let addr = daemon.server.addr();
@@ -51,7 +51,7 @@ async fn a_drain_is_bounded() {
     };
     let daemon = Daemon::with(settings).await;
     let under_way = daemon.begin_join("g", "late").await;
-    daemon.until_inside(1).await;
+    daemon.until_arriving(1).await;
     assert_eq!(daemon.shut_down().await, Drained { cut: 1 });
     assert!(under_way.ends_unanswered().await);
 }
@@ -64,7 +64,7 @@ async fn a_second_signal_goes_fast() {
     };
     let mut daemon = Daemon::with(settings).await;
     let under_way = daemon.begin_join("g", "late").await;
-    daemon.until_inside(1).await;
+    daemon.until_arriving(1).await;
     let hurry = daemon.server.hurrier();
     daemon.stop();
     hurry();

@@ -1,0 +1,222 @@
+//! Room for so many at once, shared out between callers and groups.
+//!
+//! One may hold three times as much as is still free (dynamic thresholds; Choudhury and Hahne, 1998). So a flood of one
+//! caller stops while there is room for others, and a flood in one group of a caller stops while that caller has room for
+//! its other groups. There is no queue: what finds no room is refused.
+
+use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::limits::network;
+
+/// How many callers, and how many groups of callers, are told apart. Those that meet in one counter are counted together.
+const COUNTERS: usize = 1_024;
+/// How many times as much as is free one may hold.
+const FACTOR: usize = 3;
+
+/// Whose request it is: the counter of its caller, and that of its group among the caller's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    caller: usize,
+    group: usize,
+}
+
+impl Share {
+    /// A caller is a token, a provider, or an address. The group (or roster) is taken as it is written in the path. `seed`
+    /// is a secret of this process, so that nobody can choose a name that meets another's.
+    pub(crate) fn of(seed: u64, caller: &Caller, from: Option<SocketAddr>, path: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        seed.hash(&mut hasher);
+        match caller {
+            Caller::Known(grant) => (1, grant.name()).hash(&mut hasher),
+            Caller::Provider(caller) => (2, caller.provider.as_str()).hash(&mut hasher),
+            Caller::Anyone | Caller::Stranger => (3, from.map(|from| network(from.ip()))).hash(&mut hasher),
+        }
+        let caller = counter(&hasher);
+        path.split('/').nth(3).unwrap_or("").hash(&mut hasher);
+        let group = counter(&hasher);
+        Self { caller, group }
+    }
+
+    /// Whether both are counted as one caller.
+    pub(crate) fn is_of_caller(self, other: Self) -> bool {
+        self.caller == other.caller
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "below the number of counters")]
+fn counter(hasher: &DefaultHasher) -> usize {
+    (hasher.finish() % COUNTERS as u64) as usize
+}
+
+impl FromRequestParts<Arc<App>> for Share {
+    type Rejection = Infallible;
+
+    /// As the front has found it.
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
+        let nobody = || Self::of(app.seed, &Caller::Anyone, None, parts.uri.path());
+        Ok(parts.extensions.get().copied().unwrap_or_else(nobody))
+    }
+}
+
+/// See the module.
+pub(crate) struct Room {
+    /// The most that one group of one caller may hold.
+    limit: usize,
+    /// The most that all may hold together.
+    size: usize,
+    held: AtomicUsize,
+    callers: Box<[AtomicUsize]>,
+    groups: Box<[AtomicUsize]>,
+}
+
+impl Room {
+    /// Room for `limit` in one group of one caller, and for 13/9 of that in all: so much that one group alone gets its limit.
+    pub(crate) fn new(limit: usize) -> Self {
+        let counters = || (0..COUNTERS).map(|_| AtomicUsize::new(0)).collect();
+        Self {
+            limit,
+            size: limit.saturating_mul(13).div_ceil(9),
+            held: AtomicUsize::new(0),
+            callers: counters(),
+            groups: counters(),
+        }
+    }
+
+    /// Takes so much of it, or nothing. To be given back with [`Room::leave`].
+    pub(crate) fn enter(&self, share: Share, much: usize) -> bool {
+        let of_group = self.groups[share.group].fetch_add(much, Ordering::Relaxed);
+        let of_caller = self.callers[share.caller].fetch_add(much, Ordering::Relaxed);
+        let held = self.held.fetch_add(much, Ordering::Relaxed);
+        if self.fits(of_group, of_caller, held, much) {
+            return true;
+        }
+        self.leave(share, much);
+        false
+    }
+
+    /// Whether so much more fits on top of what is held. The last of it is compared: all of it finds room, or none.
+    fn fits(&self, of_group: usize, of_caller: usize, held: usize, much: usize) -> bool {
+        let before_last = much.saturating_sub(1);
+        let free = self.size.saturating_sub(held + before_last);
+        let free_to_caller = free.saturating_mul(FACTOR).saturating_sub(of_caller + before_last);
+        of_group + much <= self.limit && of_group + before_last < free_to_caller.saturating_mul(FACTOR)
+    }
+
+    /// Gives back.
+    pub(crate) fn leave(&self, share: Share, much: usize) {
+        self.held.fetch_sub(much, Ordering::Relaxed);
+        self.callers[share.caller].fetch_sub(much, Ordering::Relaxed);
+        self.groups[share.group].fetch_sub(much, Ordering::Relaxed);
+    }
+
+    /// How much is held.
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+/// One place in a room of the app, given back when dropped.
+pub(crate) struct Place {
+    app: Arc<App>,
+    room: fn(&App) -> &Room,
+    share: Share,
+}
+
+impl Place {
+    pub(crate) fn enter(app: &Arc<App>, room: fn(&App) -> &Room, share: Share) -> Option<Self> {
+        let entered = room(app).enter(share, 1);
+        entered.then(|| Self {
+            app: Arc::clone(app),
+            room,
+            share,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        (self.room)(&self.app).leave(self.share, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn share(caller: usize, group: usize) -> Share {
+        Share { caller, group }
+    }
+
+    /// Enters until it is refused; how often it was not.
+    fn flood(room: &Room, share: Share) -> usize {
+        (0..).take_while(|_| room.enter(share, 1)).count()
+    }
+
+    #[test]
+    fn one_group_alone_gets_the_limit_and_no_more() {
+        for limit in [1, 2, 3, 7, 100, 1_024] {
+            let room = Room::new(limit);
+            assert_eq!(flood(&room, share(1, 1)), limit);
+            assert_eq!(room.held(), limit);
+        }
+    }
+
+    #[test]
+    fn a_flood_of_one_caller_leaves_room_for_another() {
+        let room = Room::new(1_024);
+        let mut taken = 0;
+        for group in 0..200 {
+            taken += flood(&room, share(1, group));
+        }
+        let others = flood(&room, share(2, 500));
+        assert!(others > 200, "{others} beside {taken}");
+        assert!(flood(&room, share(3, 501)) > 50);
+        assert!(room.held() <= 1_024 * 13 / 9 + 1, "{}", room.held());
+    }
+
+    #[test]
+    fn a_flood_in_one_group_leaves_room_for_another_of_the_same_caller() {
+        let room = Room::new(1_024);
+        assert_eq!(flood(&room, share(1, 1)), 1_024);
+        let others = flood(&room, share(1, 2));
+        assert!(others > 50, "{others}");
+        assert!(flood(&room, share(2, 3)) > 200, "and for another caller");
+    }
+
+    #[test]
+    fn what_is_given_back_is_free_again() {
+        let room = Room::new(10);
+        assert!(room.enter(share(1, 1), 10) && !room.enter(share(1, 1), 1));
+        room.leave(share(1, 1), 10);
+        assert!(!room.enter(share(1, 1), 11), "more than the limit");
+        assert_eq!(room.held(), 0, "a refusal holds nothing");
+        assert!(room.enter(share(1, 1), 10));
+    }
+
+    #[test]
+    fn shares_go_by_token_address_and_group() {
+        let of = |from: &str, path: &str| Share::of(7, &Caller::Anyone, Some(from.parse().unwrap()), path);
+        let (one, other) = (
+            of("10.0.0.1:1", "/v1/groups/a/beats"),
+            of("10.0.0.2:1", "/v1/groups/a/beats"),
+        );
+        assert_eq!(one, of("10.0.0.1:2", "/v1/groups/a/tenures/x@1/beat"));
+        assert_ne!(one, other);
+        let elsewhere = of("10.0.0.1:1", "/v1/groups/b/beats");
+        assert!(one.is_of_caller(elsewhere) && one != elsewhere);
+        assert!(!one.is_of_caller(other));
+    }
+}
