@@ -1,5 +1,7 @@
 //! `tenure serve`: the daemon.
 
+mod descriptors;
+
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -65,6 +67,8 @@ impl Serve {
 
 async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Result<u8> {
     let mut stops = Stops::listen()?;
+    let mut limits = settings.server()?;
+    limits.max_connections = descriptors::connections(limits.max_connections);
     let clock = SystemClock::shared();
     let listener = TcpListener::bind(settings.listen)
         .await
@@ -95,7 +99,7 @@ async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Resu
         rosters,
     };
     let stop = CancellationToken::new();
-    let server = Server::start(listener, parts, settings.server()?, stop.clone().cancelled_owned());
+    let server = Server::start(listener, parts, limits, stop.clone().cancelled_owned());
     let server = server.map_err(unusable)?;
     announce(settings, address, &*store);
     let code = run(server, &loops, &mut stops, &stop).await;

@@ -18,7 +18,8 @@ const MIB: u64 = 1 << 20;
 
 /// Looks at the limits, and at the directory when there is one to look at.
 pub(super) fn look(data_dir: Option<&Path>) -> Vec<Told> {
-    let mut told = vec![files(getrlimit(Resource::Nofile).current)];
+    // A daemon raises its soft limit to the hard one.
+    let mut told = vec![files(getrlimit(Resource::Nofile).maximum)];
     if let Some(path) = data_dir.filter(|path| !path.as_os_str().is_empty()) {
         told.extend(directory(path));
     }

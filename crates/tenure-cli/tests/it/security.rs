@@ -3,6 +3,7 @@
 
 mod agents;
 mod audit;
+mod crowd;
 mod guide;
 mod secrets;
 mod tls;

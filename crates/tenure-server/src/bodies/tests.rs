@@ -1,3 +1,5 @@
+//! The room of bodies that are arriving: what it holds, and who is refused first.
+
 use super::*;
 use std::convert::Infallible;
 

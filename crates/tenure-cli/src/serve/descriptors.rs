@@ -1,0 +1,68 @@
+//! File descriptors: as many as the process may have, and whether that is enough for its connections.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Kept for the store, the ledger and files; of a small limit it is half.
+const RESERVE: u64 = 128;
+/// As many as the kernel grants when there is no limit to ask for.
+const MOST: u64 = 1 << 20;
+
+/// Raises the soft limit to the hard one, and answers how many of `wanted` connections can be open. Says in the log when it
+/// is fewer.
+pub(super) fn connections(wanted: usize) -> usize {
+    let limit = raise();
+    let possible = possible(wanted, limit);
+    if possible < wanted {
+        tracing::warn!(
+            "limits.connections is {wanted}, but only {} files may be open (ulimit -n, LimitNOFILE): at most {possible} connections will be",
+            limit.unwrap_or_default()
+        );
+    }
+    possible
+}
+
+/// The soft limit from now on; `None` when there is none.
+fn raise() -> Option<u64> {
+    let found = getrlimit(Resource::Nofile);
+    let most = found.maximum.unwrap_or(MOST);
+    let current = found.current?;
+    if current >= most {
+        return Some(current);
+    }
+    let raised = Rlimit {
+        current: Some(most),
+        maximum: found.maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => Some(most),
+        Err(error) => {
+            tracing::warn!(%error, "the limit of open files stays at {current}");
+            Some(current)
+        }
+    }
+}
+
+fn possible(wanted: usize, limit: Option<u64>) -> usize {
+    let Some(limit) = limit else { return wanted };
+    let free = limit - RESERVE.min(limit / 2);
+    wanted.min(usize::try_from(free).unwrap_or(usize::MAX)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_store_and_files_keep_a_reserve() {
+        for (wanted, limit, connections) in [
+            (10_000, None, 10_000),
+            (10_000, Some(1 << 20), 10_000),
+            (10_000, Some(1_024), 896),
+            (500, Some(1_024), 500),
+            (500, Some(100), 50),
+            (500, Some(1), 1),
+        ] {
+            assert_eq!(possible(wanted, limit), connections, "{limit:?}");
+        }
+    }
+}
