@@ -22,6 +22,7 @@ use crate::bodies::Bodies;
 use crate::door::Door;
 use crate::jwt::Verifier;
 use crate::limits::Limiter;
+use crate::refusals::Refusals;
 use crate::room::Room;
 use crate::settings::Settings;
 use crate::tls::Tls;
@@ -98,6 +99,7 @@ pub(crate) struct App {
     pub(crate) beating: Room,
     pub(crate) streams: Room,
     pub(crate) sweeps: Room,
+    pub(crate) refusals: Refusals,
     pub(crate) bodies: Bodies,
     pub(crate) beat_bodies: Bodies,
     /// A secret of this process: how callers and groups are told apart by their counters.
@@ -149,6 +151,7 @@ impl App {
             beating: Room::new(settings.max_requests),
             streams: Room::new(settings.max_streams),
             sweeps: Room::new(MAX_SWEEPS),
+            refusals: Refusals::default(),
             bodies: bodies(),
             beat_bodies: bodies(),
             seed: clock.entropy(),

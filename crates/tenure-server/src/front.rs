@@ -27,7 +27,7 @@ use crate::audit::Witness;
 use crate::auth::{Caller, Peer, Rule, Rules, Shut};
 use crate::bodies::{Unread, Whole, spill};
 use crate::connections::Link;
-use crate::meters::{self, RouteMeters, method_name};
+use crate::meters::{RouteMeters, method_name};
 use crate::reply::Failure;
 use crate::room::{Place, Room, Share};
 
@@ -172,7 +172,7 @@ impl FrontLayer {
         let place = class.room().map(|room| Place::enter(app, room, share));
         let mut response = if matches!(place, Some(None)) {
             if class.is_beat() {
-                meters::beat_refused();
+                app.beat_was_refused(request.uri().path());
             }
             overloaded().into_response()
         } else {
@@ -218,7 +218,7 @@ impl FrontLayer {
         let read = bodies.read(&*app.clock, share, body, class.body_limit(app)).await;
         let whole = read.inspect_err(|unread| {
             if class.is_beat() && *unread == Unread::NoRoom {
-                meters::beat_refused();
+                app.beat_was_refused(head.uri.path());
             }
         })?;
         let body = Body::from(whole.bytes.clone());

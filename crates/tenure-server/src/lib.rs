@@ -37,6 +37,7 @@ pub mod jwt;
 mod lease_log;
 mod limits;
 mod meters;
+mod refusals;
 mod reply;
 mod room;
 mod routes;

@@ -10,6 +10,8 @@ use axum::Router;
 use tenure::loops::{LoopSettings, Waker};
 use tenure_core::clock::{Mono, within};
 use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::settling::gap;
+use tenure_core::timing::MIN_TTL;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +22,7 @@ use crate::auth::TokenWatch;
 use crate::connections::Connections;
 use crate::door::Door;
 use crate::meters::{self, Upkeep};
+use crate::refusals::{self, REFUSALS, Sparing};
 use crate::settings::Settings;
 use crate::tls::TlsWatch;
 use crate::watch::{self, Watcher};
@@ -80,6 +83,11 @@ impl Server {
         app.loops.start(LoopSettings::new("watch", watch::INTERVAL), move || {
             Watcher::new(watcher.clone())
         })?;
+        let sparing = Arc::downgrade(&app);
+        app.loops
+            .start(LoopSettings::new(REFUSALS, refusals::INTERVAL), move || {
+                Sparing::new(sparing.clone())
+            })?;
         app.loops
             .start(LoopSettings::new("metrics", meters::UPKEEP), || Upkeep)?;
         let credentials = watch_credentials(&app)?;
@@ -183,15 +191,18 @@ impl Accepting {
                     // Closing some makes descriptors free.
                     open.shed(clock.mono(), idle);
                     failures.count(&error, clock.mono());
+                    failures.last(&self.app);
                     clock.sleep(ACCEPT_BACKOFF).await;
                     continue;
                 }
             };
             let opened = loop {
-                if let Some(opened) = open.open_one(clock, idle, peer).await {
-                    break opened;
+                match open.open_one(clock, idle, peer).await {
+                    Some(opened) => break opened,
+                    None => failures.last(&self.app),
                 }
             };
+            failures.since = None;
             let link = Arc::clone(&opened.link);
             let connection = conn::serve(
                 Arc::clone(&self.app),
@@ -250,6 +261,8 @@ impl Accepting {
 /// Connections that could not be accepted. Their errors come in floods, and are logged once a second.
 #[derive(Default)]
 struct Failures {
+    /// Since when nobody could connect.
+    since: Option<Mono>,
     unlogged: u64,
     logged_at: Option<Mono>,
 }
@@ -261,6 +274,15 @@ impl Failures {
         if self.logged_at.is_none_or(|at| now.since(at) >= ACCEPT_LOG) {
             tracing::warn!(%error, times = self.unlogged, "cannot accept connections");
             (self.unlogged, self.logged_at) = (0, Some(now));
+        }
+    }
+
+    /// Nobody can connect now. When that lasts, beats are kept out.
+    fn last(&mut self, app: &App) {
+        let now = app.clock.mono();
+        let since = *self.since.get_or_insert(now);
+        if now.since(since) >= gap(Some(MIN_TTL)) {
+            app.nobody_can_connect();
         }
     }
 }

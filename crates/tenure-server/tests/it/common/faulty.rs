@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::id::Group;
 use tenure_core::memory::MemoryStore;
 use tenure_core::store::around::{Around, Ask, Verb};
 use tenure_core::store::{Health, Store, StoreOptions};
@@ -33,6 +34,7 @@ pub struct Faulty {
     /// Counts those that came to the gate.
     at_gate: Semaphore,
     ticks: AtomicUsize,
+    spared: Mutex<Vec<Group>>,
 }
 
 impl Faulty {
@@ -45,6 +47,7 @@ impl Faulty {
             gate: Semaphore::new(0),
             at_gate: Semaphore::new(0),
             ticks: AtomicUsize::new(0),
+            spared: Mutex::default(),
         })
     }
 
@@ -60,6 +63,11 @@ impl Faulty {
     /// How many ticks it was asked for.
     pub fn ticks(&self) -> usize {
         self.ticks.load(Ordering::SeqCst)
+    }
+
+    /// The groups of which it was told that beats were refused.
+    pub fn spared(&self) -> Vec<Group> {
+        self.spared.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until somebody is at the gate, or is slow.
@@ -78,6 +86,10 @@ impl Around for Faulty {
         let mood = *self.mood.lock().unwrap_or_else(PoisonError::into_inner);
         if ask.verb == Verb::Tick {
             self.ticks.fetch_add(1, Ordering::SeqCst);
+        }
+        if ask.verb == Verb::Spare {
+            let mut spared = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
+            spared.extend(ask.group.clone());
         }
         match mood {
             Mood::Good => call.await,

@@ -1,8 +1,12 @@
 //! Too much at once: slow bodies, floods, and more connections than there may be.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tenure::loops::FLOOR;
 use tenure_core::store::around::Verb;
 use tenure_server::Settings;
+use tenure_testkit::wait::until_async;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -99,9 +103,10 @@ async fn other_requests_leave_beats_their_room() {
 async fn a_flood_in_one_group_leaves_room_for_the_beats_of_another() {
     let settings = Settings {
         max_requests: 9,
+        request_timeout: Duration::from_secs(2),
         ..Settings::default()
     };
-    let (daemon, store, _) = Daemon::still(settings).await;
+    let (daemon, store, clock) = Daemon::still(settings).await;
     let (flooding, other) = (daemon.join("flooding", "a").await, daemon.join("other", "b").await);
     let beats = |tenure: &str| json!({"beats": [{"tenure": tenure}]});
     store.be(Mood::WaitsAt(Verb::Beat));
@@ -113,6 +118,14 @@ async fn a_flood_in_one_group_leaves_room_for_the_beats_of_another() {
     assert_eq!(refused.code(), "overloaded");
     let metrics = daemon.get("/metrics").await.text;
     assert!(metrics.contains("\ntenure_beats_refused_total 1\n"), "{metrics}");
+    // The store is told, so that nobody in that group ends by it.
+    until_async("the store is told", PATIENCE, || async {
+        // The least time between two turns of the loop that tells it.
+        clock.advance(FLOOR);
+        !store.spared().is_empty()
+    })
+    .await;
+    assert_eq!(store.spared()[0].as_str(), "flooding");
     flood.push(send(&daemon, "POST", "/v1/groups/other/beats", &beats(&other)));
     daemon.until_inside(10).await;
     store.open(10);
