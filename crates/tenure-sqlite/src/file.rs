@@ -1,6 +1,5 @@
 //! Opening the file: checks before anything is written, the settings of each connection, and the schema.
 
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -64,6 +63,7 @@ const STATEMENTS: usize = 192;
 pub(crate) fn open(path: &Path, kind: &'static Kind) -> Result<(PathBuf, LockFile, Connection)> {
     let path = resolved(path);
     check_path(&path, kind)?;
+    check_writable(&path)?;
     let lock = LockFile::take(&path).map_err(|refused| not_ours(&path, kind, refused))?;
     let sql = open_writer(&path, kind)?;
     Ok((path, lock, sql))
@@ -71,7 +71,6 @@ pub(crate) fn open(path: &Path, kind: &'static Kind) -> Result<(PathBuf, LockFil
 
 /// Opens the one connection that writes, making or migrating the file if need be. The caller holds the lock.
 pub(crate) fn open_writer(path: &Path, kind: &Kind) -> Result<Connection> {
-    check_writable(path)?;
     let connect = || -> Result<(Connection, i32), Cause> {
         let sql = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         let version = sql.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -139,7 +138,7 @@ fn check_path(path: &Path, kind: &Kind) -> Result<()> {
     }
 }
 
-/// Refuses a file that cannot be written, before SQLite opens it.
+/// Refuses a file whose permissions say that it is not to be written, also to a user to whom they do not apply.
 fn check_writable(path: &Path) -> Result<()> {
     let shown = path.display();
     let wrong = |message: String| Error::new(ErrorKind::Misconfigured, message);
@@ -148,20 +147,7 @@ fn check_writable(path: &Path) -> Result<()> {
             "{shown} is read-only; make it writable, or name another file"
         )));
     }
-    // No other connection of this process can have the file open (the lock is ours), so that closing it here takes none
-    // of SQLite's own locks away.
-    let open = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path);
-    open.map(drop).map_err(|error| {
-        wrong(format!(
-            "{shown} cannot be opened for writing ({error}); look at its permissions"
-        ))
-        .because(error)
-    })
+    Ok(())
 }
 
 /// Refuses a database that is not ours, or newer than this program.
@@ -263,6 +249,10 @@ fn not_ours(path: &Path, kind: &Kind, refused: Refused) -> Error {
             };
             let message = format!("{shown} is in use by {who}: {advice}");
             Error::new(ErrorKind::Misconfigured, message)
+        }
+        Refused::Unwritable(error) => {
+            let message = format!("{shown} cannot be opened for writing ({error}); look at its permissions");
+            Error::new(ErrorKind::Misconfigured, message).because(error)
         }
         Refused::Failed(error) => {
             let message = format!(

@@ -72,7 +72,7 @@ impl SqliteLedger {
         let (path, lock, sql) = file::open(path.as_ref(), &file::LEDGER)?;
         let load = || -> Result<_, Cause> {
             let high_water = sql.query_row(HIGH_WATER, [], |row| read_instant(row, 0))?;
-            Ok((high_water, Readers::open(&path)?))
+            Ok((high_water, Readers::open(&path, lock.pin())?))
         };
         let (high_water, readers) = load().map_err(|cause| unreadable(&path, &file::LEDGER, &cause))?;
         let clock = StoreClock::new(clock, high_water);

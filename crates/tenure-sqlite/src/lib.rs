@@ -14,7 +14,7 @@
 //! | `writer`, `books`, `step` | the transaction, its undoing, and what every step begins and ends with |
 //! | `live`, `group` | what is in memory: who is alive, and what a group knows about itself |
 //! | `reader`, `page` | snapshots and cursors |
-//! | `file`, `lock`, `clock`, `examine` | the file, its owner, its time, its health |
+//! | `file`, `lock`, `holder`, `clock`, `examine` | the file, its owner, its time, its health |
 //!
 //! It refuses to be shared: no second process may open the file (it is told who has it), and nothing but this crate may
 //! write to it.
@@ -28,6 +28,7 @@ mod event;
 mod examine;
 mod file;
 mod group;
+mod holder;
 mod lease;
 mod ledger;
 mod live;

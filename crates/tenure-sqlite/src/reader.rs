@@ -1,5 +1,6 @@
 //! Reads: a few connections of their own, so that no read waits for the writer.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,16 +18,25 @@ const READERS: u32 = 4;
 /// A pool of read-only connections.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    idle: Arc<Mutex<Vec<Connection>>>,
+    idle: Arc<Mutex<Idle>>,
     permits: Arc<Semaphore>,
+}
+
+/// The connections that nobody uses now.
+#[derive(Debug)]
+struct Idle {
+    connections: Vec<Connection>,
+    /// The locked database, closed after them.
+    _pin: Arc<File>,
 }
 
 impl Readers {
     /// Opens them all.
-    pub(crate) fn open(path: &Path) -> Result<Self, Cause> {
-        let idle = (0..READERS)
-            .map(|_| open_reader(path))
-            .collect::<Result<Vec<_>, Cause>>()?;
+    pub(crate) fn open(path: &Path, pin: &Arc<File>) -> Result<Self, Cause> {
+        let idle = Idle {
+            connections: (0..READERS).map(|_| open_reader(path)).collect::<Result<_, Cause>>()?,
+            _pin: Arc::clone(pin),
+        };
         Ok(Self {
             idle: Arc::new(Mutex::new(idle)),
             permits: Arc::new(Semaphore::new(READERS as usize)),
@@ -41,10 +51,10 @@ impl Readers {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed())?;
         let idle = Arc::clone(&self.idle);
         let task = tokio::task::spawn_blocking(move || {
-            let connection = lock(&idle).pop().ok_or_else(closed)?;
+            let connection = lock(&idle).connections.pop().ok_or_else(closed)?;
             let work = std::panic::AssertUnwindSafe(|| read(&connection));
             let done = std::panic::catch_unwind(work);
-            lock(&idle).push(connection);
+            lock(&idle).connections.push(connection);
             drop(permit);
             match done {
                 Ok(done) => done.map_err(|cause| cause.to_error()),
@@ -64,10 +74,10 @@ impl Readers {
         let all = self.permits.acquire_many(READERS).await;
         self.permits.close();
         drop(all);
-        lock(&self.idle).clear();
+        lock(&self.idle).connections.clear();
     }
 }
 
-fn lock(idle: &Mutex<Vec<Connection>>) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+fn lock(idle: &Mutex<Idle>) -> std::sync::MutexGuard<'_, Idle> {
     idle.lock().unwrap_or_else(PoisonError::into_inner)
 }

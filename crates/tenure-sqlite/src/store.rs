@@ -121,7 +121,7 @@ impl SqliteStore {
                 options: &options,
             };
             let books = Books::load(&context, high_water, None)?;
-            Ok((clock, books, Readers::open(&path)?))
+            Ok((clock, books, Readers::open(&path, lock.pin())?))
         };
         let (clock, books, readers) = load().map_err(|cause| unreadable(&path, &file::STORE, &cause))?;
         let file = Arc::new(OpenFile::new(&file::STORE, path, clock, lock));

@@ -1,11 +1,14 @@
 //! Files that cannot be opened: each is refused with what to do, and nothing in it is changed.
 
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::{Child, Stdio};
 
 use tenure_core::store::{Severity, Store, StoreOptions};
 use tenure_core::{Error, ErrorKind};
 use tenure_sqlite::SqliteStore;
+use tenure_testkit::own_test;
 
 use crate::common::{beat, join, manual, open, s, system};
 
@@ -130,6 +133,107 @@ async fn a_second_owner_is_told_who_has_the_file() {
     store.close().await;
     assert_eq!(tenure_sqlite::owner(&path), None);
     open(&link, &clock).close().await;
+}
+
+/// Not a test of its own: the process that owns the file in the tests below.
+#[tokio::test]
+#[ignore = "started by the tests that need an owner"]
+async fn child_that_owns_the_file() {
+    let path = std::env::var_os("TENURE_TEST_FILE").expect("the file to own");
+    let store = SqliteStore::open(path, StoreOptions::default(), system()).unwrap();
+    store.set_address("http://127.0.0.1:7717").unwrap();
+    println!("OWNED");
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// A process that has the file open, until it is killed.
+fn owned_by_a_child(path: &Path) -> Child {
+    let mut child = own_test(module_path!(), "child_that_owns_the_file")
+        .env("TENURE_TEST_FILE", path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains("OWNED")));
+    child
+}
+
+#[test]
+fn a_file_has_one_owner_also_without_its_lock_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db");
+    let mut child = owned_by_a_child(&path);
+    let lock = dir.path().join("tenure.db.lock");
+    let is_named = |message: &str| {
+        let named = [format!("process {}", child.id()), "http://127.0.0.1:7717".to_owned()];
+        assert!(named.iter().all(|name| message.contains(name)), "{message}");
+    };
+    std::fs::remove_file(&lock).unwrap();
+    is_named(refused(&path).message());
+    // The attempt has left a lock file of its own behind.
+    is_named(refused(&path).message());
+    std::fs::rename(&lock, dir.path().join("old.lock")).unwrap();
+    is_named(refused(&path).message());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    SqliteStore::open(&path, StoreOptions::default(), system()).unwrap();
+}
+
+#[test]
+fn a_hard_link_leads_to_the_same_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, link) = (dir.path().join("tenure.db"), dir.path().join("link.db"));
+    let mut child = owned_by_a_child(&path);
+    std::fs::hard_link(&path, &link).unwrap();
+    let message = refused(&link).message().to_owned();
+    assert!(message.contains("http://127.0.0.1:7717"), "{message}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// The kernel drops all record locks of a process on a file when it closes any descriptor of it.
+#[tokio::test]
+async fn a_refused_open_leaves_the_locks_of_sqlite_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db");
+    let store = open(&path, &manual());
+    join(&store, "a", s(10)).await;
+    let inode = format!(":{} ", path.metadata().unwrap().ino());
+    let locks = || {
+        let all = std::fs::read_to_string("/proc/locks").unwrap();
+        let ours = all
+            .lines()
+            .filter(|line| line.contains("POSIX") && line.contains(&inode));
+        ours.count()
+    };
+    let before = locks();
+    assert!(before > 0, "SQLite locks a file that it has open");
+    let link = dir.path().join("link.db");
+    std::fs::hard_link(&path, &link).unwrap();
+    refused(&link);
+    std::fs::remove_file(dir.path().join("tenure.db.lock")).unwrap();
+    refused(&path);
+    assert_eq!(locks(), before);
+    store.close().await;
+    assert_eq!(locks(), 0);
+    open(&path, &manual()).close().await;
+}
+
+#[tokio::test]
+async fn new_files_are_for_their_user_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("tenure.db"), &manual());
+    join(&store, "a", s(10)).await;
+    let mut seen = 0;
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", entry.path().display());
+        seen += 1;
+    }
+    assert!(seen >= 4, "the file, its lock, its log and the log's index");
+    store.close().await;
 }
 
 #[tokio::test]
