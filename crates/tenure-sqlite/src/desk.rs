@@ -17,6 +17,7 @@ use crate::file::Kind;
 use crate::lock::{LockFile, Owner};
 use crate::reader::Readers;
 use crate::step::Answer;
+use crate::watch::{self, Watch};
 use crate::writer::{Bookkeeping, Message, QUEUE, Request, Writer};
 
 /// How often the clock's high-water mark is written while the file is used.
@@ -28,6 +29,8 @@ pub(crate) struct OpenFile {
     pub(crate) kind: &'static Kind,
     pub(crate) path: PathBuf,
     pub(crate) clock: StoreClock,
+    /// Whether the file is still the one at its path.
+    pub(crate) watch: Watch,
     /// What went wrong last, until something goes right.
     trouble: Mutex<Option<String>>,
     closed: AtomicBool,
@@ -38,9 +41,16 @@ pub(crate) struct OpenFile {
 
 impl OpenFile {
     /// A file that was opened under this lock.
-    pub(crate) fn new(kind: &'static Kind, path: PathBuf, clock: StoreClock, lock: LockFile) -> Self {
+    pub(crate) fn new(
+        kind: &'static Kind,
+        path: PathBuf,
+        clock: StoreClock,
+        lock: LockFile,
+        beside: Vec<PathBuf>,
+    ) -> Self {
         Self {
             kind,
+            watch: Watch::new(&path, beside),
             path,
             clock,
             trouble: Mutex::new(None),
@@ -70,10 +80,22 @@ impl OpenFile {
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(closed());
         }
-        Ok(())
+        self.watch.check()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Looks whether the file is in its place; `done` is what has become of the transaction by now.
+    pub(crate) fn look(&self, done: Outcome) -> Result<(), Cause> {
+        match self.watch.look(|| self.is_closed()) {
+            Some(wrong) => Err(Cause::Astray(wrong, done)),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn health(&self) -> Health {
@@ -89,6 +111,10 @@ impl OpenFile {
     }
 
     pub(crate) fn note_health(&self, failed: Option<&Cause>) {
+        if matches!(failed, Some(Cause::Astray(..))) {
+            // The watch knows, and takes it back by itself.
+            return;
+        }
         *guard(&self.trouble) = failed.map(|cause| cause.to_error().chain());
     }
 
@@ -104,9 +130,13 @@ impl OpenFile {
                 .is_ok()
     }
 
+    /// From here on nobody is served, and the files are not in their places any more.
+    pub(crate) fn begin_to_close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
     /// Lets the lock go. The connections are closed by now.
     pub(crate) fn release(&self) {
-        self.closed.store(true, Ordering::Release);
         guard(&self.lock).take();
     }
 }
@@ -125,8 +155,13 @@ impl<B: Bookkeeping> Desk<B> {
         let (jobs, messages) = mpsc::channel(QUEUE);
         let writer = Writer::new(sql, books, Arc::clone(&file));
         let thread = std::thread::Builder::new().name("tenure-writer".to_owned());
-        thread.spawn(move || writer.run(messages)).map_err(|error| {
-            Error::unavailable("the writer's thread could not be started", Outcome::Unchanged).because(error)
+        let started = thread.spawn(move || writer.run(messages)).map(drop);
+        started.and_then(|()| watch::start(&file)).map_err(|error| {
+            Error::unavailable(
+                "the threads of the SQLite file could not be started",
+                Outcome::Unchanged,
+            )
+            .because(error)
         })?;
         Ok(Self { file, jobs, readers })
     }

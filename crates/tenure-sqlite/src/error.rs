@@ -16,6 +16,9 @@ pub(crate) enum Cause {
     /// A bug in a step, caught.
     #[error("the step panicked: {0}")]
     Panicked(String),
+    /// The file is not the one at its path any more: what was seen, and what became of the transaction.
+    #[error("{0}")]
+    Astray(String, Outcome),
     /// The file had to be opened again, and could not be.
     #[error("the SQLite file cannot be opened again: {0}")]
     Lost(String),
@@ -25,6 +28,7 @@ impl Cause {
     /// The error for the caller of a step that was rolled back, or whose transaction was not committed.
     pub(crate) fn to_error(&self) -> Error {
         let error = match self {
+            Self::Astray(seen, outcome) => return Error::unavailable(seen.clone(), *outcome),
             Self::Sql(sql) => match sql.sqlite_error_code() {
                 Some(code) => Error::unavailable(advice(code), outcome(code)),
                 None => Error::new(

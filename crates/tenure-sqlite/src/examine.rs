@@ -9,6 +9,7 @@ use tenure_core::time::show_duration;
 
 use crate::desk::OpenFile;
 use crate::file::open_reader;
+use crate::watch::beside;
 
 /// How long the integrity check may take; a large file is checked as far as that goes.
 const CHECK_AT_MOST: Duration = Duration::from_secs(5);
@@ -27,7 +28,7 @@ const NFS: u64 = 0x6969;
 pub(crate) async fn examine(file: &OpenFile) -> Vec<Finding> {
     let path = file.path.clone();
     let mut findings = vec![owner(file), clock(file)];
-    findings.extend(files(&path));
+    findings.extend(files(&path, file.watch.look(|| false)));
     findings.push(integrity(file, path).await);
     findings
 }
@@ -62,22 +63,18 @@ fn clock(file: &OpenFile) -> Finding {
     Finding::new("clock", severity, detail)
 }
 
-fn files(path: &Path) -> Vec<Finding> {
+fn files(path: &Path, wrong: Option<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    match path.metadata() {
-        Ok(meta) => findings.push(Finding::new(
+    match (wrong, path.metadata()) {
+        (None, Ok(meta)) => findings.push(Finding::new(
             "file",
             Severity::Ok,
             format!("{} of {}", size(meta.len()), path.display()),
         )),
-        Err(error) => findings.push(Finding::new(
-            "file",
-            Severity::Error,
-            format!(
-                "{} is gone ({error}); what is written from now on is lost with this process: restart it",
-                path.display()
-            ),
-        )),
+        (wrong, looked) => {
+            let wrong = wrong.or_else(|| Some(looked.err()?.to_string()));
+            findings.push(Finding::new("file", Severity::Error, wrong.unwrap_or_default()));
+        }
     }
     let log = beside(path, "-wal").metadata().map_or(0, |meta| meta.len());
     findings.push(if log > LARGE_LOG {
@@ -145,12 +142,6 @@ async fn integrity(file: &OpenFile, path: PathBuf) -> Finding {
             format!("the check did not run: {error}"),
         ),
     }
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 fn size(bytes: u64) -> String {

@@ -76,7 +76,7 @@ impl SqliteLedger {
         };
         let (high_water, readers) = load().map_err(|cause| unreadable(&path, &file::LEDGER, &cause))?;
         let clock = StoreClock::new(clock, high_water);
-        let file = Arc::new(OpenFile::new(&file::LEDGER, path, clock, lock));
+        let file = Arc::new(OpenFile::new(&file::LEDGER, path, clock, lock, Vec::new()));
         let desk = Desk::start(file, sql, readers, LedgerBooks::default())?;
         Ok(Arc::new(Self {
             desk,

@@ -14,7 +14,7 @@
 //! | `writer`, `books`, `step` | the transaction, its undoing, and what every step begins and ends with |
 //! | `live`, `group` | what is in memory: who is alive, and what a group knows about itself |
 //! | `reader`, `page` | snapshots and cursors |
-//! | `file`, `lock`, `holder`, `clock`, `examine` | the file, its owner, its time, its health |
+//! | `file`, `lock`, `holder`, `watch`, `clock`, `examine` | the file, its owner, its place, its time, its health |
 //!
 //! It refuses to be shared: no second process may open the file (it is told who has it), and nothing but this crate may
 //! write to it.
@@ -45,6 +45,7 @@ mod step;
 mod store;
 mod sweep;
 mod target;
+mod watch;
 mod writer;
 
 pub use ledger::SqliteLedger;

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::holder;
+use crate::watch::beside;
 
 /// The process that owns a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,9 +96,7 @@ fn held() -> MutexGuard<'static, BTreeSet<FileId>> {
 
 /// Where the lock of a file lives: beside what the path really leads to, so that two names of one file share a lock.
 pub(crate) fn lock_path(path: &Path) -> PathBuf {
-    let mut lock = resolved(path).into_os_string();
-    lock.push(".lock");
-    lock.into()
+    beside(&resolved(path), ".lock")
 }
 
 /// The path without symbolic links; also for a file that does not exist yet.

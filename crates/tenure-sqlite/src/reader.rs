@@ -34,7 +34,7 @@ impl Readers {
     /// Opens them all.
     pub(crate) fn open(path: &Path, pin: &Arc<File>) -> Result<Self, Cause> {
         let idle = Idle {
-            connections: (0..READERS).map(|_| open_reader(path)).collect::<Result<_, Cause>>()?,
+            connections: (0..READERS).map(|_| connect(path)).collect::<Result<_, Cause>>()?,
             _pin: Arc::clone(pin),
         };
         Ok(Self {
@@ -76,6 +76,14 @@ impl Readers {
         drop(all);
         lock(&self.idle).connections.clear();
     }
+}
+
+/// Opens a connection that has read. From then on it is one of those that have the log open, so that SQLite does not delete
+/// the log when the writer's connection is opened again.
+fn connect(path: &Path) -> Result<Connection, Cause> {
+    let sql = open_reader(path)?;
+    sql.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(sql)
 }
 
 fn lock(idle: &Mutex<Idle>) -> std::sync::MutexGuard<'_, Idle> {

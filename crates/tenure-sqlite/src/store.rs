@@ -124,7 +124,7 @@ impl SqliteStore {
             Ok((clock, books, Readers::open(&path, lock.pin())?))
         };
         let (clock, books, readers) = load().map_err(|cause| unreadable(&path, &file::STORE, &cause))?;
-        let file = Arc::new(OpenFile::new(&file::STORE, path, clock, lock));
+        let file = Arc::new(OpenFile::new(&file::STORE, path, clock, lock, Vec::new()));
         let shared = Arc::new(Shared {
             options,
             groups: RwLock::new(books.groups()),

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rusqlite::Connection;
+use tenure_core::error::Outcome;
 use tenure_core::{Error, Result, StoreTime};
 use tokio::sync::{mpsc, oneshot};
 
@@ -183,6 +184,7 @@ impl<B: Bookkeeping> Writer<B> {
     }
 
     fn transact(&mut self, jobs: &mut [Box<dyn Job<B>>]) -> Result<(), Cause> {
+        self.file.look(Outcome::Unchanged)?;
         self.reconnect()?;
         let Some(sql) = &self.sql else { return Ok(()) };
         sql.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
@@ -196,7 +198,8 @@ impl<B: Bookkeeping> Writer<B> {
         }
         sql.prepare_cached("COMMIT")?.execute([])?;
         self.books.publish();
-        Ok(())
+        // The file may have been replaced during the transaction; then nobody knows which one is kept.
+        self.file.look(Outcome::Unknown)
     }
 
     /// Brings file, connection and memory back to the last commit.
@@ -253,6 +256,7 @@ impl<B: Bookkeeping> Writer<B> {
     }
 
     fn finish(mut self) {
+        self.file.begin_to_close();
         self.keep();
         if let Some(sql) = self.sql.take() {
             let copied = sql.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));

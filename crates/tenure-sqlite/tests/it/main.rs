@@ -13,3 +13,4 @@ mod roster_drift;
 mod roster_world;
 mod session;
 mod upgrade;
+mod watch;
