@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::clock::{Mono, SystemClock};
+use tenure_core::clock::{ManualClock, Mono, SystemClock};
 use tenure_core::lease::LeaseStore;
 use tenure_core::membership::{Beat, EndBy, Join, Labels, MembershipStore, Revision};
 use tenure_core::store::{Call, Store, StoreOptions};
@@ -33,12 +33,14 @@ async fn main() -> Result<()> {
     };
     let dir = dir.expect("a directory to write to");
     let clock = SystemClock::shared();
+    let (path, options) = (dir.path().join("tenure.db"), StoreOptions::default());
+    // A new file grants nothing for one max ttl; this one is an hour old.
+    let before = ManualClock::new(clock.wall_micros() - 3_600_000_000, 1);
+    SqliteStore::open(&path, options.clone(), Arc::new(before))?
+        .close()
+        .await;
     let world = World {
-        store: SqliteStore::open(
-            dir.path().join("tenure.db"),
-            StoreOptions::default(),
-            Arc::clone(&clock),
-        )?,
+        store: SqliteStore::open(path, options, Arc::clone(&clock))?,
         clock,
         group: Group::new("fleet")?,
     };

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::{Connection, params};
 use tenure_core::membership::Revision;
@@ -12,6 +13,7 @@ use crate::clock::StoreClock;
 use crate::error::Cause;
 use crate::group::Meta;
 use crate::live::{Entry, Live};
+use crate::recall::Life;
 use crate::roster::read_heads;
 use crate::sql::{read_instant, read_name, read_number, read_span, statements};
 use crate::step::{Step, Undo};
@@ -63,24 +65,26 @@ pub(crate) struct Context<'a> {
     pub(crate) sql: &'a Connection,
     pub(crate) clock: &'a StoreClock,
     pub(crate) options: &'a StoreOptions,
+    pub(crate) life: &'a Life,
 }
 
 impl Books {
     /// Reads everything from the file.
     ///
     /// With `before`, deadlines of tenures that go on are kept: the file does not know the beats since their joins.
-    pub(crate) fn load(context: &Context<'_>, high_water: StoreTime, before: Option<&Self>) -> Result<Self, Cause> {
+    ///
+    /// A group that comes fresh from the file counts as served until now: what was granted before is in the file.
+    pub(crate) fn load(sql: &Connection, clock: &StoreClock, before: Option<&Self>) -> Result<Self, Cause> {
         let mut heads = HashMap::new();
-        for (id, group, tick, mut meta) in Meta::all(context.sql)? {
-            let mut members = read_members(context.sql, id)?;
+        for (id, group, mut meta) in Meta::all(sql)? {
+            let mut members = read_members(sql, id)?;
             meta.members = members.len() as u64;
             let live = match before.and_then(|books| books.heads.get(&group)) {
                 Some(head) => Arc::clone(&head.live),
-                // The process served until the high-water mark, also where no step had anything to write down.
-                None => Arc::new(Live::new(id, meta, tick.max(high_water), true)),
+                None => Arc::new(Live::new(id, meta, clock.now(), true)),
             };
             let mut table = live.lock();
-            let earliest = context.clock.now();
+            let earliest = clock.now();
             for (member, entry) in &mut members {
                 match table.members.get(member).filter(|old| old.term == entry.term) {
                     Some(old) => {
@@ -98,7 +102,7 @@ impl Books {
                 .iter()
                 .map(|(member, entry)| (entry.due, member.clone()))
                 .collect();
-            table.roster.load(read_heads(context.sql, id)?, &members);
+            table.roster.load(read_heads(sql, id)?, &members);
             table.members = members;
             table.drop_pending();
             table.fold(meta);
@@ -167,10 +171,9 @@ impl Books {
         }
         // The transaction's own view of the ttls decides how long a silence may be.
         let (tick, restarted) = (table.tick, table.restarted);
-        let seen = tenure_core::settling::observe(tick, now, head.meta.gap());
-        let cause = seen.or(restarted.then_some(tenure_core::settling::GapCause::Silent));
+        let gap = tenure_core::settling::observe(tick, now, head.meta.gap());
         table.tick = now;
-        if cause.is_some() {
+        if gap.is_some() || restarted {
             table.restarted = false;
             undo.gap = Some((tick, restarted));
             if let Some(saved) = &mut head.saved {
@@ -181,6 +184,7 @@ impl Books {
         let mut step = Step {
             sql: context.sql,
             options: context.options,
+            life: context.life,
             now,
             id: head.live.id,
             meta: &mut head.meta,
@@ -188,8 +192,13 @@ impl Books {
             undo,
             lists_changed: &mut head.lists_changed,
         };
-        if let Some(cause) = cause {
-            step.record_gap(cause, tick)?;
+        match gap {
+            Some(cause) => step.record_gap(cause, tick)?,
+            None if restarted => step.resume(),
+            None => {}
+        }
+        if let Some(until) = context.life.waits(now) {
+            step.wait_until(until)?;
         }
         work(&mut step)
     }
@@ -230,12 +239,14 @@ impl Books {
         }
     }
 
-    /// Writes the rows of the groups that changed. The last act before the commit.
-    pub(crate) fn flush(&mut self, sql: &Connection) -> Result<(), Cause> {
+    /// Writes the rows of the groups that changed. Answers their longest ttl. The last act before the commit.
+    pub(crate) fn flush(&mut self, sql: &Connection) -> Result<Duration, Cause> {
+        let mut longest = Duration::ZERO;
         for group in &self.touched {
             let Some(head) = self.heads.get_mut(group) else {
                 continue;
             };
+            longest = longest.max(head.meta.longest_ttl());
             if head.lists_changed {
                 head.meta.refresh_visits(sql, head.live.id)?;
             }
@@ -245,7 +256,14 @@ impl Books {
                 head.meta.roster.save(sql, head.live.id, &before.roster)?;
             }
         }
-        Ok(())
+        Ok(longest)
+    }
+
+    /// The file fell back behind what was served: everyone in it begins as after a restart.
+    pub(crate) fn restart(&mut self) {
+        for head in self.heads.values() {
+            head.live.lock().restarted = true;
+        }
     }
 
     /// Publishes what was committed. Answers the groups that are new.

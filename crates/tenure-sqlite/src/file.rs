@@ -35,6 +35,7 @@ pub(crate) static STORE: Kind = Kind {
         include_str!("sql/migrations/0002_leases.sql"),
         include_str!("sql/migrations/0003_sessions.sql"),
         include_str!("sql/migrations/0004_rosters.sql"),
+        include_str!("sql/migrations/0005_recall.sql"),
     ],
     name: "tenure.db",
     anew: "members join again by themselves",
@@ -59,14 +60,13 @@ pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many statements each connection keeps prepared; there are about 130.
 const STATEMENTS: usize = 192;
 
-/// Takes the lock of a file and opens the connection that writes. Answers the path without symbolic links.
-pub(crate) fn open(path: &Path, kind: &'static Kind) -> Result<(PathBuf, LockFile, Connection)> {
+/// Takes the locks of a file. Answers the path without symbolic links.
+pub(crate) fn lock(path: &Path, kind: &'static Kind) -> Result<(PathBuf, LockFile)> {
     let path = resolved(path);
     check_path(&path, kind)?;
     check_writable(&path)?;
     let lock = LockFile::take(&path).map_err(|refused| not_ours(&path, kind, refused))?;
-    let sql = open_writer(&path, kind)?;
-    Ok((path, lock, sql))
+    Ok((path, lock))
 }
 
 /// Opens the one connection that writes, making or migrating the file if need be. The caller holds the lock.

@@ -112,8 +112,8 @@ impl Meta {
         Ok(())
     }
 
-    /// Reads all groups, with their id and tick. The number of members is for the caller to fill in.
-    pub(crate) fn all(sql: &Connection) -> Result<Vec<(i64, Group, StoreTime, Self)>, Cause> {
+    /// Reads all groups, with their ids. The number of members is for the caller to fill in.
+    pub(crate) fn all(sql: &Connection) -> Result<Vec<(i64, Group, Self)>, Cause> {
         let mut all = sql.prepare_cached(ALL)?;
         let mut rows = all.query([])?;
         let mut groups = Vec::new();
@@ -136,7 +136,7 @@ impl Meta {
             meta.releasing = work(sql, id, false)?;
             meta.releasing_lapsed = work(sql, id, true)?;
             meta.roster = Marks::load(sql, id)?;
-            groups.push((id, read_name(row, 1)?, read_instant(row, 3)?, meta));
+            groups.push((id, read_name(row, 1)?, meta));
         }
         Ok(groups)
     }

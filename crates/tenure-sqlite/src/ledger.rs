@@ -69,7 +69,8 @@ impl SqliteLedger {
     /// cannot be written, the file is damaged, another program's, a store's, or a newer Tenure's. `Unavailable` when
     /// another program holds SQLite's write lock for more than 10 s.
     pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
-        let (path, lock, sql) = file::open(path.as_ref(), &file::LEDGER)?;
+        let (path, lock) = file::lock(path.as_ref(), &file::LEDGER)?;
+        let sql = file::open_writer(&path, &file::LEDGER)?;
         let load = || -> Result<_, Cause> {
             let high_water = sql.query_row(HIGH_WATER, [], |row| read_instant(row, 0))?;
             Ok((high_water, Readers::open(&path, lock.pin())?))

@@ -14,6 +14,7 @@
 //! | `writer`, `books`, `step` | the transaction, its undoing, and what every step begins and ends with |
 //! | `live`, `group` | what is in memory: who is alive, and what a group knows about itself |
 //! | `reader`, `page` | snapshots and cursors |
+//! | `found`, `mark`, `wal`, `recall` | whether the file is whole or may have forgotten something |
 //! | `file`, `lock`, `holder`, `watch`, `clock`, `examine` | the file, its owner, its place, its time, its health |
 //!
 //! It refuses to be shared: no second process may open the file (it is told who has it), and nothing but this crate may
@@ -27,15 +28,18 @@ mod error;
 mod event;
 mod examine;
 mod file;
+mod found;
 mod group;
 mod holder;
 mod lease;
 mod ledger;
 mod live;
 mod lock;
+mod mark;
 mod membership;
 mod page;
 mod reader;
+mod recall;
 mod registry;
 mod revision;
 mod roster;
@@ -45,6 +49,7 @@ mod step;
 mod store;
 mod sweep;
 mod target;
+mod wal;
 mod watch;
 mod writer;
 

@@ -26,6 +26,7 @@ use tokio::sync::watch;
 
 use crate::clock::StoreClock;
 use crate::group::Meta;
+use crate::recall::Life;
 use crate::revision::marks_a_loss;
 use crate::roster::Roster;
 
@@ -78,7 +79,7 @@ pub(crate) struct Table {
     pub(crate) tick: StoreTime,
     /// Raised by the writer before its commit: that can only lengthen lives, and nobody is to read as dead meanwhile.
     pub(crate) resumed_at: StoreTime,
-    /// Set from opening the file until the first step: deadlines did not survive, so that counts as a gap.
+    /// Set from opening the file until the first step: deadlines did not survive, so everyone gets one full ttl from there.
     pub(crate) restarted: bool,
     /// When beats were refused. It is in memory alone: after a restart everyone gets one full ttl anyway.
     pub(crate) refusal: Refusal,
@@ -125,14 +126,16 @@ impl Live {
     }
 
     /// Serves beats from memory. Leaves `None` for those that have to change a row: unknown, ended, past their end, with
-    /// a new ttl, with a revision that marks a lost tail, or met by a transaction that is not committed yet. All of them,
+    /// a new ttl, or met by a transaction that is not committed yet. All of them,
     /// when the group has a gap to record.
-    pub(crate) fn beat(&self, clock: &StoreClock, beats: &[Beat]) -> (StoreTime, Vec<Option<BeatReply>>) {
+    pub(crate) fn beat(&self, clock: &StoreClock, life: &Life, beats: &[Beat]) -> (StoreTime, Vec<Option<BeatReply>>) {
         let mut table = self.lock();
         let now = clock.now();
-        // A term that was never given out may mark a lost tail, which changes the end times of all others.
-        let lost_tail = beats.iter().any(|beat| beat.tenure.term().get() > table.meta.seq);
-        if lost_tail || table.observe(now).is_some() {
+        // A number that was never given out may mark an older copy, which changes the end times of all others.
+        let seq = table.meta.seq;
+        let unknown = |beat: &Beat| beat.tenure.term().get() > seq || marks_a_loss(beat.revision, seq, now);
+        let lost = beats.iter().any(unknown) && life.believes(now);
+        if lost || table.observe(now).is_some() {
             return (now, vec![None; beats.len()]);
         }
         table.tick = now;
@@ -187,8 +190,7 @@ impl Table {
             .get_mut(member)
             .filter(|entry| entry.term == beat.tenure.term())?;
         let same_ttl = beat.ttl.is_none_or(|ttl| ttl == entry.ttl);
-        let lost = marks_a_loss(beat.revision, entry.revision, resumed_at, now);
-        if !same_ttl || lost || now >= entry.end(resumed_at, now) {
+        if !same_ttl || now >= entry.end(resumed_at, now) {
             return None;
         }
         entry.deadline = now + entry.ttl;

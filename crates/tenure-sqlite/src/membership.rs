@@ -9,7 +9,6 @@ use tenure_core::membership::{
     Beat, BeatReply, Beaten, EndBy, EndReason, Holdings, Join, Joined, Labels, Member, MembershipStore, Revision,
     check_beats,
 };
-use tenure_core::settling::GapCause;
 use tenure_core::store::{Call, Page, PageRequest, bad_cursor, check_limit};
 use tenure_core::sweep::BATCH;
 use tenure_core::timing::check_ttl;
@@ -165,7 +164,7 @@ impl Step<'_> {
             self.write_ttl(beat.tenure.member(), &entry)?;
         }
         self.meta.note_ttl(ttl);
-        self.compare_revisions(beat.revision, before.revision)?;
+        self.compare_revisions(beat.revision)?;
         Ok(BeatReply::Renewed {
             expires_in: ttl,
             revision: before.revision,
@@ -189,8 +188,7 @@ impl Step<'_> {
     fn unknown_beat(&mut self, term: Term) -> Result<BeatReply, Cause> {
         let term = term.get();
         if self.meta.seq < term && term <= self.now.micros() && term > self.meta.born_at.micros() {
-            self.unsettle(GapCause::TailLoss, None)?;
-            self.meta.seq = term;
+            self.believe_a_loss(term)?;
         }
         Ok(BeatReply::Unknown)
     }
@@ -292,7 +290,7 @@ impl MembershipStore for SqliteStore {
         check_beats(beats, self.options().max_ttl)?;
         let (as_of, mut replies) = match self.live(group)? {
             Some(live) => {
-                let (now, replies) = live.beat(self.clock(), beats);
+                let (now, replies) = live.beat(self.clock(), self.life(), beats);
                 (Some(now), replies)
             }
             None => (None, vec![None; beats.len()]),

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use rusqlite::params;
 use tenure_core::membership::Revision;
-use tenure_core::settling::GapCause;
 use tenure_core::{StoreTime, TenureId};
 
 use crate::error::Cause;
@@ -22,10 +21,10 @@ statements! { "membership.sql":
 /// How far the sequence may run ahead of the clock: each act takes a number, and a number lasts a microsecond.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// Whether a client was told a number that an end of the data has given out which is lost, unless a gap has been noticed
-/// since. One from the future was given out by nobody.
-pub(crate) fn marks_a_loss(told: Revision, known: Revision, resumed_at: StoreTime, now: StoreTime) -> bool {
-    told > known && told.0 > resumed_at.micros() && told.0 <= (now + AHEAD).micros()
+/// Whether a client was told a number that the group never gave out: this file is an older copy. One from the future was
+/// given out by nobody.
+pub(crate) fn marks_a_loss(told: Revision, seq: u64, now: StoreTime) -> bool {
+    told.0 > seq && told.0 <= (now + AHEAD).micros()
 }
 
 impl Step<'_> {
@@ -56,11 +55,24 @@ impl Step<'_> {
     }
 
     /// Looks at the revision that came with a beat.
-    pub(crate) fn compare_revisions(&mut self, told: Revision, known: Revision) -> Result<(), Cause> {
-        if marks_a_loss(told, known, self.meta.resumed_at, self.now) {
-            self.unsettle(GapCause::TailLoss, None)?;
-            self.meta.seq = self.meta.seq.max(told.0);
+    pub(crate) fn compare_revisions(&mut self, told: Revision) -> Result<(), Cause> {
+        match marks_a_loss(told, self.meta.seq, self.now) {
+            true => self.believe_a_loss(told.0),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// A beat named a number that the group never gave out. A file in service does not lose its tail, so that is believed
+    /// soon after a start alone, and once: then the store may have forgotten who holds a lease.
+    pub(crate) fn believe_a_loss(&mut self, told: u64) -> Result<(), Cause> {
+        if !self.life.believe(self.now) {
+            return Ok(());
+        }
+        self.meta.seq = self.meta.seq.max(told);
+        self.resume();
+        match self.life.waits(self.now) {
+            Some(until) => self.wait_until(until),
+            None => Ok(()),
+        }
     }
 }

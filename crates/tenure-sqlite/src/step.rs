@@ -16,6 +16,7 @@ use crate::error::Cause;
 use crate::event::Draft;
 use crate::group::Meta;
 use crate::live::{Entry, Live, Table};
+use crate::recall::Life;
 use crate::roster::Head;
 use crate::sql::{instant, statements};
 
@@ -53,6 +54,7 @@ pub(crate) struct Undo {
 pub(crate) struct Step<'a> {
     pub(crate) sql: &'a Connection,
     pub(crate) options: &'a StoreOptions,
+    pub(crate) life: &'a Life,
     /// Store time of the step.
     pub(crate) now: StoreTime,
     /// The id of the group's rows.
@@ -74,8 +76,7 @@ impl Step<'_> {
 
     /// Gives everyone one full ttl from now.
     pub(crate) fn unsettle(&mut self, cause: GapCause, silent_ms: Option<u64>) -> Result<(), Cause> {
-        self.meta.resumed_at = self.now;
-        self.live.lock().resumed_at = self.now;
+        self.resume();
         if self.meta.members == 0 {
             return Ok(());
         }
@@ -87,6 +88,22 @@ impl Step<'_> {
             event.count("silent_ms", ms);
         }
         self.emit(event)
+    }
+
+    /// Everyone gets one full ttl from now, and nothing is withheld: whatever was granted is known.
+    pub(crate) fn resume(&mut self) {
+        self.meta.resumed_at = self.now;
+        self.live.lock().resumed_at = self.now;
+    }
+
+    /// The store may have forgotten who holds a lease; nothing is granted until then.
+    pub(crate) fn wait_until(&mut self, until: StoreTime) -> Result<(), Cause> {
+        if self.meta.unsettled.is_some_and(|unsettled| unsettled.until >= until) {
+            return Ok(());
+        }
+        let cause = GapCause::DataLoss;
+        self.meta.unsettled = Some(Unsettled { cause, until });
+        self.emit(Draft::new(EventKind::GroupUnsettled).because(cause.as_str()))
     }
 
     /// Takes a tenure out of the live table when it is current, with the reason that `judge` finds for its entry and

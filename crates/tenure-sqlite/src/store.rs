@@ -20,8 +20,11 @@ use crate::clock::StoreClock;
 use crate::desk::{Desk, OpenFile};
 use crate::error::Cause;
 use crate::file::{self, unreadable};
+use crate::found::Found;
 use crate::live::Live;
+use crate::mark::mark_path;
 use crate::reader::Readers;
+use crate::recall::Life;
 use crate::sql::{read_instant, statements};
 use crate::step::{Answer, Step};
 use crate::writer::{Bookkeeping, raise_high_water};
@@ -40,6 +43,7 @@ pub(crate) struct Shared {
     groups: RwLock<Groups>,
     /// Changes when a group is made, and when the store is closed.
     births: watch::Sender<()>,
+    pub(crate) life: Life,
 }
 
 /// The books of the groups, as the writer has them.
@@ -59,11 +63,16 @@ impl Bookkeeping for StoreBooks {
         self.books.undo();
     }
 
-    fn flush(&mut self, sql: &Connection) -> Result<(), Cause> {
-        self.books.flush(sql)
+    fn flush(&mut self, sql: &Connection, before: u64) -> Result<(), Cause> {
+        let longest = self.books.flush(sql)?;
+        if sql.total_changes() > before {
+            self.shared.life.count(sql, self.file.clock.now(), longest)?;
+        }
+        Ok(())
     }
 
     fn publish(&mut self) {
+        self.shared.life.committed();
         let born = self.books.publish();
         if !born.is_empty() {
             let mut groups = self.shared.groups.write().unwrap_or_else(PoisonError::into_inner);
@@ -73,17 +82,26 @@ impl Bookkeeping for StoreBooks {
         }
     }
 
+    fn logged(&mut self) {
+        self.shared.life.logged();
+    }
+
+    fn completed(&mut self) {
+        self.shared.life.close();
+    }
+
     fn roll_back(&mut self) {
+        self.shared.life.rolled_back();
         self.books.roll_back();
     }
 
     fn reload(&mut self, sql: &Connection) -> Result<(), Cause> {
-        let context = Context {
-            sql,
-            clock: &self.file.clock,
-            options: &self.shared.options,
-        };
-        let books = Books::load(&context, StoreTime::ZERO, Some(&self.books))?;
+        let clock = &self.file.clock;
+        let fell_back = self.shared.life.compare(sql, clock.now())?;
+        let mut books = Books::load(sql, clock, Some(&self.books))?;
+        if fell_back {
+            books.restart();
+        }
         *self.shared.groups.write().unwrap_or_else(PoisonError::into_inner) = books.groups();
         self.books = books;
         Ok(())
@@ -111,22 +129,21 @@ impl SqliteStore {
     /// a directory or cannot be written, the file is damaged, another program's, or a newer Tenure's. `Unavailable` when
     /// another program holds SQLite's write lock for more than 10 s.
     pub fn open(path: impl AsRef<Path>, options: StoreOptions, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
-        let (path, lock, sql) = file::open(path.as_ref(), &file::STORE)?;
-        let load = || -> Result<_, Cause> {
-            let high_water = sql.query_row(HIGH_WATER, [], |row| read_instant(row, 0))?;
-            let clock = StoreClock::new(clock, high_water);
-            let context = Context {
-                sql: &sql,
-                clock: &clock,
-                options: &options,
-            };
-            let books = Books::load(&context, high_water, None)?;
-            Ok((clock, books, Readers::open(&path, lock.pin())?))
-        };
-        let (clock, books, readers) = load().map_err(|cause| unreadable(&path, &file::STORE, &cause))?;
-        let file = Arc::new(OpenFile::new(&file::STORE, path, clock, lock, Vec::new()));
+        let (path, lock) = file::lock(path.as_ref(), &file::STORE)?;
+        let found = Found::look(&path, lock.pin())?;
+        let sql = file::open_writer(&path, &file::STORE)?;
+        let damaged = |cause: Cause| unreadable(&path, &file::STORE, &cause);
+        let high_water = sql.query_row(HIGH_WATER, [], |row| read_instant(row, 0));
+        let clock = StoreClock::new(clock, high_water.map_err(|error| damaged(error.into()))?);
+        let books = Books::load(&sql, &clock, None).map_err(damaged)?;
+        let readers = Readers::open(&path, lock.pin()).map_err(damaged)?;
+        // A file that cannot be loaded is left as it is.
+        let life = Life::begin(&path, &found, &sql, &clock, options.max_ttl)?;
+        let mark = mark_path(&path);
+        let file = Arc::new(OpenFile::new(&file::STORE, path, clock, lock, vec![mark]));
         let shared = Arc::new(Shared {
             options,
+            life,
             groups: RwLock::new(books.groups()),
             births: watch::Sender::new(()),
         });
@@ -166,6 +183,10 @@ impl SqliteStore {
 
     pub(crate) fn file(&self) -> &OpenFile {
         self.desk.file()
+    }
+
+    pub(crate) fn life(&self) -> &Life {
+        &self.shared.life
     }
 
     pub(crate) fn births(&self) -> watch::Receiver<()> {
@@ -216,6 +237,7 @@ impl SqliteStore {
                 sql,
                 clock: &file.clock,
                 options: &shared.options,
+                life: &shared.life,
             };
             books.books.run(&context, &group, call.not_after, work)
         };

@@ -40,14 +40,19 @@ pub(crate) trait Bookkeeping: Send + 'static {
     fn keep(&mut self);
     /// Takes the step that ran out of memory again. Its savepoint is rolled back by the caller.
     fn undo(&mut self);
-    /// Writes what goes with all steps of the transaction. The last act before the commit.
-    fn flush(&mut self, sql: &Connection) -> Result<(), Cause>;
+    /// Writes what goes with all steps of the transaction, which began `before` this many changes. The last act before the
+    /// commit.
+    fn flush(&mut self, sql: &Connection, before: u64) -> Result<(), Cause>;
     /// Publishes what was committed.
     fn publish(&mut self);
     /// Takes the whole transaction out of memory again, after its rows were rolled back.
     fn roll_back(&mut self);
     /// Reads memory anew from a connection that replaces a lost one: what the file says counts.
     fn reload(&mut self, sql: &Connection) -> Result<(), Cause>;
+    /// Something was committed that no step asked for: the clock's high-water mark.
+    fn logged(&mut self) {}
+    /// The log was copied into the file, and the file closed.
+    fn completed(&mut self) {}
     /// Tells those who wait that the file is closed. The last call.
     fn released(&mut self) {}
 }
@@ -192,7 +197,7 @@ impl<B: Bookkeeping> Writer<B> {
         for job in jobs.iter_mut().filter(|job| !job.is_abandoned()) {
             run_alone(&mut **job, &mut self.books, sql)?;
         }
-        self.books.flush(sql)?;
+        self.books.flush(sql, before)?;
         if sql.total_changes() > before && self.file.is_time_to_keep() {
             raise_high_water(sql, self.file.clock.now())?;
         }
@@ -233,8 +238,9 @@ impl<B: Bookkeeping> Writer<B> {
         let Some(sql) = &self.sql else { return };
         let relaxed = sql.pragma_update(None, "synchronous", "normal").map_err(Cause::from);
         let kept = relaxed.and_then(|()| raise_high_water(sql, self.file.clock.now()));
-        if let Err(cause) = kept {
-            tracing::warn!(error = %cause, "the clock's high-water mark was not written");
+        match kept {
+            Ok(()) => self.books.logged(),
+            Err(cause) => tracing::warn!(error = %cause, "the clock's high-water mark was not written"),
         }
         if sql.pragma_update(None, "synchronous", "full").is_err() {
             // Commits on this connection might not be durable; the next one opens another.
@@ -259,9 +265,13 @@ impl<B: Bookkeeping> Writer<B> {
         self.file.begin_to_close();
         self.keep();
         if let Some(sql) = self.sql.take() {
-            let copied = sql.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-            if let Err(error) = copied.and_then(|()| sql.close().map_err(|(_, error)| error)) {
-                tracing::warn!(%error, "the SQLite file was closed with its log beside it; the next open reads it");
+            let copied = sql.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+            match copied.and_then(|is_busy| sql.close().map_err(|(_, error)| error).map(|()| is_busy)) {
+                Ok(false) => self.books.completed(),
+                Ok(true) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "the SQLite file was closed with its log beside it; the next open reads it");
+                }
             }
         }
         self.file.release();

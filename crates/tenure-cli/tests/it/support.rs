@@ -2,12 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tenure::{OpenOptions, open_store};
+use tenure_core::clock::{ManualClock, SystemClock};
 use tenure_testkit::{Process, wait};
 
 /// What a test waits for at most, where it waits for something that should come at once. Longer than any ttl here: a store
@@ -72,12 +75,31 @@ impl Daemon {
         })
     }
 
-    /// With whatever `set` sets; it is started in a directory of its own.
+    /// With whatever `set` sets; it is started in a directory of its own. An embedded store in that directory is one that
+    /// has been served before, and so grants leases at once.
     #[track_caller]
     pub(crate) fn with(set: impl FnOnce(&mut Command)) -> Self {
-        let process = spawn("tenure serve", |command, _| {
-            command.args(["serve", "--listen", "127.0.0.1:0"]);
+        Self::start_with(|command, dir| {
             set(command);
+            if let Some(file) = store_in(command, dir) {
+                settled(&file);
+            }
+        })
+    }
+
+    /// On a store that is really new: it grants no lease for one max ttl.
+    #[track_caller]
+    pub(crate) fn new(args: &[&str]) -> Self {
+        Self::start_with(|command, _| {
+            command.args(args);
+        })
+    }
+
+    #[track_caller]
+    fn start_with(set: impl FnOnce(&mut Command, &Path)) -> Self {
+        let process = spawn("tenure serve", |command, dir| {
+            command.args(["serve", "--listen", "127.0.0.1:0"]);
+            set(command, dir);
         });
         let addr = address_in(&process, 0);
         Self { process, addr }
@@ -222,6 +244,45 @@ impl Daemon {
             &body,
         )
     }
+}
+
+/// The file of the embedded store that a daemon is about to make in its own directory.
+fn store_in(command: &Command, dir: &Path) -> Option<PathBuf> {
+    let args: Vec<_> = command
+        .get_args()
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
+    let value = |flag: &str| Some(args[args.iter().position(|arg| arg == flag)? + 1].clone());
+    let file = match (value("--store"), value("--data-dir")) {
+        (Some(url), _) => dir.join(url.strip_prefix("sqlite:")?),
+        (None, Some(data)) => dir.join(data).join("tenure.db"),
+        (None, None) => dir.join("tenure-data/tenure.db"),
+    };
+    (!args.iter().any(|arg| arg == "--config") && !file.exists()).then_some(file)
+}
+
+/// Makes a store that was begun a day ago, so that its wait for forgotten holders is over.
+pub(crate) fn settled(file: &Path) {
+    let mut made = std::fs::DirBuilder::new();
+    let made = made
+        .recursive(true)
+        .mode(0o700)
+        .create(file.parent().expect("a directory"));
+    made.expect("the directory can be made");
+    let url = format!("sqlite:{}", file.display());
+    let make = move || {
+        let wall = tenure_core::Clock::wall_micros(&SystemClock::new());
+        let options = OpenOptions {
+            clock: Arc::new(ManualClock::new(wall - 86_400_000_000, 1)),
+            ..OpenOptions::default()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            open_store(&url, &options).await.expect("the store opens").close().await;
+        });
+    };
+    // A thread of its own: the test may have a runtime.
+    std::thread::spawn(make).join().expect("the store is made");
 }
 
 /// A long-running process in a directory of its own.

@@ -229,7 +229,9 @@ impl Pair {
     fn tenure(&self, index: u16) -> TenureId {
         match usize::from(index) % (self.seen.len() + 2) {
             n if n < self.seen.len() => self.seen[self.seen.len() - 1 - n].clone(),
-            n if n == self.seen.len() => TenureId::new(member("nobody"), Term::new(3).expect("a term")),
+            n if n == self.seen.len() || !self.world.fails_over() => {
+                TenureId::new(member("nobody"), Term::new(3).expect("a term"))
+            }
             // A term between what was given out and now looks like a lost tail.
             _ => TenureId::new(member("lost"), Term::new(self.clock.wall_micros()).expect("a term")),
         }
@@ -299,6 +301,9 @@ impl Pair {
 
     /// None, one that was told, or one that only a store which lost its tail has not heard of.
     fn revision(&self, choice: u8) -> Revision {
+        if !self.world.fails_over() {
+            return Revision::NONE;
+        }
         match choice {
             0..=9 => Revision(self.clock.wall_micros()),
             10..=19 => Revision(self.clock.wall_micros() - 300_000),

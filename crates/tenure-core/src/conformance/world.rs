@@ -32,6 +32,12 @@ pub trait Harness: Send + Sync {
 
     /// Removes the list of groups under the live store. Nothing where the groups themselves are the list.
     async fn lose_list(&self) {}
+
+    /// Whether the store can lose its newest writes while it serves, as in a failover, so that it believes a beat that
+    /// names a number which it never gave out. One that cannot believes it soon after a start alone.
+    fn fails_over(&self) -> bool {
+        true
+    }
 }
 
 /// A future that gives a harness.
@@ -127,6 +133,11 @@ impl World {
             group,
             devices,
         }
+    }
+
+    /// Whether the store can lose its newest writes while it serves.
+    pub(super) fn fails_over(&self) -> bool {
+        self.harness.fails_over()
     }
 
     /// Lets time pass while the store serves: ticks as a sweeper does.

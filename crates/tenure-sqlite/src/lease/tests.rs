@@ -32,7 +32,10 @@ impl World {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(1_763_676_800_000_000, 1));
+        let waits = Arc::clone(&clock);
         let store = SqliteStore::open(dir.path().join("tenure.db"), StoreOptions::default(), clock).unwrap();
+        // A new file grants nothing for one max ttl.
+        waits.advance(StoreOptions::default().max_ttl);
         let group = Group::new("g").unwrap();
         Self { store, group, dir }
     }

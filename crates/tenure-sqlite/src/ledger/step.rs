@@ -25,7 +25,7 @@ impl Bookkeeping for LedgerBooks {
 
     fn undo(&mut self) {}
 
-    fn flush(&mut self, sql: &Connection) -> Result<(), Cause> {
+    fn flush(&mut self, sql: &Connection, _before: u64) -> Result<(), Cause> {
         if std::mem::take(&mut self.has_said) {
             sql.prepare_cached(OVER)?.execute([])?;
         }

@@ -34,6 +34,8 @@ impl World {
         let clock = Arc::new(ManualClock::new(1_763_676_800_000_000, 1));
         let path = dir.path().join("tenure.db");
         let store = SqliteStore::open(path, StoreOptions::default(), Arc::clone(&clock) as _).unwrap();
+        // A new file grants nothing for one max ttl.
+        clock.advance(StoreOptions::default().max_ttl);
         Self {
             store,
             clock,
@@ -266,7 +268,7 @@ async fn a_beat_after_the_step_was_opened_saves_the_tenure() {
     let work = move |step: &mut crate::step::Step<'_>| {
         // Between the opening of this step and its judgement time passes, and a beat comes.
         clock.advance(Duration::from_millis(100));
-        let (_, replies) = live.beat(store.clock(), &beats);
+        let (_, replies) = live.beat(store.clock(), store.life(), &beats);
         assert!(replies[0].is_some());
         Ok(Ok(step.end_if_past(&tenure)?))
     };
@@ -429,6 +431,29 @@ async fn a_lost_connection_is_opened_again_and_deadlines_are_kept() {
     );
     let seen = store.member(group, a.member()).await.unwrap().unwrap();
     assert_eq!((seen.alive, seen.expires_in), (true, s(9)));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_file_that_fell_back_while_it_was_open_has_forgotten() {
+    let world = World::new();
+    let a = world.join("a").await.unwrap();
+    let (store, group) = (&world.store, &world.group);
+    // An older state: what is missing of it here is the count alone.
+    let other = Connection::open(world.dir.path().join("tenure.db")).unwrap();
+    other.execute("UPDATE clock SET commits = commits - 1", []).unwrap();
+    let lost = store.step::<()>(group, Call::default(), |_| {
+        let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+        Err(rusqlite::Error::SqliteFailure(failure, None).into())
+    });
+    lost.await.unwrap_err();
+    world.join("b").await.unwrap();
+    let status = store.tick(group).await.unwrap();
+    let unsettled = status.unsettled.unwrap();
+    assert_eq!(unsettled.cause, tenure_core::settling::GapCause::DataLoss);
+    assert_eq!(unsettled.until, status.as_of + StoreOptions::default().max_ttl);
+    assert_eq!(status.resumed_at, status.as_of);
+    assert!(matches!(world.beat(&a).await.unwrap(), BeatReply::Renewed { .. }));
     store.close().await;
 }
 

@@ -34,8 +34,19 @@ pub(crate) fn system() -> Arc<dyn Clock> {
     SystemClock::shared()
 }
 
+/// Opens the file. One that is not there yet begins as one whose wait is over ([`settled`]).
 pub(crate) fn open(path: &Path, clock: &Arc<ManualClock>) -> Arc<SqliteStore> {
+    if !path.exists() {
+        settled(path);
+    }
     SqliteStore::open(path, StoreOptions::default(), Arc::clone(clock) as _).expect("the store opens")
+}
+
+/// Makes a whole store that has waited, a day ago, for what its file may have forgotten.
+pub(crate) fn settled(path: &Path) {
+    let a_day_ago = Arc::new(ManualClock::new(START - 86_400_000_000, 1));
+    drop(SqliteStore::open(path, StoreOptions::default(), a_day_ago).expect("the store opens"));
+    tenure_testkit::wait::until("the file is closed", s(30), || tenure_sqlite::owner(path).is_none());
 }
 
 pub(crate) fn group() -> Group {

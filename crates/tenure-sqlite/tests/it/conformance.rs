@@ -25,12 +25,18 @@ impl Harness for File {
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
+
+    fn fails_over(&self) -> bool {
+        false
+    }
 }
 
 async fn make(options: StoreOptions) -> Box<dyn Harness> {
     let dir = tempfile::tempdir().expect("a directory");
     let clock = Arc::new(ManualClock::new(1_763_676_800_000_000, 1));
-    let store = SqliteStore::open(dir.path().join("tenure.db"), options, Arc::clone(&clock) as _).expect("a store");
+    let path = dir.path().join("tenure.db");
+    crate::common::settled(&path);
+    let store = SqliteStore::open(path, options, Arc::clone(&clock) as _).expect("a store");
     Box::new(File {
         store,
         clock,

@@ -63,12 +63,13 @@ impl World {
         }
     }
 
-    /// Edits the file while nobody serves it, and serves it again.
+    /// Edits the file while nobody serves it, and serves it again, first with a silence that unsettles the group.
     fn edit(&mut self, edit: &str) {
         let sql = rusqlite::Connection::open(&self.path).expect("a file that can be edited");
         sql.execute_batch(edit).expect(edit);
         sql.close().expect("a file that can be edited");
         self.store = open(&self.path, &self.clock);
+        self.clock.advance(s(3));
     }
 
     async fn settle(&self) {

@@ -153,8 +153,8 @@ fn owned_by_a_child(path: &Path) -> Child {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        .expect("the child runs");
+    let lines = BufReader::new(child.stdout.take().expect("the child runs")).lines();
     assert!(lines.map_while(Result::ok).any(|line| line.contains("OWNED")));
     child
 }

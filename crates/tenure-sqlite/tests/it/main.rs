@@ -7,6 +7,7 @@ mod file;
 mod lease;
 mod ledger;
 mod listing;
+mod recall;
 mod restart;
 mod roster;
 mod roster_drift;

@@ -41,7 +41,7 @@ fn a_restored_backup_settles() {
     };
     let dir = tempfile::tempdir().unwrap();
     let of = |name: &str| dir.path().join(name);
-    let mut daemon = Daemon::start(&["--data-dir", dir.path().to_str().unwrap()]);
+    let mut daemon = Daemon::start(&["--data-dir", dir.path().to_str().unwrap(), "--max-ttl", "20s"]);
     let before = daemon.join("g", "before", TTL_MS);
     let granted = daemon.granted("g", "job", &[&before], TTL_MS);
     assert_eq!(daemon.answered("PUT", "/v1/rosters/care/providers/ann", "{}").0, 200);
