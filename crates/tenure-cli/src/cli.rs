@@ -11,8 +11,8 @@ use crate::connect::show_token_of;
 use crate::exit::Usage;
 
 use crate::{
-    adopt, bench, claims, completions, config, demo, doctor, events, join, launch, leases, man, members, roster, run,
-    serve, sessions, settle, status, sweep, targets, token, why,
+    adopt, bench, claims, completions, config, demo, doctor, events, join, launch, leases, man, members, restore,
+    roster, run, serve, sessions, settle, status, sweep, targets, token, why,
 };
 
 /// Where a daemon listens unless it is told otherwise.
@@ -67,6 +67,7 @@ enum Command {
     Settle(settle::Settle),
     #[command(after_help = examples::ADOPT)]
     Adopt(adopt::Adopt),
+    Restore(restore::Restore),
     Doctor(doctor::Doctor),
     #[command(after_help = examples::BENCH)]
     Bench(bench::Bench),
@@ -114,6 +115,7 @@ impl Cli {
             Command::Sweep(sweep) => sweep.store.with(async |store| sweep.run(store).await),
             Command::Settle(settle) => settle.store.with(async |store| settle.run(store).await),
             Command::Adopt(adopt) => adopt.run(),
+            Command::Restore(restore) => restore.run(),
             Command::Doctor(doctor) => doctor.run(),
             Command::Bench(bench) => bench.run(),
             Command::Token(token) => token.run(),

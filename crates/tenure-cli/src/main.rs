@@ -23,6 +23,7 @@ mod logging;
 mod man;
 mod members;
 mod output;
+mod restore;
 mod roster;
 mod run;
 mod secrets;

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use tenure_core::{Error, ErrorKind, Result, StoreTime};
 
 use crate::error::Cause;
-use crate::mark::{Identity, LogMark, Mark};
+use crate::mark::{Identity, LogMark, Mark, Marker};
 use crate::recall::{Recall, Why};
 use crate::sql::{read_instant, read_number, read_span, statements};
 use crate::wal::Log;
@@ -184,8 +184,21 @@ fn foreign(path: &Path) -> Error {
         ErrorKind::Misconfigured,
         format!(
             "the log {} is not that of {shown}: one of them is a copy from another time, and SQLite would mix them; nothing \
-             was changed; put the file back that belongs to the log, or remove the log to go on with what the file holds",
+             was changed; put the file back that belongs to the log, or put a backup in place with `tenure restore`",
             log.display()
         ),
     )
+}
+
+/// Makes the mark beside a file that of no file, so that whatever is put in place may have forgotten. What it says about
+/// ttls stays.
+pub(crate) fn disown(path: &Path) -> std::io::Result<()> {
+    let mark = Mark {
+        identity: Identity(0),
+        inode: 0,
+        commits: 0,
+        log: None,
+        longest: Mark::read(path).map_or(Duration::ZERO, |mark| mark.longest),
+    };
+    Marker::begin(path, mark).map(drop)
 }

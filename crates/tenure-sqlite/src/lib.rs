@@ -14,7 +14,7 @@
 //! | `writer`, `books`, `step` | the transaction, its undoing, and what every step begins and ends with |
 //! | `live`, `group` | what is in memory: who is alive, and what a group knows about itself |
 //! | `reader`, `page` | snapshots and cursors |
-//! | `found`, `mark`, `wal`, `recall` | whether the file is whole or may have forgotten something |
+//! | `found`, `mark`, `wal`, `recall`, `restore` | whether the file is whole or may have forgotten something |
 //! | `file`, `lock`, `holder`, `watch`, `clock`, `examine` | the file, its owner, its place, its time, its health |
 //!
 //! It refuses to be shared: no second process may open the file (it is told who has it), and nothing but this crate may
@@ -41,6 +41,7 @@ mod page;
 mod reader;
 mod recall;
 mod registry;
+mod restore;
 mod revision;
 mod roster;
 mod session;
@@ -55,4 +56,5 @@ mod writer;
 
 pub use ledger::SqliteLedger;
 pub use lock::{Owner, owner};
+pub use restore::{Restored, restore};
 pub use store::SqliteStore;

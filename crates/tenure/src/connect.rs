@@ -14,6 +14,8 @@
 
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "sqlite")]
+pub use sqlite::{Restored, restore_sqlite};
 
 use std::sync::Arc;
 use std::time::Duration;

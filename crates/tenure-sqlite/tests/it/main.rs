@@ -9,6 +9,7 @@ mod ledger;
 mod listing;
 mod recall;
 mod restart;
+mod restore;
 mod roster;
 mod roster_drift;
 mod roster_world;

@@ -1,21 +1,18 @@
 //! Opening a SQLite file, or finding the process that has it open.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::store::Store;
 use tenure_sqlite::{Owner, SqliteStore};
 
+pub use tenure_sqlite::Restored;
+
 use super::{OpenOptions, misconfigured, open_http};
 
 pub(super) async fn open(path: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
-    // Both sqlite:/var/lib/x.db and sqlite:///var/lib/x.db are in use for the same file.
-    let path = path.strip_prefix("//").unwrap_or(path).to_owned();
-    if path.is_empty() {
-        return Err(misconfigured(
-            "the store URL names no file; write sqlite:PATH, like sqlite:tenure.db".to_owned(),
-        ));
-    }
+    let path = file_of(path)?;
     let (file, settings, clock) = (path.clone(), options.store.clone(), Arc::clone(&options.clock));
     let opened = tokio::task::spawn_blocking(move || SqliteStore::open(file, settings, clock)).await;
     let opened = opened.map_err(|error| Error::new(ErrorKind::Internal, "opening the file panicked").because(error))?;
@@ -30,6 +27,31 @@ pub(super) async fn open(path: &str, options: &OpenOptions) -> Result<Arc<dyn St
             Some(owner) if options.follow_owner => follow(&path, &owner, error, options).await,
             _ => Err(error),
         },
+    }
+}
+
+/// Puts a copy of a backup in the place of the store at `sqlite:PATH`, which no process may have open. At its next start
+/// the store grants no lease for one max ttl: it has forgotten what was granted since. Blocks; O(size of the backup).
+///
+/// # Errors
+/// `Misconfigured`, with nothing changed: the URL names no file, another process owns it, or the backup is not one.
+/// `Unavailable` when a file cannot be written.
+pub fn restore_sqlite(backup: &Path, url: &str) -> Result<Restored> {
+    match url.strip_prefix("sqlite:") {
+        Some(path) => tenure_sqlite::restore(backup, file_of(path)?),
+        None => Err(misconfigured(
+            "only an embedded store can be restored; write sqlite:PATH".to_owned(),
+        )),
+    }
+}
+
+/// Both sqlite:/var/lib/x.db and sqlite:///var/lib/x.db are in use for the same file.
+fn file_of(path: &str) -> Result<String> {
+    match path.strip_prefix("//").unwrap_or(path) {
+        "" => Err(misconfigured(
+            "the store URL names no file; write sqlite:PATH, like sqlite:tenure.db".to_owned(),
+        )),
+        path => Ok(path.to_owned()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::json;
 use tenure_testkit::{have, wait};
 
-use crate::support::{Daemon, SOON, address_in, run};
+use crate::support::{Daemon, SOON, address_in, run, tenure};
 
 /// Long enough that nobody lapses while the test gets on.
 const TTL_MS: u64 = 6_000;
@@ -25,6 +25,7 @@ fn back_up(python: &Path, file: &Path, copy: &Path) {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
 }
 
+/// The ledger is a file like any other; the store has a command.
 fn put_back(file: &Path, copy: &Path) {
     for ending in ["-wal", "-shm"] {
         let mut beside = file.as_os_str().to_owned();
@@ -58,10 +59,23 @@ fn a_restored_backup_settles() {
     assert!(later["token"].as_u64() > granted["token"].as_u64(), "{later}");
     assert_eq!(daemon.answered("PUT", "/v1/rosters/care/providers/bob", "{}").0, 200);
 
+    let restore = || {
+        let mut command = tenure();
+        command
+            .args(["restore", "--data-dir"])
+            .arg(dir.path())
+            .arg(of("tenure.db.copy"));
+        run(command)
+    };
+    let refused = restore();
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    assert!(refused.err.contains("is in use by process"), "{}", refused.err);
     daemon.process.terminate(SOON).expect("it stops");
-    for name in ["tenure.db", "ledger.db"] {
-        put_back(&of(name), &of(&format!("{name}.copy")));
-    }
+    let restored = restore();
+    assert_eq!(restored.code, Some(0), "{}", restored.err);
+    assert!(restored.err.contains("no lease for one max ttl"), "{}", restored.err);
+    assert!(of("tenure.db.before-restore").exists());
+    put_back(&of("ledger.db"), &of("ledger.db.copy"));
     daemon.process.restart().expect("it starts again");
     daemon.addr = address_in(&daemon.process, 1);
 
