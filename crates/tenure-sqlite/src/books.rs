@@ -19,6 +19,11 @@ use crate::sql::{read_instant, read_name, read_number, read_span, statements};
 use crate::step::{Step, Undo};
 use crate::store::Groups;
 
+statements! { "group.sql":
+    FORGET_EVENTS = "forget_events",
+    FORGET_LAPSES = "forget_lapses",
+    FORGET = "forget",
+}
 statements! { "membership.sql":
     ALL_MEMBERS = "all",
 }
@@ -31,6 +36,8 @@ struct Head {
     /// Set while the open transaction has touched the group.
     saved: Option<Saved>,
     lists_changed: bool,
+    /// Goes with the commit, unless a later step of the transaction acts on it.
+    forgotten: bool,
 }
 
 /// A group before the open transaction.
@@ -114,6 +121,7 @@ impl Books {
                     live,
                     saved: None,
                     lists_changed: false,
+                    forgotten: false,
                 },
             );
         }
@@ -156,6 +164,7 @@ impl Books {
             made: missing,
         });
         let undo = &mut current.undo;
+        head.forgotten = false;
         let mut table = head.live.lock();
         let now = context.clock.now();
         if too_late(now) {
@@ -191,14 +200,15 @@ impl Books {
             live: &head.live,
             undo,
             lists_changed: &mut head.lists_changed,
+            forgotten: &mut head.forgotten,
         };
         match gap {
             Some(cause) => step.record_gap(cause, tick)?,
             None if restarted => step.resume(),
             None => {}
         }
-        if let Some(until) = context.life.waits(now) {
-            step.wait_until(until)?;
+        if let Some((cause, until)) = context.life.waits(now) {
+            step.wait_until(cause, until)?;
         }
         work(&mut step)
     }
@@ -215,6 +225,7 @@ impl Books {
             live: Arc::new(Live::new(id, meta, now, false)),
             saved: Some(saved),
             lists_changed: false,
+            forgotten: false,
         };
         self.heads.insert(group.clone(), head);
         self.touched.push(group.clone());
@@ -233,6 +244,7 @@ impl Books {
         };
         let Some(head) = self.heads.get_mut(&group) else { return };
         head.meta = undo.apply(&mut head.live.lock());
+        head.forgotten = false;
         if made {
             self.heads.remove(&group);
             self.touched.retain(|touched| *touched != group);
@@ -247,6 +259,12 @@ impl Books {
                 continue;
             };
             longest = longest.max(head.meta.longest_ttl());
+            if head.forgotten {
+                for rows in [FORGET_EVENTS, FORGET_LAPSES, FORGET] {
+                    sql.prepare_cached(rows)?.execute([head.live.id])?;
+                }
+                continue;
+            }
             if head.lists_changed {
                 head.meta.refresh_visits(sql, head.live.id)?;
             }
@@ -266,13 +284,18 @@ impl Books {
         }
     }
 
-    /// Publishes what was committed. Answers the groups that are new.
-    pub(crate) fn publish(&mut self) -> Vec<(Group, Arc<Live>)> {
-        let mut born = Vec::new();
+    /// Publishes what was committed. Answers the groups that are new, and those that are gone.
+    pub(crate) fn publish(&mut self) -> (Vec<(Group, Arc<Live>)>, Vec<Group>) {
+        let (mut born, mut gone) = (Vec::new(), Vec::new());
         for group in std::mem::take(&mut self.touched) {
             let Some(head) = self.heads.get_mut(&group) else {
                 continue;
             };
+            if head.forgotten {
+                self.heads.remove(&group);
+                gone.push(group);
+                continue;
+            }
             head.lists_changed = false;
             let Some(saved) = head.saved.take() else { continue };
             head.live.lock().fold(head.meta);
@@ -283,7 +306,7 @@ impl Books {
                 head.live.news.send_replace(head.meta.last_event);
             }
         }
-        born
+        (born, gone)
     }
 
     /// Takes the whole transaction out of memory again, after its rows were rolled back.
@@ -294,6 +317,7 @@ impl Books {
                 continue;
             };
             head.lists_changed = false;
+            head.forgotten = false;
             let Some(saved) = head.saved.take() else { continue };
             if saved.fresh {
                 self.heads.remove(&group);

@@ -21,6 +21,7 @@ use std::time::Duration;
 use tenure_core::membership::{Beat, BeatReply, Revision};
 use tenure_core::refusal::Refusal;
 use tenure_core::settling::{self, GapCause};
+use tenure_core::sweep::GroupStatus;
 use tenure_core::{MemberId, StoreTime, TenureId, Term};
 use tokio::sync::watch;
 
@@ -83,6 +84,10 @@ pub(crate) struct Table {
     pub(crate) restarted: bool,
     /// When beats were refused. It is in memory alone: after a restart everyone gets one full ttl anyway.
     pub(crate) refusal: Refusal,
+    /// Waits up to this end are over, by an operator's word. Like the next, it is in memory alone.
+    pub(crate) settled: StoreTime,
+    /// Since when every tick has found the group empty.
+    pub(crate) empty_since: Option<StoreTime>,
     pub(crate) members: HashMap<MemberId, Entry>,
     pub(crate) due: BTreeSet<(StoreTime, MemberId)>,
     pub(crate) pending: HashMap<MemberId, Option<Entry>>,
@@ -100,6 +105,8 @@ impl Live {
             resumed_at: meta.resumed_at,
             restarted,
             refusal: Refusal::default(),
+            settled: StoreTime::ZERO,
+            empty_since: None,
             members: HashMap::new(),
             due: BTreeSet::new(),
             pending: HashMap::new(),
@@ -169,6 +176,13 @@ impl Table {
             Some(_) => now,
             None => self.resumed_at,
         }
+    }
+
+    /// Puts the age of an empty group into the status that a tick answers.
+    pub(crate) fn note_empty(&mut self, status: &mut GroupStatus) {
+        let since = self.empty_since.unwrap_or(status.as_of);
+        self.empty_since = (!status.is_occupied()).then_some(since);
+        status.empty_since = self.empty_since;
     }
 
     /// Gives everyone one full ttl from now, since beats are refused.

@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
+use tenure_core::settling::GapCause;
 use tenure_core::time::show_duration;
 use tenure_core::{Clock, Error, ErrorKind, Result, StoreTime};
 
@@ -66,6 +67,13 @@ impl Why {
             Self::Older => "older",
             Self::CutShort => "cut_short",
             Self::Proven => "proven",
+        }
+    }
+
+    fn cause(self) -> GapCause {
+        match self {
+            Self::Proven => GapCause::DataLoss,
+            _ => GapCause::New,
         }
     }
 
@@ -157,11 +165,23 @@ impl Life {
         })
     }
 
-    /// Until when nothing is granted, if that is later than now.
-    pub(crate) fn waits(&self, now: StoreTime) -> Option<StoreTime> {
+    /// Until when nothing is granted, if that is later than now, and why: the store counts as new until a member proves
+    /// that it is not.
+    pub(crate) fn waits(&self, now: StoreTime) -> Option<(GapCause, StoreTime)> {
         match self.state().recall {
-            Recall::MayHaveForgotten { until, .. } if now < until => Some(until),
+            Recall::MayHaveForgotten { why, until } if now < until => Some((why.cause(), until)),
             _ => None,
+        }
+    }
+
+    /// An operator's word that nothing was held ends a wait of this cause, for groups to come as well. The next commit writes
+    /// it down.
+    pub(crate) fn settle(&self, named: Option<GapCause>) {
+        let mut state = self.state();
+        if let Recall::MayHaveForgotten { why, .. } = state.recall
+            && why.cause().is_ended_by(named)
+        {
+            state.recall = Recall::Whole;
         }
     }
 

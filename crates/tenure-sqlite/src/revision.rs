@@ -71,7 +71,7 @@ impl Step<'_> {
         self.meta.seq = self.meta.seq.max(told);
         self.resume();
         match self.life.waits(self.now) {
-            Some(until) => self.wait_until(until),
+            Some((cause, until)) => self.wait_until(cause, until),
             None => Ok(()),
         }
     }

@@ -65,6 +65,8 @@ pub(crate) struct Step<'a> {
     /// Set when the work lists or the index of disconnected sessions changed, so that what is due next is looked up
     /// before the commit.
     pub(crate) lists_changed: &'a mut bool,
+    /// Set when the group is to go with the commit.
+    pub(crate) forgotten: &'a mut bool,
 }
 
 impl Step<'_> {
@@ -96,12 +98,12 @@ impl Step<'_> {
         self.live.lock().resumed_at = self.now;
     }
 
-    /// The store may have forgotten who holds a lease; nothing is granted until then.
-    pub(crate) fn wait_until(&mut self, until: StoreTime) -> Result<(), Cause> {
-        if self.meta.unsettled.is_some_and(|unsettled| unsettled.until >= until) {
+    /// The store may have forgotten who holds a lease; nothing is granted until then, unless an operator has ended that wait.
+    pub(crate) fn wait_until(&mut self, cause: GapCause, until: StoreTime) -> Result<(), Cause> {
+        let known = self.meta.unsettled.is_some_and(|unsettled| unsettled.until >= until);
+        if known || self.live.lock().settled >= until {
             return Ok(());
         }
-        let cause = GapCause::DataLoss;
         self.meta.unsettled = Some(Unsettled { cause, until });
         self.emit(Draft::new(EventKind::GroupUnsettled).because(cause.as_str()))
     }

@@ -1,8 +1,8 @@
 //! The store itself: opening, its steps and reads, closing.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -41,6 +41,8 @@ pub(crate) type Groups = HashMap<Group, Arc<Live>>;
 pub(crate) struct Shared {
     pub(crate) options: StoreOptions,
     groups: RwLock<Groups>,
+    /// Groups that were forgotten since the file was opened: a tick does not bring them back.
+    forgotten: Mutex<HashSet<Group>>,
     /// Changes when a group is made, and when the store is closed.
     births: watch::Sender<()>,
     pub(crate) life: Life,
@@ -73,13 +75,18 @@ impl Bookkeeping for StoreBooks {
 
     fn publish(&mut self) {
         self.shared.life.committed();
-        let born = self.books.publish();
-        if !born.is_empty() {
-            let mut groups = self.shared.groups.write().unwrap_or_else(PoisonError::into_inner);
-            groups.extend(born);
-            drop(groups);
-            self.shared.births.send_replace(());
+        let (born, gone) = self.books.publish();
+        if born.is_empty() && gone.is_empty() {
+            return;
         }
+        let mut groups = self.shared.groups.write().unwrap_or_else(PoisonError::into_inner);
+        let mut forgotten = self.shared.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.retain(|group, _| !gone.contains(group));
+        forgotten.retain(|group| born.iter().all(|(new, _)| new != group));
+        forgotten.extend(gone);
+        groups.extend(born);
+        drop((groups, forgotten));
+        self.shared.births.send_replace(());
     }
 
     fn logged(&mut self) {
@@ -145,6 +152,7 @@ impl SqliteStore {
             options,
             life,
             groups: RwLock::new(books.groups()),
+            forgotten: Mutex::default(),
             births: watch::Sender::new(()),
         });
         let books = StoreBooks {
@@ -198,6 +206,11 @@ impl SqliteStore {
         self.file().check_open()?;
         let groups = self.shared.groups.read().unwrap_or_else(PoisonError::into_inner);
         Ok(groups.get(group).cloned())
+    }
+
+    pub(crate) fn is_forgotten(&self, group: &Group) -> bool {
+        let forgotten = self.shared.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+        forgotten.contains(group)
     }
 
     /// The status of a group that does not exist.

@@ -29,6 +29,7 @@ statements! { "sweep.sql":
     VISIT_AGAIN = "visit_again",
     FORGET = "forget",
     DOOMED = "doomed",
+    ANY_LEFT = "any_left",
 }
 statements! { "registry.sql":
     HELD = "held",
@@ -48,9 +49,30 @@ impl Step<'_> {
         if *self.lists_changed {
             self.meta.refresh_visits(self.sql, self.id)?;
         }
-        let next_due = self.live.lock().next_due();
-        let (brake, resumed_at) = (&self.options.brake, self.meta.resumed_at);
-        Ok(Ok(self.meta.status(brake, self.now, resumed_at, next_due)))
+        let mut table = self.live.lock();
+        let (brake, resumed_at, next_due) = (&self.options.brake, self.meta.resumed_at, table.next_due());
+        let mut status = self.meta.status(brake, self.now, resumed_at, next_due);
+        table.note_empty(&mut status);
+        Ok(Ok(status))
+    }
+
+    /// Whether the group may go, which the commit sees to; if not although it seemed empty for long, it waits anew.
+    fn forget_group(&mut self) -> Answer<bool> {
+        let mut table = self.live.lock();
+        let long = self.options.forget_after;
+        if table.empty_since.is_none_or(|since| self.now.since(since) < long) {
+            return Ok(Ok(false));
+        }
+        table.empty_since = Some(self.now);
+        let status = self.meta.status(&self.options.brake, self.now, table.resumed_at, None);
+        drop(table);
+        let is_quiet = !status.is_occupied() && status.unsettled.is_none() && status.brake.is_none();
+        let any: bool = self
+            .sql
+            .prepare_cached(ANY_LEFT)?
+            .query_row([self.id], |row| row.get(0))?;
+        *self.forgotten = is_quiet && !any && self.meta.seq <= self.now.micros();
+        Ok(Ok(*self.forgotten))
     }
 
     /// An operator's word that nothing was held.
@@ -62,6 +84,7 @@ impl Step<'_> {
             return Ok(Ok(Settling::Left(unsettled.cause)));
         }
         self.meta.unsettled = None;
+        self.live.lock().settled = unsettled.until;
         self.emit(Draft::new(EventKind::GroupSettled).because("operator"))?;
         Ok(Ok(Settling::Ended))
     }
@@ -348,11 +371,15 @@ impl SweepSteps for SqliteStore {
             if table.observe(now).is_none() && !table.meta.wants_tick(brake, now) {
                 // Nothing to write down: an idle group's cadence costs no transaction.
                 table.tick = now;
-                let status = table.meta.status(brake, now, table.resumed_at, table.next_due());
+                let mut status = table.meta.status(brake, now, table.resumed_at, table.next_due());
+                table.note_empty(&mut status);
                 drop(table);
                 self.keep_high_water();
                 return Ok(status);
             }
+        }
+        if self.is_forgotten(group) {
+            return Ok(self.status_of_none());
         }
         self.step(group, Call::default(), |step| step.tick()).await
     }
@@ -380,8 +407,11 @@ impl SweepSteps for SqliteStore {
         self.step(group, call, move |step| step.reconcile(place, limit)).await
     }
 
-    async fn forget_group(&self, _: &Group, _: Call) -> Result<bool> {
-        Ok(false)
+    async fn forget_group(&self, group: &Group, call: Call) -> Result<bool> {
+        if self.live(group)?.is_none() {
+            return Ok(false);
+        }
+        self.step(group, call, |step| step.forget_group()).await
     }
 
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
@@ -412,14 +442,21 @@ impl Sweep for SqliteStore {
         };
         Ok(live.look(self.clock(), |table, now| {
             let resumed_at = table.resumed_for_reading(now);
-            table.meta.status(brake, now, resumed_at, table.next_due())
+            GroupStatus {
+                empty_since: table.empty_since,
+                ..table.meta.status(brake, now, resumed_at, table.next_due())
+            }
         }))
     }
 
     async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
         let groups = match group {
             Some(group) => vec![group.clone()],
-            None => self.groups().await?,
+            None => {
+                // First those to come, so that none is made in between.
+                self.life().settle(cause);
+                self.groups().await?
+            }
         };
         let mut report = SettleReport::default();
         for group in groups {

@@ -75,6 +75,11 @@ pub async fn open_store(url: &str, options: &OpenOptions) -> Result<Arc<dyn Stor
         )));
     };
     match scheme {
+        // One that is served may have been served before, by a daemon that ended.
+        "memory" if rest.is_empty() && options.http_address.is_some() => Ok(MemoryStore::after_loss(
+            options.store.clone(),
+            Arc::clone(&options.clock),
+        )),
         "memory" if rest.is_empty() => Ok(MemoryStore::new(options.store.clone(), Arc::clone(&options.clock))),
         "memory" => Err(misconfigured("write memory: alone; it has no address".to_owned())),
         "sqlite" => open_sqlite(rest, options).await,

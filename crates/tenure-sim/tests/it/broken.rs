@@ -60,7 +60,7 @@ fn a_look_up_that_shows_a_ghost_is_noticed() {
 fn a_lease_of_the_superseded_that_is_free_at_once_is_noticed() {
     noticed(
         Broken::SupersededFreesAtOnce,
-        30,
+        150,
         &["never two holders who trust one lease"],
     );
 }

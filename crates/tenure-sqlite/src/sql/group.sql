@@ -23,3 +23,12 @@ SELECT max(high_water_us, (SELECT coalesce(max(tick_us), 0) FROM meta)) FROM clo
 
 -- name: raise_high_water
 UPDATE clock SET high_water_us = max(high_water_us, ?1);
+
+-- name: forget_events
+DELETE FROM events WHERE grp = ?1;
+
+-- name: forget_lapses
+DELETE FROM lapses WHERE grp = ?1;
+
+-- name: forget
+DELETE FROM meta WHERE grp = ?1;

@@ -64,3 +64,11 @@ SELECT count(*) FROM lapses WHERE grp = ?1;
 
 -- name: count_leases
 SELECT count(*) FROM leases WHERE grp = ?1;
+
+-- name: any_left
+SELECT EXISTS (SELECT 1 FROM ended WHERE grp = ?1) OR EXISTS (SELECT 1 FROM members WHERE grp = ?1)
+    OR EXISTS (SELECT 1 FROM claims WHERE grp = ?1) OR EXISTS (SELECT 1 FROM leases WHERE grp = ?1)
+    OR EXISTS (SELECT 1 FROM reserved WHERE grp = ?1) OR EXISTS (SELECT 1 FROM targets WHERE grp = ?1)
+    OR EXISTS (SELECT 1 FROM sessions WHERE grp = ?1) OR EXISTS (SELECT 1 FROM rosters WHERE grp = ?1)
+    OR EXISTS (SELECT 1 FROM providers WHERE grp = ?1) OR EXISTS (SELECT 1 FROM offlined WHERE grp = ?1)
+    OR EXISTS (SELECT 1 FROM turns WHERE grp = ?1);

@@ -19,7 +19,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::slot::{Due, Slot};
 use super::visit::Visited;
-use super::{Entry, Inner};
+use super::{Entry, Inner, Janitor};
 use crate::loops::{FIRST_BACKOFF, Turn, Waker, Workers};
 
 /// The most slow visits of one node at once.
@@ -187,7 +187,8 @@ impl<S: Sweeping> Lanes<S> {
             _ => Ok(Turn {
                 next,
                 skipped: ended.failed,
-                stalled: nothing_works || pending,
+                // The janitor, which looks at every group all the time, sees first that the store is away.
+                stalled: nothing_works || pending || inner.nothing_works(Janitor::slot),
             }),
         }
     }

@@ -15,9 +15,10 @@ use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::sweep::{BATCH, ReconcileRequest, drift};
 use tokio::sync::OwnedMutexGuard;
 
-use super::Inner;
+use super::lanes::Sweeping;
 use super::reach::Reach;
 use super::visit::Visited;
+use super::{Inner, Janitor};
 use crate::loops::{LoopBody, Turn};
 use crate::membership::in_time;
 use crate::meters;
@@ -87,7 +88,7 @@ impl LoopBody for Reconciler {
                     .map_or(search_in, |due| due.min(search_in)),
             ),
             skipped: failed.len() as u64,
-            stalled: inner.nothing_works(|entry| &mut entry.reconcile),
+            stalled: inner.nothing_works(|entry| &mut entry.reconcile) || inner.nothing_works(Janitor::slot),
         })
     }
 }

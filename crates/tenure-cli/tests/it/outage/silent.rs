@@ -46,7 +46,10 @@ fn is_away(flavour: Flavour, outage: &str, begin: impl FnOnce(&Server), end: imp
     victim.process.signal(Signal::KILL).expect("it runs");
     fleet.pause_by_themselves();
     says_that_its_store_is_away(&daemon);
+    let (last, was_well) = (swept(&daemon), well_again(&daemon));
     wait::until("three ttls have passed", TTL * 4, || since.elapsed() > TTL * 3);
+    assert_eq!(swept(&daemon), last, "a sweep without a store is no success");
+    assert_eq!(well_again(&daemon), was_well);
     let lateness = Lateness::watch();
     end(&server);
 
@@ -74,6 +77,17 @@ fn is_away(flavour: Flavour, outage: &str, begin: impl FnOnce(&Server), end: imp
     assert_eq!(fleet.tenures(), before);
     assert_eq!(fleet.ended(&daemon, "evicted,superseded,expelled,left"), [""; 0]);
     assert_eq!(metric(&daemon, "tenure_registry_evicted_total", &[]), 0.0);
+}
+
+/// When the sweeps last got through.
+fn swept(daemon: &Daemon) -> [f64; 2] {
+    let name = "tenure_sweep_last_success_timestamp_seconds";
+    ["janitor", "reaper"].map(|sweep| metric(daemon, name, &[("sweep", sweep)]))
+}
+
+/// How often a loop has said that it is well again.
+fn well_again(daemon: &Daemon) -> usize {
+    daemon.process.log().matches("the loop is well again").count()
 }
 
 /// The daemon lives, says what is wrong, and answers what it cannot know quickly and by name.
