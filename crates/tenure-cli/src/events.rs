@@ -73,17 +73,18 @@ impl Events {
         Ok(DONE)
     }
 
-    async fn page(&self, store: &dyn Store, after: Option<EventId>, limit: u32) -> tenure_core::Result<EventPage> {
-        store
-            .events(
-                &self.group.name,
-                &EventQuery {
-                    after,
-                    limit,
-                    kinds: self.kinds.clone(),
-                },
-            )
-            .await
+    async fn page(&self, store: &dyn Store, query: EventQuery) -> tenure_core::Result<EventPage> {
+        let kinds = self.kinds.clone();
+        store.events(&self.group.name, &EventQuery { kinds, ..query }).await
+    }
+
+    async fn page_after(&self, store: &dyn Store, after: EventId) -> tenure_core::Result<EventPage> {
+        let query = EventQuery {
+            after: Some(after),
+            limit: MAX_PAGE,
+            ..EventQuery::default()
+        };
+        self.page(store, query).await
     }
 
     async fn all_after(&self, store: &dyn Store, after: EventId) -> anyhow::Result<EventPage> {
@@ -93,7 +94,7 @@ impl Events {
             missed: false,
         };
         loop {
-            let page = self.page(store, Some(all.last), MAX_PAGE).await?;
+            let page = self.page_after(store, all.last).await?;
             let done = page.last == all.last;
             all.missed |= page.missed;
             all.events.extend(page.events);
@@ -104,26 +105,27 @@ impl Events {
         }
     }
 
-    /// Reads backwards from the newest event until there are as many as asked for, or no older ones. Ids are dense, so
-    /// that a page can be found by counting.
+    /// Reads backwards from the newest event until there are as many as asked for, or no older ones.
     async fn newest(&self, store: &dyn Store) -> anyhow::Result<EventPage> {
         let wanted = usize::try_from(self.last).unwrap_or(usize::MAX);
         let newest = store.status(&self.group.name).await?.last_event;
         let mut found: Vec<Event> = Vec::new();
-        let mut until = newest.0;
-        while found.len() < wanted && until > 0 {
-            let span = if self.kinds.is_empty() {
-                self.last.min(MAX_PAGE)
-            } else {
-                MAX_PAGE
+        let mut before = EventId(newest.0 + 1);
+        while found.len() < wanted {
+            let query = EventQuery {
+                before: Some(before),
+                limit: match self.kinds.is_empty() {
+                    true => self.last.min(MAX_PAGE),
+                    false => MAX_PAGE,
+                },
+                ..EventQuery::default()
             };
-            let from = until.saturating_sub(u64::from(span));
-            let page = self.page(store, Some(EventId(from)), span).await?;
-            found.splice(0..0, page.events.into_iter().filter(|event| event.id.0 <= until));
-            if page.missed {
+            let page = self.page(store, query).await?;
+            found.splice(0..0, page.events);
+            if page.last == before {
                 break;
             }
-            until = from;
+            before = page.last;
         }
         found.drain(..found.len().saturating_sub(wanted));
         Ok(EventPage {
@@ -140,7 +142,7 @@ impl Events {
         loop {
             let read = async {
                 store.wait_for_events(&self.group.name, last, PATIENCE).await?;
-                self.page(store, Some(last), MAX_PAGE).await
+                self.page_after(store, last).await
             };
             match read.await {
                 Ok(page) => {

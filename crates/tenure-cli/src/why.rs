@@ -115,6 +115,7 @@ impl Why {
                 EventKind::SessionReaped,
                 EventKind::SessionDeleted,
             ],
+            ..EventQuery::default()
         };
         loop {
             let page = store.events(&self.group.name, &query).await?;

@@ -10,10 +10,12 @@ use crate::error::{Error, Result};
 use crate::id::{Alias, ConnectionId, Group, LeaseName, MemberId, SessionId, TenureId};
 use crate::lease::Token;
 use crate::session::Epoch;
+use crate::store::check_limit;
 use crate::time::StoreTime;
 
-/// The number of an event in its group: dense and rising, also across loss of data (it starts at the store's time in
-/// µs), so that a missing stretch can be told.
+/// The number of an event in its group. Like a term it is above the one before and not below the store's time in µs, so it
+/// rises across loss of data and failovers, and none is given out twice. Numbers have holes: only a store can tell whether an
+/// event is missing ([`EventPage::missed`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EventId(pub u64);
@@ -206,10 +208,28 @@ impl Event {
 pub struct EventQuery {
     /// Only events after this one; `None` reads from the oldest that is kept.
     pub after: Option<EventId>,
+    /// Only events before this one: the newest of them, for reading backwards. Not together with `after`.
+    pub before: Option<EventId>,
     /// At most this many, 1 to 1,000.
     pub limit: u32,
     /// Only these kinds; all when empty.
     pub kinds: Vec<EventKind>,
+}
+
+impl EventQuery {
+    /// Refuses what no store can answer.
+    ///
+    /// # Errors
+    /// `Invalid` for a limit outside 1..=1000, and for `after` together with `before`.
+    pub fn check(&self) -> Result<()> {
+        if let (Some(after), Some(before)) = (self.after, self.before) {
+            return Err(Error::invalid(format!(
+                "events after {after} and before {before} are asked for; name one of the two: `after` reads forwards, `before` \
+                 backwards"
+            )));
+        }
+        check_limit(self.limit).map(drop)
+    }
 }
 
 /// A page of events, oldest first.
@@ -217,20 +237,22 @@ pub struct EventQuery {
 pub struct EventPage {
     /// The events.
     pub events: Vec<Event>,
-    /// Where to read on: the last event looked at (also when its kind was not asked for).
+    /// Where to read on: the last event looked at (also when its kind was not asked for). Backwards that is the oldest one,
+    /// or `before` itself when none is older.
     pub last: EventId,
-    /// Events after the asked one are gone: trimmed, or lost with the store's data. The reader has missed something.
+    /// Events after the asked one are gone: trimmed, or lost with the store's data. The reader has missed something. Never
+    /// set on a page that was read backwards.
     pub missed: bool,
 }
 
 /// What happened.
 #[async_trait]
 pub trait EventLog: Send + Sync {
-    /// Reads events after a point, oldest first. A missing stretch is announced (`missed`), never silent: also when the
-    /// asked event is newer than all there are. O(limit).
+    /// Reads events after a point, or the newest before one, oldest first. A missing stretch is announced (`missed`), never
+    /// silent: also when the asked event is newer than all there are. O(limit).
     ///
     /// # Errors
-    /// `Invalid` for a limit outside 1..=1000, `Unavailable`.
+    /// `Invalid` as in [`EventQuery::check`], `Unavailable`.
     async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage>;
 
     /// Waits until there may be an event after `after`, or until `patience` is over. Wake-ups may coalesce and may be

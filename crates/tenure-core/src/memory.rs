@@ -7,6 +7,7 @@
 mod claims;
 mod group;
 mod leases;
+mod log;
 mod members;
 mod mirror;
 mod pages;

@@ -140,12 +140,12 @@ impl Checker {
         self.grace(step)?;
         let mut lapses = Vec::new();
         for event in &step.events {
-            let expected = EventId(self.shadow.last_event.0 + 1);
+            let expected = EventId((self.shadow.last_event.0 + 1).max(event.at.micros()));
             let first = self.shadow.last_event == EventId(0);
             must(
                 first || event.id == expected,
-                "events are numbered without holes",
-                || format!("{} after {}", event.id, self.shadow.last_event),
+                "an event's number is above the one before and not below the clock",
+                || format!("{} at {} after {}", event.id, event.at, self.shadow.last_event),
             )?;
             self.shadow.last_event = event.id;
             match event.kind {

@@ -252,7 +252,7 @@ impl Server {
         let query = EventQuery {
             after: Some(self.last_event),
             limit: 1_000,
-            kinds: Vec::new(),
+            ..EventQuery::default()
         };
         self.last_event = newest;
         at_once(self.memory.events(&self.group, &query)).map_or_else(|_| Vec::new(), |page| page.events)

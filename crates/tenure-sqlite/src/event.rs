@@ -1,17 +1,16 @@
 //! What happened: events are written in the transaction of the change, and read from snapshots.
 //!
-//! The log shows exactly the newest `events_max` events. Rows behind that are deleted in small batches, now and then.
+//! The oldest events are deleted in small batches, once there are a few more than `events_max`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, Row, Rows, params};
 use tenure_core::event::{Event, EventId, EventKind, EventLog, EventPage, EventQuery};
 use tenure_core::id::{Alias, ConnectionId, SessionId};
 use tenure_core::lease::Token;
 use tenure_core::session::Epoch;
-use tenure_core::store::check_limit;
 use tenure_core::{Error, Group, LeaseName, MemberId, Result, StoreTime, TenureId};
 
 use crate::error::Cause;
@@ -23,15 +22,18 @@ use crate::store::SqliteStore;
 
 statements! { "event.sql":
     INSERT = "insert",
+    OLDEST = "oldest",
+    COUNT = "count",
     TRIM = "trim",
     PAGE = "page",
+    PAGE_BEFORE = "page_before",
 }
 statements! { "group.sql":
     LAST_EVENT = "last_event",
 }
 
-/// How far the rows may reach behind the log before some are deleted.
-const TRIM_SLACK: u64 = 256;
+/// How many events there may be above the setting before some are deleted: at most this many, and this part of a short log.
+const TRIM_SLACK: (u64, u64) = (256, 64);
 /// The most rows deleted in one step, for when the log was made shorter.
 const TRIM_MOST: u64 = 2_048;
 
@@ -140,7 +142,7 @@ impl<'a> Draft<'a> {
 impl Step<'_> {
     /// Appends an event and trims the log.
     pub(crate) fn emit(&mut self, event: Draft<'_>) -> Result<(), Cause> {
-        self.meta.last_event += 1;
+        self.meta.last_event = (self.meta.last_event + 1).max(self.now.micros());
         let counts = (!event.counts.is_empty()).then(|| json(&event.counts)).transpose()?;
         let keys = (!event.keys.is_empty()).then(|| json(&event.keys)).transpose()?;
         self.sql.prepare_cached(INSERT)?.execute(params![
@@ -163,21 +165,36 @@ impl Step<'_> {
             (event.connections > 0).then(|| number(event.connections)),
             keys,
         ])?;
-        let oldest = oldest_shown(self.meta.last_event, self.options.events_max);
-        if self.meta.oldest_event + TRIM_SLACK < oldest {
-            let oldest = oldest.min(self.meta.oldest_event + TRIM_MOST);
-            self.sql
-                .prepare_cached(TRIM)?
-                .execute(params![self.id, number(oldest)])?;
-            self.meta.oldest_event = oldest;
+        self.meta.events += 1;
+        self.trim()
+    }
+
+    /// Deletes the oldest events, if there are too many.
+    fn trim(&mut self) -> Result<(), Cause> {
+        let most = self.options.events_max.max(1);
+        let slack = TRIM_SLACK.0.min(most / TRIM_SLACK.1);
+        if self.meta.events <= most + slack {
+            return Ok(());
         }
+        let surplus = (self.meta.events - most).min(TRIM_MOST);
+        let mut oldest = self.sql.prepare_cached(OLDEST)?;
+        let mut rows = oldest.query(params![self.id, number(self.meta.oldest_event), number(surplus)])?;
+        while let Some(row) = rows.next()? {
+            self.meta.oldest_event = read_number(row, 0)? + 1;
+            self.meta.events -= 1;
+        }
+        self.sql
+            .prepare_cached(TRIM)?
+            .execute(params![self.id, number(self.meta.oldest_event)])?;
         Ok(())
     }
 }
 
-/// The oldest event that the log shows, whatever rows there still are.
-fn oldest_shown(last: u64, events_max: u64) -> u64 {
-    (last + 1).saturating_sub(events_max.max(1))
+/// How many events of a group are kept.
+pub(crate) fn count(sql: &rusqlite::Connection, id: i64, oldest: u64) -> Result<u64, Cause> {
+    Ok(sql
+        .prepare_cached(COUNT)?
+        .query_row(params![id, number(oldest)], |row| read_number(row, 0))?)
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, Cause> {
@@ -215,33 +232,38 @@ fn read_event(row: &Row<'_>) -> Result<Event, Cause> {
 }
 
 /// Reads a page from one snapshot.
-fn page(sql: &rusqlite::Connection, id: i64, query: &EventQuery, events_max: u64) -> Result<EventPage, Cause> {
+fn page(sql: &rusqlite::Connection, id: i64, query: &EventQuery) -> Result<EventPage, Cause> {
     let snapshot = sql.unchecked_transaction()?;
     let bounds = snapshot
         .prepare_cached(LAST_EVENT)?
         .query_row([id], |row| Ok((read_number(row, 0)?, read_number(row, 1)?)))
         .optional()?;
     // A group whose first transaction is not committed has no row yet.
-    let (last, oldest_row) = bounds.unwrap_or((0, 1));
-    let oldest = oldest_row.max(oldest_shown(last, events_max));
+    let (last, oldest) = bounds.unwrap_or((0, 1));
+    if let Some(before) = query.before {
+        let mut select = snapshot.prepare_cached(PAGE_BEFORE)?;
+        let rows = select.query(params![id, number(oldest), query.limit, number(before.0)])?;
+        let mut page = read_page(rows, before, query)?;
+        page.events.reverse();
+        return Ok(page);
+    }
     let missed = query
         .after
         .is_some_and(|after| after.0.saturating_add(1) < oldest || after.0 > last);
-    let from = match query.after {
-        Some(after) if !missed => after.0 + 1,
-        _ => oldest,
-    };
+    let after = query.after.filter(|_| !missed);
+    let from = after.map_or(oldest, |after| after.0 + 1);
+    let mut select = snapshot.prepare_cached(PAGE)?;
+    let rows = select.query(params![id, number(from), query.limit])?;
+    let page = read_page(rows, after.unwrap_or(EventId(last)), query)?;
+    Ok(EventPage { missed, ..page })
+}
+
+/// The events that were asked for, in the order of the rows; `last` is where to read on when there are no rows.
+fn read_page(mut rows: Rows<'_>, last: EventId, query: &EventQuery) -> Result<EventPage, Cause> {
     let mut page = EventPage {
-        missed,
-        last: if missed {
-            EventId(last)
-        } else {
-            query.after.unwrap_or(EventId(last))
-        },
+        last,
         ..EventPage::default()
     };
-    let mut select = snapshot.prepare_cached(PAGE)?;
-    let mut rows = select.query(params![id, number(from), query.limit])?;
     while let Some(row) = rows.next()? {
         let event = read_event(row)?;
         page.last = event.id;
@@ -255,16 +277,16 @@ fn page(sql: &rusqlite::Connection, id: i64, query: &EventQuery, events_max: u64
 #[async_trait]
 impl EventLog for SqliteStore {
     async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
-        check_limit(query.limit)?;
-        let (query, events_max) = (query.clone(), self.options().events_max);
+        query.check()?;
+        let query = query.clone();
         let Some(live) = self.live(group)? else {
-            let missed = query.after.is_some_and(|after| after.0 > 0);
             return Ok(EventPage {
-                missed,
+                missed: query.after.is_some_and(|after| after.0 > 0),
+                last: query.before.unwrap_or_default(),
                 ..EventPage::default()
             });
         };
-        self.read(move |sql| page(sql, live.id, &query, events_max)).await
+        self.read(move |sql| page(sql, live.id, &query)).await
     }
 
     async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {

@@ -11,6 +11,7 @@ use tenure_core::sweep::{GroupStatus, Unsettled};
 use tenure_core::{Group, StoreTime};
 
 use crate::error::Cause;
+use crate::event;
 use crate::roster::Marks;
 use crate::sql::{instant, number, read_instant, read_instant_or_none, read_name, read_number, span, statements};
 
@@ -45,7 +46,7 @@ pub(crate) struct Meta {
     pub(crate) resumed_at: StoreTime,
     pub(crate) seq: u64,
     pub(crate) last_event: u64,
-    /// The oldest event that may still have a row.
+    /// No event below this number is kept: one above the newest that was deleted.
     pub(crate) oldest_event: u64,
     /// The smallest and the largest ttl of the group since it was last empty.
     pub(crate) ttls: Option<(Duration, Duration)>,
@@ -55,6 +56,7 @@ pub(crate) struct Meta {
     /// What is known of the roster as a whole, when the group is one.
     pub(crate) roster: Marks,
     // The rest is the size of sets in other tables, counted anew at every open.
+    pub(crate) events: u64,
     pub(crate) members: u64,
     pub(crate) lapses: u64,
     pub(crate) leases: u64,
@@ -81,6 +83,7 @@ impl Meta {
             unsettled: None,
             brake: None,
             roster: Marks::default(),
+            events: 0,
             members: 0,
             lapses: 0,
             leases: 0,
@@ -126,6 +129,7 @@ impl Meta {
             meta.leases = sql
                 .prepare_cached(COUNT_LEASES)?
                 .query_row([id], |row| read_number(row, 0))?;
+            meta.events = event::count(sql, id, meta.oldest_event)?;
             meta.sessions = sql
                 .prepare_cached(COUNT_SESSIONS)?
                 .query_row([id], |row| read_number(row, 0))?;
@@ -160,6 +164,7 @@ impl Meta {
                 .map(|(cause, until)| Unsettled { cause, until }),
             brake: read_instant_or_none(row, 12)?.zip(read_instant_or_none(row, 13)?),
             roster: Marks::default(),
+            events: 0,
             members: 0,
             lapses: 0,
             leases: 0,

@@ -1,4 +1,4 @@
-//! Events: a stream with dense explicit ids, written by the scripts in the same step as the change.
+//! Events: a stream whose ids are the events' own numbers, written by the scripts in the same step as the change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use tenure_core::event::{Event, EventId, EventKind, EventLog, EventPage, EventQu
 use tenure_core::id::{Alias, ConnectionId, Group, LeaseName, MemberId, SessionId};
 use tenure_core::lease::Token;
 use tenure_core::session::Epoch;
-use tenure_core::store::check_limit;
 use tenure_core::time::StoreTime;
 
 use crate::keys;
@@ -24,32 +23,30 @@ const POLL: Duration = Duration::from_millis(100);
 #[async_trait]
 impl EventLog for ValkeyStore {
     async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
-        check_limit(query.limit)?;
-        let after = query.after.map(|after| after.0);
-        let log = self
-            .read_log(group, after.map(|after| after.saturating_add(1)), query.limit)
-            .await?;
-        let missed = after.is_some_and(|after| after.saturating_add(1) < log.oldest || after > log.newest);
+        query.check()?;
+        if let Some(before) = query.before {
+            let mut log = self.read_log(group, Part::Before(before), query.limit).await?;
+            let oldest = log
+                .entries
+                .last()
+                .map_or(Ok(before), |entry| Ok(numbers_of(&entry.id)?.0))?;
+            log.entries.reverse();
+            return page(log.entries, oldest, false, query);
+        }
+        let log = self.read_log(group, Part::After(query.after), query.limit).await?;
+        let missed = query
+            .after
+            .is_some_and(|after| after < log.dropped || after > log.newest);
         let entries = match missed {
             // What was asked for is gone: the page begins with the oldest there is.
-            true => self.read_log(group, None, query.limit).await?.entries,
+            true => self.read_log(group, Part::After(None), query.limit).await?.entries,
             false => log.entries,
         };
-        let mut page = EventPage {
-            events: Vec::new(),
-            last: EventId(after.filter(|_| !missed).unwrap_or(log.newest)),
-            missed,
+        let last = match entries.last() {
+            Some(entry) => numbers_of(&entry.id)?.0,
+            None => query.after.filter(|_| !missed).unwrap_or(log.newest),
         };
-        for entry in entries {
-            let (id, kind) = entry.id_and_kind()?;
-            page.last = id;
-            if let Some(kind) = kind
-                && (query.kinds.is_empty() || query.kinds.contains(&kind))
-            {
-                page.events.push(entry.event(id, kind)?);
-            }
-        }
-        Ok(page)
+        page(entries, last, missed, query)
     }
 
     async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
@@ -73,10 +70,20 @@ impl EventLog for ValkeyStore {
     }
 }
 
+/// Which entries to read.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    /// The oldest after this one.
+    After(Option<EventId>),
+    /// The newest before this one, the newest of them first.
+    Before(EventId),
+}
+
 /// A stretch of the log.
 struct Log {
-    newest: u64,
-    oldest: u64,
+    newest: EventId,
+    /// The event before the oldest entry.
+    dropped: EventId,
     entries: Vec<Entry>,
 }
 
@@ -87,29 +94,45 @@ struct Entry {
 }
 
 impl ValkeyStore {
-    async fn read_log(&self, group: &Group, from: Option<u64>, limit: u32) -> Result<Log> {
-        let from = from.map_or_else(|| "-".to_owned(), |from| format!("{from}-0"));
-        let invocation = Self::reading(group).arg(from).number(u64::from(limit));
+    async fn read_log(&self, group: &Group, part: Part, limit: u32) -> Result<Log> {
+        // An id without its second part stands for the first of its number, and for the last of it at the end of a range.
+        let (direction, first) = match part {
+            Part::After(None) => ("after", "-".to_owned()),
+            Part::After(Some(after)) => ("after", after.0.saturating_add(1).to_string()),
+            Part::Before(before) => ("before", before.0.saturating_sub(1).to_string()),
+        };
+        let invocation = Self::reading(group).arg(direction).arg(first).number(u64::from(limit));
         let (newest, oldest, entries) = self
             .connection
             .call(&self.scripts.events, invocation, |reader, _| {
                 Ok((
-                    reader.maybe_number()?.unwrap_or(0),
+                    EventId(reader.maybe_number()?.unwrap_or(0)),
                     reader.maybe_text()?,
                     read_entries(reader)?,
                 ))
             })
             .await?;
-        let oldest = oldest
-            .map(|id| number_of(&id))
-            .transpose()?
-            .map_or(newest + 1, |oldest| oldest.0);
+        let oldest = oldest.map(|id| numbers_of(&id)).transpose()?;
         Ok(Log {
             newest,
-            oldest,
+            dropped: oldest.map_or(newest, |(_, before)| before),
             entries,
         })
     }
+}
+
+/// A page of these entries.
+fn page(entries: Vec<Entry>, last: EventId, missed: bool, query: &EventQuery) -> Result<EventPage> {
+    let mut events = Vec::new();
+    for entry in entries {
+        let (id, kind) = entry.id_and_kind()?;
+        if let Some(kind) = kind
+            && (query.kinds.is_empty() || query.kinds.contains(&kind))
+        {
+            events.push(entry.event(id, kind)?);
+        }
+    }
+    Ok(EventPage { events, last, missed })
 }
 
 fn read_entries(reader: &mut Reader) -> Read<Vec<Entry>> {
@@ -126,11 +149,13 @@ fn read_entries(reader: &mut Reader) -> Read<Vec<Entry>> {
     Ok(entries)
 }
 
-fn number_of(id: &str) -> Result<EventId> {
-    let number = id.split_once('-').and_then(|(number, _)| number.parse().ok());
-    number
-        .map(EventId)
-        .ok_or_else(|| foreign("an event's id that is not ours"))
+/// The number of an entry, and that of the event before it: an id is `<number>-<how much higher it is than the one before>`.
+/// Earlier versions gave out dense numbers and wrote 0 there.
+fn numbers_of(id: &str) -> Result<(EventId, EventId)> {
+    let parts = id.split_once('-');
+    let numbers = parts.and_then(|(number, step)| Some((number.parse::<u64>().ok()?, step.parse::<u64>().ok()?)));
+    let (number, step) = numbers.ok_or_else(|| foreign("an event's id that is not ours"))?;
+    Ok((EventId(number), EventId(number.saturating_sub(step.max(1)))))
 }
 
 impl Entry {
@@ -140,7 +165,7 @@ impl Entry {
             .fields
             .get("kind")
             .ok_or_else(|| foreign("an event without a kind"))?;
-        Ok((number_of(&self.id)?, EventKind::parse(kind).ok()))
+        Ok((numbers_of(&self.id)?.0, EventKind::parse(kind).ok()))
     }
 
     fn parsed<T>(&self, field: &str, parse: impl FnOnce(&str) -> Result<T>) -> Result<Option<T>> {

@@ -83,7 +83,7 @@ pub async fn why(store: &dyn Store, group: &Group, subject: &Subject) -> Result<
     let mut query = EventQuery {
         after: None,
         limit: MAX_PAGE,
-        kinds: Vec::new(),
+        ..EventQuery::default()
     };
     let mut whole = false;
     for _ in 0..MAX_PAGES {

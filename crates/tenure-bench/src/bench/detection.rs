@@ -177,6 +177,7 @@ impl World {
             after: Some(from),
             limit: 1_000,
             kinds: vec![EventKind::Lapsed],
+            ..EventQuery::default()
         };
         loop {
             let page = self.store.events(&self.group, &query).await?;

@@ -159,6 +159,7 @@ impl World {
                 EventKind::LeaseTakenOver,
                 EventKind::LeaseReleased,
             ],
+            ..EventQuery::default()
         };
         let mut all = Vec::new();
         loop {

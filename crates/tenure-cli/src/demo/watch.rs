@@ -57,7 +57,7 @@ impl Watch {
         let query = EventQuery {
             after: Some(self.after),
             limit: 1_000,
-            kinds: Vec::new(),
+            ..EventQuery::default()
         };
         let page = self.group.events(&query).await?;
         self.after = page.last;

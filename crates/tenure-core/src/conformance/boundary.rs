@@ -135,7 +135,7 @@ impl World {
             let query = EventQuery {
                 after: *after,
                 limit: 1000,
-                kinds: Vec::new(),
+                ..EventQuery::default()
             };
             let page = self.store.events(&self.group, &query).await.expect("events");
             *after = Some(page.last);

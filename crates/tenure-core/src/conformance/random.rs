@@ -183,7 +183,7 @@ async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
     let query = EventQuery {
         after: None,
         limit: 1000,
-        kinds: Vec::new(),
+        ..EventQuery::default()
     };
     let (theirs, ours) = (
         pair.world.store.events(&pair.world.group, &query).await,

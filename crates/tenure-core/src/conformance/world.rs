@@ -386,7 +386,7 @@ impl World {
             let query = EventQuery {
                 after,
                 limit: 1000,
-                kinds: Vec::new(),
+                ..EventQuery::default()
             };
             let page = self.store.events(&self.group, &query).await.expect("events");
             if page.events.is_empty() {

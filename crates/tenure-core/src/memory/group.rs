@@ -1,13 +1,14 @@
 //! The state of one group and the steps that all others begin and end with.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use super::log::Log;
 use super::roster::RosterModel;
 use super::sessions::Record;
 use crate::brake::Brake;
 use crate::error::{Error, Result};
-use crate::event::{Event, EventId, EventKind, EventPage, EventQuery};
+use crate::event::{Event, EventId, EventKind};
 use crate::id::{Alias, ConnectionId, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId, Term};
 use crate::lease::Token;
 use crate::membership::{EndReason, Labels, Revision};
@@ -90,8 +91,7 @@ pub struct GroupModel {
     /// Sessions without connections, by the earliest time at which they may be orphans.
     pub(super) away: BTreeSet<(StoreTime, SessionId)>,
     pub(super) roster: RosterModel,
-    events: VecDeque<Event>,
-    pub(super) last_event: EventId,
+    pub(super) log: Log,
 }
 
 impl GroupModel {
@@ -127,8 +127,7 @@ impl GroupModel {
             aliases: BTreeMap::new(),
             away: BTreeSet::new(),
             roster: RosterModel::default(),
-            events: VecDeque::new(),
-            last_event: EventId(now.micros()),
+            log: Log::beginning_at(EventId(now.micros())),
         }
     }
 
@@ -337,49 +336,7 @@ impl GroupModel {
 
     /// Appends an event.
     pub(super) fn emit(&mut self, now: StoreTime, kind: EventKind) -> &mut Event {
-        self.last_event = EventId(self.last_event.0 + 1);
-        if self.events.len() as u64 >= self.options.events_max {
-            self.events.pop_front();
-        }
-        self.events.push_back(Event::new(self.last_event, now, kind));
-        self.events.back_mut().expect("an event was pushed just now")
-    }
-
-    /// Reads events.
-    #[must_use]
-    pub fn events(&self, query: &EventQuery) -> EventPage {
-        let oldest = self
-            .events
-            .front()
-            .map_or(EventId(self.last_event.0 + 1), |event| event.id);
-        let missed = query
-            .after
-            .is_some_and(|after| after.0 + 1 < oldest.0 || after > self.last_event);
-        let from = match query.after {
-            Some(after) if !missed => after.0 + 1 - oldest.0,
-            _ => 0,
-        };
-        let looked_at = self
-            .events
-            .iter()
-            .skip(usize::try_from(from).unwrap_or(usize::MAX))
-            .take(query.limit as usize);
-        let mut page = EventPage {
-            missed,
-            ..EventPage::default()
-        };
-        page.last = if missed {
-            self.last_event
-        } else {
-            query.after.unwrap_or(self.last_event)
-        };
-        for event in looked_at {
-            page.last = event.id;
-            if query.kinds.is_empty() || query.kinds.contains(&event.kind) {
-                page.events.push(event.clone());
-            }
-        }
-        page
+        self.log.push(now, kind, self.options.events_max)
     }
 
     /// Takes a holding away from a tenure; an ended one that has nothing left needs no more work.

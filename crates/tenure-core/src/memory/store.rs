@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::group::GroupModel;
+use super::log::Log;
 use crate::clock::{Clock, Mono};
 use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::event::{EventId, EventLog, EventPage, EventQuery};
@@ -99,13 +100,13 @@ impl MemoryStore {
             .groups
             .entry(group.clone())
             .or_insert_with(|| GroupModel::new(self.options.clone(), now));
-        let before = model.last_event;
+        let before = model.log.last;
         model.seq = model.seq.max(forgotten.unwrap_or(0));
         if let Some(until) = wait_until {
             model.begin_unsettled(now, until);
         }
         let done = step(model, now);
-        let news = model.last_event != before;
+        let news = model.log.last != before;
         if !known && done.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLate) {
             // A call that comes too late changes nothing, and so neither makes the group nor fixes the birth of the store.
             state.groups.remove(group);
@@ -127,7 +128,7 @@ impl MemoryStore {
             Some(model) => read(model, now),
             None => {
                 let mut model = GroupModel::new(self.options.clone(), now);
-                model.last_event = EventId(0);
+                model.log = Log::beginning_at(EventId(0));
                 read(&model, now)
             }
         })
@@ -394,15 +395,15 @@ impl SessionStore for MemoryStore {
 #[async_trait]
 impl EventLog for MemoryStore {
     async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
-        check_limit(query.limit)?;
-        self.read(group, |model, _| model.events(query))
+        query.check()?;
+        self.read(group, |model, _| model.log.read(query))
     }
 
     async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
         let mut news = self.changed.subscribe();
         let over = self.clock.sleep(patience);
         let waiting = async {
-            while self.read(group, |model, _| model.last_event <= after)? && news.changed().await.is_ok() {}
+            while self.read(group, |model, _| model.log.last <= after)? && news.changed().await.is_ok() {}
             Ok(())
         };
         tokio::select! { biased; done = waiting => done, () = over => Ok(()) }

@@ -75,7 +75,7 @@ impl GroupModel {
                 .map(|(at, _)| brake.map_or(*at, |brake| brake.until.max(*at))),
             pending_offline: self.roster.offlined.len() as u64,
             next_offline: self.next_offline(now),
-            last_event: self.last_event,
+            last_event: self.log.last,
             empty_since: self.empty_since,
         }
     }

@@ -65,18 +65,16 @@ export class Timeline {
     for (let tries = 0; tries < 4 && this.only && !this.atBegin && this.rows().length < 10; tries += 1) await this.back(FURTHER);
   }
 
-  /** Reads the events before the oldest that is here. Numbers are dense, so that one can count backwards. */
+  /** Reads the events before the oldest that is here. */
   async back(count) {
     const room = Math.min(count, MOST - this.events.length);
     if (this.busy || this.atBegin || this.lowest === null || room <= 0) return;
     this.busy = true;
-    const from = Math.max(0, this.lowest - 1 - room);
     try {
-      const page = await get(path`v1/groups/${this.group}/events?after=${from}&limit=${room}`, { signal: this.stop?.signal });
-      const found = page.events.filter((event) => event.id < this.lowest);
-      this.events = found.concat(this.events);
-      this.atBegin = page.missed || from === 0;
-      this.lowest = this.atBegin ? this.lowest : from + 1;
+      const page = await get(path`v1/groups/${this.group}/events?before=${this.lowest}&limit=${room}`, { signal: this.stop?.signal });
+      this.events = page.events.concat(this.events);
+      this.atBegin = page.events.length < room;
+      this.lowest = Number(page.next);
     } catch {
       // The banner tells; the button is still there.
     }

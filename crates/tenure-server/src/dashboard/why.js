@@ -129,24 +129,23 @@ export class Why {
       || event.session === name || event.alias === name || (event.keys ?? []).some((key) => key.endsWith('/' + name));
   }
 
-  /** Reads events backwards. Numbers are dense, so that one can count. */
+  /** Reads events backwards. */
   async scan(pages) {
     if (this.busy || this.atBegin) return;
     this.busy = true;
     for (let page = 0; page < pages && !this.atBegin && !this.stop.signal.aborted; page += 1) {
-      const from = Math.max(0, this.lowest - 1 - PAGE);
       let read;
       try {
-        read = await get(path`v1/groups/${this.group}/events?after=${from}&limit=${PAGE}`, { signal: this.stop.signal });
+        read = await get(path`v1/groups/${this.group}/events?before=${this.lowest}&limit=${PAGE}`, { signal: this.stop.signal });
       } catch {
         break;
       }
-      const fresh = read.events.filter((event) => event.id < this.lowest);
+      const fresh = read.events;
       this.scanned += fresh.length;
       this.found = fresh.filter((event) => this.belongs(event)).concat(this.found);
       this.since = fresh[0]?.at ?? this.since;
-      this.atBegin = read.missed || from === 0;
-      this.lowest = from + 1;
+      this.atBegin = fresh.length < PAGE;
+      this.lowest = Number(read.next);
       this.told = null;
       changed();
     }

@@ -50,8 +50,8 @@ pub(crate) async fn read(
     headers: HeaderMap,
 ) -> Answer {
     if asks_for_a_stream(&headers) {
-        if query.limit.is_some() || query.wait_ms.is_some() {
-            return Err(Error::invalid("in the query: limit and wait_ms are not for streams").into());
+        if query.limit.is_some() || query.before.is_some() || query.wait_ms.is_some() {
+            return Err(Error::invalid("in the query: limit, before and wait_ms are not for streams").into());
         }
         query.after = last_event_id(&headers)?.or(query.after);
         let wanted = query.request()?;

@@ -79,7 +79,7 @@ impl World {
         let query = EventQuery {
             after: None,
             limit: 1000,
-            kinds: Vec::new(),
+            ..EventQuery::default()
         };
         self.store.events(&self.group, &query).await.unwrap().last
     }
@@ -348,7 +348,7 @@ async fn a_transaction_that_fails_whole_is_taken_back_whole() {
     assert!(store.live(group).unwrap().unwrap().lock().pending.is_empty());
     assert!(matches!(world.beat(&a).await.unwrap(), BeatReply::Renewed { .. }));
     assert_eq!(world.join("b").await.unwrap().member(), &b);
-    assert_eq!(world.last_event().await.0, last.0 + 1);
+    assert!(world.last_event().await > last);
     store.close().await;
 }
 

@@ -100,7 +100,7 @@ pub(crate) async fn events(store: &SqliteStore) -> Vec<Event> {
     let query = EventQuery {
         after: None,
         limit: 1_000,
-        kinds: Vec::new(),
+        ..EventQuery::default()
     };
     store.events(&group(), &query).await.expect("events").events
 }

@@ -92,20 +92,21 @@ async fn trimmed_events_leave_the_file() {
         events_max: 10,
         ..StoreOptions::default()
     };
-    let store = SqliteStore::open(&path, options, manual() as Arc<_>).unwrap();
+    let store = SqliteStore::open(&path, options.clone(), manual() as Arc<_>).unwrap();
     for n in 0..700 {
         join(&store, &format!("m{n}"), s(10)).await;
     }
     let query = EventQuery {
         after: None,
         limit: 1_000,
-        kinds: Vec::new(),
+        ..EventQuery::default()
     };
     let page = store.events(&group(), &query).await.unwrap();
     assert_eq!((page.events.len(), page.missed), (10, false));
+    let newest = page.events[9].id;
     let old = EventQuery {
         after: Some(EventId(page.last.0 - 11)),
-        ..query
+        ..query.clone()
     };
     assert!(store.events(&group(), &old).await.unwrap().missed);
     let rows: i64 = rusqlite::Connection::open(&path)
@@ -113,5 +114,14 @@ async fn trimmed_events_leave_the_file() {
         .query_row("SELECT count(*) FROM events", [], |row| row.get(0))
         .unwrap();
     assert!(rows < 300, "{rows} rows");
+    store.close().await;
+    // What is kept is counted anew, so that the log is as long as before.
+    let store = SqliteStore::open(&path, options, manual() as Arc<_>).unwrap();
+    for n in 0..3 {
+        join(&store, &format!("n{n}"), s(10)).await;
+    }
+    let page = store.events(&group(), &query).await.unwrap();
+    assert_eq!(page.events.len(), 10);
+    assert!(page.events.iter().any(|event| event.id == newest), "{page:?}");
     store.close().await;
 }

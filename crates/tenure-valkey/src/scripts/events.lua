@@ -1,5 +1,11 @@
--- ARGV 3, 4: the first id wanted, how many. Answers the newest event's number, the oldest kept id, and the events.
+-- ARGV 3..5: 'after' or 'before', the first number wanted, how many. Answers the newest event's number, the id of the oldest
+-- entry, and the entries in the order in which they were read.
 local stream = PREFIX .. 'events'
 local oldest = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)
-return { NONCE, now, 'ok', redis.call('HGET', META, 'events'), oldest[1] and oldest[1][1] or false,
-  redis.call('XRANGE', stream, ARGV[3], '+', 'COUNT', tonumber(ARGV[4])) }
+local entries
+if ARGV[3] == 'before' then
+  entries = redis.call('XREVRANGE', stream, ARGV[4], '-', 'COUNT', ARGV[5])
+else
+  entries = redis.call('XRANGE', stream, ARGV[4], '+', 'COUNT', ARGV[5])
+end
+return { NONCE, now, 'ok', redis.call('HGET', META, 'events'), oldest[1] and oldest[1][1] or false, entries }

@@ -447,8 +447,14 @@ local function commit()
   if #news > 0 then
     touch('XADD', EVENTS)
   end
-  local first = group.events
-  group.events = first + #news
+  -- Numbers are made like terms: above the one before and not below the clock, so that none is given out twice after a tail
+  -- was lost. The second part of an id says how far the number is above the one before, so that a reader can tell
+  -- whether what it has not read was trimmed.
+  local ids = {}
+  for i = 1, #news do
+    local number = math.max(group.events + 1, now)
+    ids[i], group.events = text(number) .. '-' .. text(number - group.events), number
+  end
   local changed = { 'state', struct.pack(STATE, group.born, group.tick, group.resumed, group.min_ttl, group.max_ttl,
     group.unsettled_until, group.cause, group.grants, group.brake_since, group.brake_until) }
   if group.seq ~= tonumber(stored[2]) then
@@ -468,10 +474,10 @@ local function commit()
     settle_emptied(tenure)
   end
   for i = 1, #news - 1 do
-    redis.call('XADD', EVENTS, text(first + i) .. '-0', unpack(news[i]))
+    redis.call('XADD', EVENTS, ids[i], unpack(news[i]))
   end
   if #news > 0 then
     local exactly = EVENTS_MAX <= 10000 and '=' or '~'
-    redis.call('XADD', EVENTS, 'MAXLEN', exactly, ARGV[7], text(first + #news) .. '-0', unpack(news[#news]))
+    redis.call('XADD', EVENTS, 'MAXLEN', exactly, ARGV[7], ids[#news], unpack(news[#news]))
   end
 end

@@ -179,6 +179,7 @@ async fn listen(shared: &Shared, after: Option<EventId>, patience: Duration) -> 
         after: Some(after),
         limit: MAX_PAGE,
         kinds: KINDS.to_vec(),
+        ..EventQuery::default()
     };
     let page = in_time(within(clock, PATIENCE, store.events(group, &query)).await, PATIENCE)?;
     Ok(Heard {

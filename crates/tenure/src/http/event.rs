@@ -13,11 +13,13 @@ use crate::wire::{EventsPage, MAX_EVENT_WAIT, ms_up};
 #[async_trait]
 impl EventLog for HttpStore {
     async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
-        let (limit, after) = (query.limit.to_string(), query.after.map(|after| after.to_string()));
+        let text = |id: Option<EventId>| id.map(|id| id.to_string());
+        let (limit, after, before) = (query.limit.to_string(), text(query.after), text(query.before));
         let kinds: Vec<_> = query.kinds.iter().copied().map(EventKind::as_str).collect();
         let kinds = kinds.join(",");
         let mut pairs = vec![("limit", limit.as_str())];
         pairs.extend(after.as_deref().map(|after| ("after", after)));
+        pairs.extend(before.as_deref().map(|before| ("before", before)));
         pairs.extend((!kinds.is_empty()).then_some(("types", kinds.as_str())));
         let request = self.read(&["v1", "groups", group.as_str(), "events"]).query(&pairs);
         self.send(request).await?.json::<EventsPage>()?.page()

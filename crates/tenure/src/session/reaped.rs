@@ -120,6 +120,7 @@ impl ReapedFeed {
             after: self.read,
             limit: PAGE,
             kinds: vec![EventKind::SessionReaped],
+            ..EventQuery::default()
         };
         let page = in_time(
             within(clock, PATIENCE, store.events(&self.group, &query)).await,

@@ -93,6 +93,7 @@ impl World {
             after: None,
             limit: 1_000,
             kinds: vec![kind],
+            ..EventQuery::default()
         };
         self.memory.events(self.group.name(), &query).await.unwrap().events
     }

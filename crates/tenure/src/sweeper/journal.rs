@@ -119,8 +119,9 @@ pub(super) async fn tell_changes(
     if before_was == (unsettled(now), braked(now)) {
         return;
     }
-    // Without an earlier status only the newest events can be this tick's own.
-    let since = before.map_or(EventId(now.last_event.0.saturating_sub(4)), |status| status.last_event);
+    // Without an earlier status only the events of this tick are of interest; their numbers are not below its time.
+    let tick = EventId(now.as_of.micros().saturating_sub(1)).min(now.last_event);
+    let since = before.map_or(tick, |status| status.last_event);
     let kinds = vec![
         EventKind::Lapsed,
         EventKind::SweepBraked,
@@ -178,6 +179,7 @@ async fn read(reach: &Reach<'_>, since: EventId, kinds: Vec<EventKind>) -> Resul
         after: Some(since),
         limit: MAX_PAGE,
         kinds,
+        ..EventQuery::default()
     };
     for _ in 0..MAX_PAGES {
         let page = reach.in_time(reach.inner.store.events(reach.group, &query)).await?;

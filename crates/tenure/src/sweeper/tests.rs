@@ -93,6 +93,7 @@ impl World {
             after: None,
             limit: 1_000,
             kinds: kinds.to_vec(),
+            ..EventQuery::default()
         };
         self.memory.events(in_group, &query).await.unwrap().events
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tenure_core::error::{Error, Result};
 use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
 use tenure_core::id::Term;
-use tenure_core::store::{DEFAULT_PAGE, check_limit};
+use tenure_core::store::DEFAULT_PAGE;
 
 /// Which events to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,14 @@ pub struct EventsQuery {
         skip_serializing_if = "Option::is_none"
     )]
     pub after: Option<u64>,
+    /// Only events before this one: the newest of them. The `next` of that page as `before` reads the older ones; it is
+    /// the same again when there are none. Not together with `after`, with `wait_ms`, or for streams.
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub before: Option<u64>,
     /// Only these types, separated by commas.
     #[serde(
         default,
@@ -50,17 +58,23 @@ impl EventsQuery {
     /// What it asks a store for.
     ///
     /// # Errors
-    /// `Invalid` for a limit outside 1..=1000, a type that does not exist, or a wait above 30 s.
+    /// `Invalid` for a limit outside 1..=1000, a type that does not exist, a wait above 30 s, or `before` together with
+    /// `after` or a wait.
     pub fn request(&self) -> Result<EventQuery> {
         let longest = super::ms(super::MAX_EVENT_WAIT);
         if let Some(wait) = self.wait_ms.filter(|wait| *wait > longest) {
             return Err(Error::invalid(format!("the wait_ms {wait} is above {longest}")));
         }
         let largest = Term::MAX;
-        if let Some(after) = self.after.filter(|after| *after > largest) {
+        if let Some(above) = [self.after, self.before].into_iter().flatten().find(|id| *id > largest) {
             return Err(Error::invalid(format!(
-                "the event {after} is above {largest}: no event has that number"
+                "the event {above} is above {largest}: no event has that number"
             )));
+        }
+        if self.before.is_some() && self.wait_ms.is_some() {
+            return Err(Error::invalid(
+                "before and wait_ms are both given; there is no news before an event, so leave one out",
+            ));
         }
         let kinds: Result<Vec<_>> = self
             .types
@@ -68,12 +82,14 @@ impl EventsQuery {
             .flat_map(|types| types.split(','))
             .map(EventKind::parse)
             .collect();
-        Ok(EventQuery {
+        let query = EventQuery {
             // A group that nobody used yet is at 0: whoever waits for its first event has missed nothing.
             after: self.after.filter(|after| *after != 0).map(EventId),
-            limit: check_limit(self.limit.unwrap_or(DEFAULT_PAGE))?,
+            before: self.before.map(EventId),
+            limit: self.limit.unwrap_or(DEFAULT_PAGE),
             kinds: kinds?,
-        })
+        };
+        query.check().map(|()| query)
     }
 }
 
@@ -86,7 +102,7 @@ pub struct EventsPage {
     #[serde(deserialize_with = "known")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<EventShape>))]
     pub events: Vec<Event>,
-    /// Pass it as `after` to read on. Always there: events never end.
+    /// Pass it as `after` to read on; as `before`, after a page that was read backwards. Always there: events never end.
     pub next: String,
     /// Events after the asked one are gone (trimmed, or lost with the store's data).
     pub missed: bool,
@@ -149,7 +165,7 @@ pub struct Gap {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Event))]
 pub struct EventShape {
-    /// Its number: dense and rising in its group.
+    /// Its number: it rises in its group, with holes.
     pub id: u64,
     /// When, by the store's clock.
     #[cfg_attr(feature = "openapi", schema(format = DateTime))]

@@ -40,6 +40,7 @@ async fn evicted(tenure: &Tenure) -> u64 {
         after: None,
         limit: 1_000,
         kinds: vec![tenure::EventKind::Evicted],
+        ..tenure::EventQuery::default()
     };
     let page = tenure.group("g").unwrap().events(&query).await.unwrap();
     page.events.iter().flat_map(|event| event.counts.values()).sum()

@@ -170,6 +170,7 @@ impl Group {
             after: None,
             limit: 1_000,
             kinds: vec![kind],
+            ..EventQuery::default()
         };
         loop {
             let mut page = None;

@@ -179,10 +179,15 @@ fn events_as_a_table_as_json_and_by_type() {
         let events = page["events"].as_array().unwrap().iter();
         events.map(|event| event["id"].as_u64().unwrap()).collect()
     };
-    assert_eq!(ids(&["--after", &(newest - 2).to_string()])[..2], [newest - 1, newest]);
+    let all = ids(&[]);
+    let place = all.iter().position(|id| *id == newest).unwrap();
+    assert_eq!(
+        ids(&["--after", &all[place - 2].to_string()])[..2],
+        all[place - 1..=place]
+    );
     let last = ids(&["--last", "3"]);
-    assert!(last[2] >= newest, "{last:?}");
-    assert_eq!(last, [last[2] - 2, last[2] - 1, last[2]]);
+    assert!(all.windows(2).any(|pair| pair == &last[..2]), "{last:?} of {all:?}");
+    assert!(last.len() == 3 && last[2] >= newest && last.is_sorted(), "{last:?}");
     assert_eq!(
         daemon.run(&["events", "--group", "empty", "--json"]).json()["events"],
         serde_json::json!([])
@@ -206,10 +211,11 @@ fn followed_events_come_as_they_happen_also_after_an_outage() {
     let log = documents.log();
     let events: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let ids: Vec<_> = events.iter().map(|event| event["id"].as_u64().unwrap()).collect();
-    assert!(
-        ids.windows(2).all(|pair| pair[1] == pair[0] + 1),
-        "none twice, none left out: {log}"
-    );
+    let page = daemon.run(&["events", "--group", "g", "--after", &ids[0].to_string(), "--json"]);
+    let page = page.json();
+    let after = page["events"].as_array().unwrap().iter();
+    let after: Vec<_> = after.map(|event| event["id"].as_u64().unwrap()).collect();
+    assert!(after.starts_with(&ids[1..]), "none twice, none left out: {log}");
 }
 
 #[test]

@@ -51,6 +51,36 @@ async fn events_are_read_page_by_page_and_filtered() {
 }
 
 #[tokio::test]
+async fn events_are_read_backwards() {
+    let daemon = Daemon::start().await;
+    for n in 0..5 {
+        daemon.join("g", &format!("m{n}")).await;
+    }
+    let all = daemon.get("/v1/groups/g/events").await.json();
+    let ids: Vec<u64> = all["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| event["id"].as_u64().unwrap())
+        .collect();
+    let (mut before, mut read) = ((ids[4] + 1).to_string(), Vec::new());
+    loop {
+        let path = format!("/v1/groups/g/events?before={before}&limit=2");
+        let page = daemon.get(&path).await.json();
+        assert_eq!(page["missed"], false);
+        let found = page["events"].as_array().unwrap().iter();
+        let found: Vec<u64> = found.map(|event| event["id"].as_u64().unwrap()).collect();
+        let next = page["next"].as_str().unwrap().to_owned();
+        read.splice(0..0, found);
+        if next == before {
+            break;
+        }
+        before = next;
+    }
+    assert_eq!(read, ids);
+}
+
+#[tokio::test]
 async fn a_long_poll_ends_with_news_or_with_its_patience() {
     let daemon = Daemon::start().await;
     daemon.join("g", "a").await;
@@ -110,10 +140,9 @@ async fn a_stream_resumes_after_the_last_event_that_was_seen() {
     let resume = [("last-event-id", seen.id.as_str())];
     // The header goes before the query, which a browser repeats as it was at first.
     let mut stream = Stream::open(&daemon, "/v1/groups/g/events?after=0", &resume).await;
-    for (n, member) in ["b", "c", "d"].iter().enumerate() {
+    for member in ["b", "c", "d"] {
         let event = stream.next().await.unwrap();
-        assert_eq!(event.data["id"], seen.data["id"].as_u64().unwrap() + 1 + n as u64);
-        assert!(event.data["tenure"].as_str().unwrap().starts_with(member));
+        assert!(event.data["tenure"].as_str().unwrap().starts_with(member), "{event:?}");
     }
 }
 

@@ -28,7 +28,7 @@ async fn every_verb(store: &ValkeyStore, tenure: &tenure_core::TenureId) -> Vec<
     let query = EventQuery {
         after: None,
         limit: 10,
-        kinds: Vec::new(),
+        ..EventQuery::default()
     };
     let release = ReleaseRequest {
         pass: "p".to_owned(),

@@ -122,6 +122,7 @@ impl Load {
                 EventKind::Expelled,
                 EventKind::Evicted,
             ],
+            ..EventQuery::default()
         };
         let events = store.events(group, &query).await.unwrap().events;
         assert!(events.is_empty(), "{group}: {events:?}");

@@ -133,6 +133,7 @@ async fn told(world: &Sessions) -> Vec<tenure_core::event::Event> {
         after: None,
         limit: 1_000,
         kinds: vec![EventKind::SessionsRepaired],
+        ..EventQuery::default()
     };
     world.store.events(&group(), &query).await.unwrap().events
 }

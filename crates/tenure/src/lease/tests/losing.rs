@@ -410,6 +410,7 @@ async fn a_takeover_that_comes_before_the_janitor_is_told_as_one() {
         after: None,
         limit: 100,
         kinds: vec![EventKind::LeaseTakenOver],
+        ..EventQuery::default()
     };
     let events = world.other.events(&query).await.unwrap().events;
     assert_eq!(events.len(), 1);

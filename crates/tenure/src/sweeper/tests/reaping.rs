@@ -39,6 +39,7 @@ impl World {
             after: None,
             limit: 1_000,
             kinds: vec![EventKind::SessionReaped],
+            ..EventQuery::default()
         };
         let mut reaped = 0;
         loop {

@@ -38,6 +38,13 @@ fn queries() -> Vec<Case> {
         get("/v1/groups/g?x=1", "no query"),
         get("/v1/groups/g/events?after=x", "after"),
         get("/v1/groups/g/events?after=-1", "after"),
+        get("/v1/groups/g/events?before=x", "before"),
+        get(
+            "/v1/groups/g/events?before=9007199254740992",
+            "no event has that number",
+        ),
+        get("/v1/groups/g/events?after=1&before=2", "name one of the two"),
+        get("/v1/groups/g/events?before=2&wait_ms=1", "leave one out"),
         get(
             "/v1/groups/g/events?after=18446744073709551615",
             "no event has that number",

@@ -1,0 +1,107 @@
+//! The log of events where the store loses its tail, and as earlier versions wrote it.
+
+use tenure_core::event::{EventId, EventLog, EventPage, EventQuery};
+use tenure_testkit::valkey::Flavour;
+use tenure_valkey::ValkeyStore;
+
+use crate::world::*;
+
+on_both! {
+    no_event_after_a_lost_tail_is_skipped,
+    a_dense_log_of_an_earlier_version_is_read,
+}
+
+async fn page_after(store: &ValkeyStore, after: EventId) -> EventPage {
+    let query = EventQuery {
+        after: Some(after),
+        limit: 100,
+        ..EventQuery::default()
+    };
+    store.events(&group(), &query).await.expect("a page")
+}
+
+fn members(page: &EventPage) -> Vec<String> {
+    let members = page.events.iter().filter_map(|event| event.member());
+    members.map(ToString::to_string).collect()
+}
+
+async fn no_event_after_a_lost_tail_is_skipped(flavour: Flavour) {
+    let (primary, replica) = (server(flavour, &[]), server(flavour, &[]));
+    mature(&primary);
+    let before = open(&primary.url()).await;
+    let first = join(&before, "a").await;
+    replica.replica_of(&primary);
+    // The replica has heard of the first join; from here on it lags for ever.
+    replica.promote();
+    for lost in ["lost-1", "lost-2", "lost-3"] {
+        join(&before, lost).await;
+    }
+    let read = page_after(&before, EventId(first.term().get() - 1)).await;
+    assert_eq!(members(&read).last().map(String::as_str), Some("lost-3"));
+    primary.kill();
+
+    let store = open(&replica.url()).await;
+    // More than were lost, so that dense numbers would have passed the reader.
+    let joined = ["b", "c", "d", "e", "f"];
+    for member in joined {
+        join(&store, member).await;
+    }
+    let page = page_after(&store, read.last).await;
+    let told = members(&page);
+    assert!(
+        joined.iter().all(|member| told.iter().any(|one| one == member)),
+        "{told:?}"
+    );
+    assert!(page.events.iter().all(|event| page.missed || event.id > read.last));
+}
+
+async fn a_dense_log_of_an_earlier_version_is_read(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    mature(&server);
+    let store = open(&server.url()).await;
+    join(&store, "a").await;
+    // As it was written before numbers had holes; those below 101 were trimmed.
+    server.cli(&["DEL", &key_of("events")]).unwrap();
+    for id in 101..=104 {
+        let (id, at) = (format!("{id}-0"), "5");
+        let entry = [
+            "XADD",
+            &key_of("events"),
+            &id,
+            "kind",
+            "joined",
+            "at",
+            at,
+            "tenure",
+            "old@7",
+        ];
+        server.cli(&entry).unwrap();
+    }
+    server.cli(&["HSET", &key_of("meta"), "events", "104"]).unwrap();
+    for (after, missed, events) in [
+        (99, true, 4),
+        (100, false, 4),
+        (103, false, 1),
+        (104, false, 0),
+        (105, true, 4),
+    ] {
+        let page = page_after(&store, EventId(after)).await;
+        assert_eq!((page.missed, page.events.len()), (missed, events), "after {after}");
+    }
+    join(&store, "new").await;
+    let page = page_after(&store, EventId(103)).await;
+    assert_eq!(
+        (page.missed, members(&page)),
+        (false, vec!["old".to_owned(), "new".to_owned()])
+    );
+    assert!(
+        page.last.0 > 1_000_000_000_000_000,
+        "a number of the store's time: {}",
+        page.last
+    );
+    // The entry says which number is before it, so that nothing is missing between the two when the old ones are gone.
+    server.cli(&["XTRIM", &key_of("events"), "MAXLEN", "1"]).unwrap();
+    for (after, missed) in [(103, true), (104, false)] {
+        assert_eq!(page_after(&store, EventId(after)).await.missed, missed, "after {after}");
+    }
+}
