@@ -100,7 +100,7 @@ macro_rules! conformance_tests {
                 a_refusal_that_goes_on_counts_for_one_max_ttl;
             forget: a_group_that_was_empty_for_long_is_forgotten, a_group_in_which_anything_is_left_is_kept;
             event: events_tell_what_happened_in_order, events_are_filtered_and_paged, trimmed_events_are_announced,
-                waiting_ends_with_news;
+                long_keys_are_told_in_several_events, waiting_ends_with_news;
             random: the_store_agrees_with_the_model, sessions_agree_with_the_model;
         }
     };

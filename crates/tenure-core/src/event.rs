@@ -245,6 +245,39 @@ pub struct EventPage {
     pub missed: bool,
 }
 
+/// The most bytes of keys that one event lists, each with a separator.
+const MAX_LISTED: usize = 4096;
+
+/// Cuts the keys of a batch, as `registry/key` and in order, into the shares of its events: when they are listed, each
+/// share has at most 4 KiB of them. At least one share, also without keys.
+#[must_use]
+pub fn shares_of(keys: &[String], listed: bool) -> Vec<&[String]> {
+    let (mut shares, mut begin, mut bytes) = (Vec::new(), 0, 0);
+    for (n, key) in keys.iter().enumerate() {
+        let length = key.len() + 1;
+        if listed && n > begin && bytes + length > MAX_LISTED {
+            shares.push(&keys[begin..n]);
+            (begin, bytes) = (n, 0);
+        }
+        bytes += length;
+    }
+    shares.push(&keys[begin..]);
+    shares
+}
+
+/// How many of these keys, as `registry/key`, belong to each registry.
+#[must_use]
+pub fn count_by_registry(keys: &[String]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for (registry, _) in keys.iter().filter_map(|key| key.split_once('/')) {
+        match counts.get_mut(registry) {
+            Some(count) => *count += 1,
+            None => drop(counts.insert(registry.to_owned(), 1)),
+        }
+    }
+    counts
+}
+
 /// What happened.
 #[async_trait]
 pub trait EventLog: Send + Sync {

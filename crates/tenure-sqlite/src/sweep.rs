@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
-use tenure_core::event::EventKind;
+use tenure_core::event::{EventKind, count_by_registry, shares_of};
 use tenure_core::membership::EndReason;
 use tenure_core::settling::GapCause;
 use tenure_core::store::{Call, Store};
@@ -161,7 +161,7 @@ impl Step<'_> {
         };
         left -= gone.looked_at;
         let (more, connections) = (removed.more || gone.more, gone.removed);
-        let claims = self.evicted(&tenure, ended, removed, connections, pass)?;
+        let claims = self.evicted(&tenure, ended, &removed.keys, connections, pass)?;
         for last in &gone.last {
             self.tell_disconnected(last, Some(&tenure), ended.reason.as_str(), Some(pass))?;
         }
@@ -226,8 +226,6 @@ impl Step<'_> {
         };
         for (registry, key) in held {
             if self.remove_claim(&registry, &key, &text)? {
-                let name = registry.trim_end_matches('/').to_owned();
-                *removed.counts.entry(name).or_default() += 1;
                 removed.keys.push(format!("{registry}{key}"));
             }
         }
@@ -235,31 +233,35 @@ impl Step<'_> {
         Ok(removed)
     }
 
-    /// Tells what was removed, unless nothing was. Answers how many, by registry.
+    /// Tells what was removed, unless nothing was: in several events when it is much. Answers how many, by registry.
     fn evicted(
         &mut self,
         tenure: &TenureId,
         ended: Ended,
-        removed: Removed,
-        connections: u64,
+        keys: &[String],
+        mut connections: u64,
         pass: &str,
     ) -> Result<BTreeMap<String, u64>, Cause> {
-        if removed.keys.is_empty() && connections == 0 {
-            return Ok(removed.counts);
+        if keys.is_empty() && connections == 0 {
+            return Ok(BTreeMap::new());
         }
-        let mut event = Draft::new(EventKind::Evicted)
-            .of(tenure)
-            .connections(connections)
-            .because(ended.reason.as_str())
-            .in_pass(pass);
-        for (registry, count) in &removed.counts {
-            event.count(registry, *count);
+        let listed = self.options.event_keys;
+        for share in shares_of(keys, listed) {
+            let counts = count_by_registry(share);
+            let mut event = Draft::new(EventKind::Evicted)
+                .of(tenure)
+                .connections(std::mem::take(&mut connections))
+                .because(ended.reason.as_str())
+                .in_pass(pass);
+            for (registry, count) in &counts {
+                event.count(registry, *count);
+            }
+            if listed {
+                event = event.keys(share);
+            }
+            self.emit(event)?;
         }
-        if self.options.event_keys {
-            event = event.keys(&removed.keys);
-        }
-        self.emit(event)?;
-        Ok(removed.counts)
+        Ok(count_by_registry(keys))
     }
 }
 
@@ -276,7 +278,7 @@ struct Removed {
     looked_at: u32,
     /// Claims are left.
     more: bool,
-    counts: BTreeMap<String, u64>,
+    /// As `registry/key`, in order.
     keys: Vec<String>,
 }
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::world::{Make, World, keys, ms, refused, s};
+use super::world::{Make, World, key, keys, ms, refused, s};
 use crate::error::ErrorKind;
 use crate::event::{Event, EventId, EventKind, EventPage, EventQuery};
+use crate::id::MAX_NAME;
 use crate::membership::{EndBy, Labels};
 use crate::store::{Call, StoreOptions};
 
@@ -170,6 +171,44 @@ pub async fn trimmed_events_are_announced(make: Make<'_>) {
     for (after, missed) in [(newest, false), (EventId(newest.0 + 5), true)] {
         assert_eq!(page(&world, Some(after)).await.missed, missed);
     }
+}
+
+/// What the events of the eviction of 2,000 keys of the greatest length tell.
+async fn evict_long_keys(world: &World, pass: &str) -> Vec<Event> {
+    let tenure = world.join("owner", s(60)).await;
+    let keys: Vec<_> = (0..2_000).map(|n| key(&format!("{n:0>MAX_NAME$}"))).collect();
+    for part in keys.chunks(1_000) {
+        world.claim_all(&tenure, part).await;
+    }
+    let newest = world.store.status(&world.group).await.expect("a status").last_event;
+    world.leave(&tenure).await;
+    world.pass(ms(300)).await;
+    assert_eq!(world.sweep(pass).await.evicted_total(), 2_000);
+    let events = page(world, Some(newest)).await.events;
+    events
+        .into_iter()
+        .filter(|event| event.kind == EventKind::Evicted)
+        .collect()
+}
+
+/// R8.5: an event lists a bounded number of bytes; every key is told once, and counted where it is told.
+pub async fn long_keys_are_told_in_several_events(make: Make<'_>) {
+    let world = World::new(make).await;
+    let evicted = evict_long_keys(&world, "p").await;
+    let mut told: Vec<String> = Vec::new();
+    for event in evicted {
+        let bytes: usize = event.keys.iter().map(|key| key.len() + 1).sum();
+        assert!(bytes <= 4096, "{bytes} bytes of keys in one event");
+        assert_eq!(event.counts, [("devices".to_owned(), event.keys.len() as u64)].into());
+        assert!(
+            event.pass.as_deref().is_some_and(|pass| pass.starts_with('p')),
+            "{event:?}"
+        );
+        told.extend(event.keys);
+    }
+    told.sort();
+    let all: Vec<_> = (0..2_000).map(|n| format!("devices/{n:0>MAX_NAME$}")).collect();
+    assert!(told == all, "{} of {} keys were told", told.len(), all.len());
 }
 
 /// A page after an event, or from the oldest.

@@ -13,7 +13,7 @@ use super::world::{Make, World, key, lease, member, ms, s};
 use crate::clock::{Clock, ManualClock};
 use crate::error::Result;
 use crate::event::EventQuery;
-use crate::id::{LeaseName, RegistryName, TenureId, Term};
+use crate::id::{LeaseName, MAX_NAME, RegistryName, TenureId, Term};
 use crate::lease::Token;
 use crate::membership::{Beat, EndBy, Join, Labels, Revision};
 use crate::memory::MemoryStore;
@@ -79,13 +79,15 @@ fn plain() -> impl Strategy<Value = Op> {
         Just(7000),
         Just(25_000)
     ];
+    // All keys of a registry are more than one event of their eviction lists, when their names are long.
+    let keys = prop_oneof![9 => prop::collection::vec(0..12u8, 0..5), 1 => Just((0..12).collect::<Vec<u8>>())];
     // Mostly one of those that came last, and so is likely to be alive.
     let tenure = || prop_oneof![3 => 0..4u16, 2 => any::<u16>()];
     prop_oneof![
         4 => (0..14u8, ttl.clone()).prop_map(|(m, t)| Op::Join(m, t)),
         5 => prop::collection::vec((tenure(), prop::option::weighted(0.1, ttl), any::<u8>()), 0..9).prop_map(Op::Beat),
         2 => (tenure(), any::<bool>()).prop_map(|(t, expel)| Op::End(t, expel)),
-        5 => (tenure(), 0..2u8, prop::collection::vec(0..12u8, 0..5), any::<bool>())
+        5 => (tenure(), 0..2u8, keys, any::<bool>())
             .prop_map(|(t, r, k, absent)| Op::Claim(t, r, k, absent)),
         2 => (any::<u16>(), 0..2u8, 0..12u8).prop_map(|(t, r, k)| Op::Release(t, r, k)),
         5 => (tenure(), prop::collection::vec(0..10u8, 0..5)).prop_map(|(t, l)| Op::Acquire(t, l)),
@@ -420,10 +422,13 @@ impl Pair {
 
     async fn claim(&self, op: &Op) -> Result<(), String> {
         let group = &self.world.group;
-        let registry = |r: &u8| RegistryName::new(format!("r{r}")).expect("a name");
+        // One registry has names as long as any can be.
+        let width = |r: &u8| if *r == 1 { MAX_NAME } else { 2 };
+        let registry = |r: &u8| RegistryName::new(format!("{r:r>width$}", width = width(r))).expect("a name");
+        let key_of = |r: &u8, k: &u8| key(&format!("{k:k>width$}", width = width(r)));
         match op {
             Op::Claim(t, r, keys, absent) => {
-                let keys: Vec<_> = keys.iter().map(|k| key(&format!("k{k}"))).collect();
+                let keys: Vec<_> = keys.iter().map(|k| key_of(r, k)).collect();
                 let mode = if *absent { ClaimMode::IfAbsent } else { ClaimMode::Take };
                 let (tenure, registry) = (self.tenure(*t), registry(r));
                 both!(self, "claim", |store| store.claim(
@@ -436,7 +441,7 @@ impl Pair {
                 ))
             }
             Op::Release(t, r, k) => {
-                let (tenure, registry, key) = (self.tenure(*t), registry(r), key(&format!("k{k}")));
+                let (tenure, registry, key) = (self.tenure(*t), registry(r), key_of(r, k));
                 both!(self, "release", |store| store.release_claim(
                     group,
                     &registry,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::group::{GroupModel, Holding};
 use crate::error::Result;
-use crate::event::EventKind;
+use crate::event::{EventKind, count_by_registry, shares_of};
 use crate::id::{MemberId, TenureId};
 use crate::membership::EndReason;
 use crate::store::Call;
@@ -233,38 +233,37 @@ impl GroupModel {
         removed
     }
 
-    /// Tells what was removed, unless nothing was. Answers how many, by registry.
+    /// Tells what was removed, unless nothing was: in several events when it is much. Answers how many, by registry.
     fn evicted(
         &mut self,
         tenure: &TenureId,
         removed: Vec<Holding>,
-        connections: u64,
+        mut connections: u64,
         pass: &str,
         now: StoreTime,
     ) -> BTreeMap<String, u64> {
-        let mut claims = BTreeMap::new();
-        if removed.is_empty() && connections == 0 {
-            return claims;
-        }
-        for (registry, _) in &removed {
-            *claims.entry(registry.to_string()).or_default() += 1;
+        let mut keys: Vec<String> = removed
+            .iter()
+            .map(|(registry, key)| format!("{registry}/{key}"))
+            .collect();
+        keys.sort();
+        if keys.is_empty() && connections == 0 {
+            return BTreeMap::new();
         }
         let reason = self.reason_of(tenure).as_str().to_owned();
-        let with_keys = self.options.event_keys;
-        let event = self.emit(now, EventKind::Evicted);
-        event.tenure = Some(tenure.clone());
-        event.reason = Some(reason);
-        event.pass = Some(pass.to_owned());
-        event.counts.clone_from(&claims);
-        event.connections = connections;
-        if with_keys {
-            event.keys = removed
-                .iter()
-                .map(|(registry, key)| format!("{registry}/{key}"))
-                .collect();
-            event.keys.sort();
+        let listed = self.options.event_keys;
+        for share in shares_of(&keys, listed) {
+            let event = self.emit(now, EventKind::Evicted);
+            event.tenure = Some(tenure.clone());
+            event.reason = Some(reason.clone());
+            event.pass = Some(pass.to_owned());
+            event.counts = count_by_registry(share);
+            if listed {
+                event.keys = share.to_vec();
+            }
+            event.connections = std::mem::take(&mut connections);
         }
-        claims
+        count_by_registry(&keys)
     }
 
     /// What a pass would do.

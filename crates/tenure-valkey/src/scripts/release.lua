@@ -102,6 +102,44 @@ local function evict(tenure, holdings)
   return counts, removed
 end
 
+-- What was removed, cut into the shares of its events: each lists at most 4 KiB of keys and counts what it lists. In order,
+-- as the other stores cut it; that costs something only where there is much. `<` goes by the server's locale, which can
+-- change where a cut is, and nothing else.
+local LISTED = 4096
+local function shares_of(counts, removed)
+  local keys = table.concat(removed, ' ')
+  if #keys < LISTED then
+    local shown = {}
+    for i, count in ipairs(counts) do
+      shown[i] = count[1] .. '=' .. text(count[2])
+    end
+    return { { counts = table.concat(shown, ' '), keys = #keys > 0 and keys } }
+  end
+  table.sort(removed)
+  local shares, listed, bytes, registries = {}, {}, 0, {}
+  local function cut()
+    local shown = {}
+    for i, registry in ipairs(registries) do
+      shown[i] = registry .. '=' .. text(registries[registry])
+    end
+    shares[#shares + 1] = { counts = table.concat(shown, ' '), keys = table.concat(listed, ' ') }
+    listed, bytes, registries = {}, 0, {}
+  end
+  for _, key in ipairs(removed) do
+    if #listed > 0 and bytes + #key + 1 > LISTED then
+      cut()
+    end
+    local registry = string.match(key, '^[^/]*')
+    if not registries[registry] then
+      registries[#registries + 1], registries[registry] = registry, 0
+    end
+    registries[registry] = registries[registry] + 1
+    listed[#listed + 1], bytes = key, bytes + #key + 1
+  end
+  cut()
+  return shares
+end
+
 -- In order for those who read the events, where that is cheap: by session, then by connection.
 local function in_order(connections)
   if #connections <= 16 then
@@ -141,9 +179,9 @@ local function disconnect_some(tenure, room)
   return #holdings, removed, last, more
 end
 
--- Removes claims of a tenure; when there are none left, connections. Tells it in one event, and in one for each session
--- that has no connection left. Answers each registry with its count, how many connections it looked at and how many it
--- removed, and whether any of either is left.
+-- Removes claims of a tenure; when there are none left, connections. Tells it in one event (in several when the keys are
+-- long), and in one for each session that has no connection left. Answers each registry with its count, how many
+-- connections it looked at and how many it removed, and whether any of either is left.
 local function evict_some(tenure, holdings, more, room)
   local counts, removed = evict(tenure, holdings)
   if #holdings > 0 then
@@ -156,19 +194,17 @@ local function evict_some(tenure, holdings, more, room)
   if #counts == 0 and gone == 0 then
     return counts, looked, gone, more
   end
-  local shown = {}
-  for i, count in ipairs(counts) do
-    shown[i] = count[1] .. '=' .. text(count[2])
-  end
   local reason = reason_of(tenure) or 'unknown'
-  local about = { 'reason', reason, 'pass', pass, 'counts', table.concat(shown, ' ') }
-  if with_keys and #removed > 0 then
-    about[#about + 1], about[#about + 2] = 'keys', table.concat(removed, ' ')
+  for i, share in ipairs(shares_of(counts, removed)) do
+    local about = { 'reason', reason, 'pass', pass, 'counts', share.counts }
+    if share.keys then
+      about[#about + 1], about[#about + 2] = 'keys', share.keys
+    end
+    if gone > 0 and i == 1 then
+      about[#about + 1], about[#about + 2] = 'connections', text(gone)
+    end
+    event('evicted', tenure, unpack(about))
   end
-  if gone > 0 then
-    about[#about + 1], about[#about + 2] = 'connections', text(gone)
-  end
-  event('evicted', tenure, unpack(about))
   for _, was in ipairs(last) do
     tell_session('session_disconnected', was[1], tenure, was[2], 'reason', reason, 'pass', pass)
   end
