@@ -144,6 +144,7 @@ async fn open(settings: &Settings, clock: &Arc<dyn Clock>, address: SocketAddr) 
             },
             forget_after: settings.groups_forget_after,
             events_max: settings.events_max,
+            events_bytes: settings.events_bytes,
             event_keys: settings.events_keys,
             sessions: SessionSettings {
                 grace: settings.sessions_grace,

@@ -53,7 +53,7 @@ macro_rules! conformance_tests {
             gap: an_outage_ends_nobody, a_lost_list_of_groups_changes_nothing,
                 an_operator_settles_a_group, refused_beats_lengthen_lives;
             forget: a_group_that_was_empty_for_long_is_forgotten, a_group_in_which_anything_is_left_is_kept;
-            event: events_are_filtered_and_paged, waiting_ends_with_news;
+            event: events_are_filtered_and_paged, the_log_is_bounded_in_bytes, waiting_ends_with_news;
             random: the_store_agrees_with_the_model, sessions_agree_with_the_model;
         }
     };
@@ -100,7 +100,7 @@ macro_rules! conformance_tests {
                 a_refusal_that_goes_on_counts_for_one_max_ttl;
             forget: a_group_that_was_empty_for_long_is_forgotten, a_group_in_which_anything_is_left_is_kept;
             event: events_tell_what_happened_in_order, events_are_filtered_and_paged, trimmed_events_are_announced,
-                long_keys_are_told_in_several_events, waiting_ends_with_news;
+                long_keys_are_told_in_several_events, the_log_is_bounded_in_bytes, waiting_ends_with_news;
             random: the_store_agrees_with_the_model, sessions_agree_with_the_model;
         }
     };

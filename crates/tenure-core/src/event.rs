@@ -196,6 +196,27 @@ impl Event {
         }
     }
 
+    /// About how many bytes it takes in a log: its texts, and a fixed part for the rest.
+    #[must_use]
+    pub(crate) fn weight(&self) -> u64 {
+        const FIXED: usize = 64;
+        const TERM: usize = 17;
+        let tenures = [&self.tenure, &self.from].into_iter().flatten();
+        let tenures = tenures.map(|tenure| tenure.member().as_str().len() + TERM);
+        let names = [
+            self.reason.as_deref(),
+            self.lease.as_ref().map(LeaseName::as_str),
+            self.to.as_ref().map(MemberId::as_str),
+            self.session.as_ref().map(SessionId::as_str),
+            self.connection.as_ref().map(ConnectionId::as_str),
+            self.alias.as_ref().map(Alias::as_str),
+            self.pass.as_deref(),
+        ];
+        let names = names.into_iter().flatten().map(str::len);
+        let listed = self.counts.keys().chain(&self.keys).map(|text| text.len() + 4);
+        (FIXED + tenures.chain(names).chain(listed).sum::<usize>()) as u64
+    }
+
     /// The member it is about.
     #[must_use]
     pub fn member(&self) -> Option<&MemberId> {

@@ -119,6 +119,8 @@ pub struct StoreOptions {
     pub brake: BrakeSettings,
     /// How many events a group keeps.
     pub events_max: u64,
+    /// About how many bytes the events of a group may take; the oldest go first.
+    pub events_bytes: u64,
     /// Whether `evicted` events list the keys removed. `why KEY` needs them; they cost room in the event log.
     pub event_keys: bool,
     /// Sessions.
@@ -133,6 +135,7 @@ impl Default for StoreOptions {
             max_ttl: DEFAULT_MAX_TTL,
             brake: BrakeSettings::default(),
             events_max: 100_000,
+            events_bytes: 64 << 20,
             event_keys: true,
             sessions: SessionSettings::default(),
             forget_after: Duration::from_secs(86_400),

@@ -1,6 +1,7 @@
 //! What happened: events are written in the transaction of the change, and read from snapshots.
 //!
-//! The oldest events are deleted in small batches, once there are a few more than `events_max`.
+//! The oldest events are deleted in small batches, once there are a few more than `events_max`, or more bytes than
+//! `events_bytes`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,8 +23,7 @@ use crate::store::SqliteStore;
 
 statements! { "event.sql":
     INSERT = "insert",
-    OLDEST = "oldest",
-    COUNT = "count",
+    SIZES = "sizes",
     TRIM = "trim",
     PAGE = "page",
     PAGE_BEFORE = "page_before",
@@ -33,9 +33,10 @@ statements! { "group.sql":
 }
 
 /// How many events there may be above the setting before some are deleted: at most this many, and this part of a short log.
+/// When the bytes are too many, this part of them is deleted.
 const TRIM_SLACK: (u64, u64) = (256, 64);
 /// The most rows deleted in one step, for when the log was made shorter.
-const TRIM_MOST: u64 = 2_048;
+const TRIM_MOST: i64 = 2_048;
 
 /// An event before it has a number.
 #[derive(Debug)]
@@ -165,24 +166,29 @@ impl Step<'_> {
             (event.connections > 0).then(|| number(event.connections)),
             keys,
         ])?;
-        self.meta.events += 1;
+        let own = Size::of(self.sql, self.id, self.meta.last_event)?;
+        self.meta.events.number += own.number;
+        self.meta.events.bytes += own.bytes;
         self.trim()
     }
 
-    /// Deletes the oldest events, if there are too many.
+    /// Deletes the oldest events, if there are too many or they are too long together.
     fn trim(&mut self) -> Result<(), Cause> {
-        let most = self.options.events_max.max(1);
-        let slack = TRIM_SLACK.0.min(most / TRIM_SLACK.1);
-        if self.meta.events <= most + slack {
+        let (most, most_bytes) = (self.options.events_max.max(1), self.options.events_bytes);
+        let (slack, slack_bytes) = (TRIM_SLACK.0.min(most / TRIM_SLACK.1), most_bytes / TRIM_SLACK.1);
+        let kept = &mut self.meta.events;
+        if kept.number <= most + slack && kept.bytes <= most_bytes {
             return Ok(());
         }
-        let surplus = (self.meta.events - most).min(TRIM_MOST);
-        let mut oldest = self.sql.prepare_cached(OLDEST)?;
-        let mut rows = oldest.query(params![self.id, number(self.meta.oldest_event), number(surplus)])?;
-        while let Some(row) = rows.next()? {
+        let mut sizes = self.sql.prepare_cached(SIZES)?;
+        let mut rows = sizes.query(params![self.id, number(self.meta.oldest_event), TRIM_MOST])?;
+        while kept.number > 1 && (kept.number > most || kept.bytes > most_bytes - slack_bytes) {
+            let Some(row) = rows.next()? else { break };
             self.meta.oldest_event = read_number(row, 0)? + 1;
-            self.meta.events -= 1;
+            kept.number -= 1;
+            kept.bytes = kept.bytes.saturating_sub(read_number(row, 1)?);
         }
+        drop(rows);
         self.sql
             .prepare_cached(TRIM)?
             .execute(params![self.id, number(self.meta.oldest_event)])?;
@@ -190,11 +196,25 @@ impl Step<'_> {
     }
 }
 
-/// How many events of a group are kept.
-pub(crate) fn count(sql: &rusqlite::Connection, id: i64, oldest: u64) -> Result<u64, Cause> {
-    Ok(sql
-        .prepare_cached(COUNT)?
-        .query_row(params![id, number(oldest)], |row| read_number(row, 0))?)
+/// How many events there are, and how many bytes about they take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Size {
+    number: u64,
+    bytes: u64,
+}
+
+impl Size {
+    /// Of all events of a group from this number on.
+    pub(crate) fn of(sql: &rusqlite::Connection, id: i64, oldest: u64) -> Result<Self, Cause> {
+        let mut sizes = sql.prepare_cached(SIZES)?;
+        let mut rows = sizes.query(params![id, number(oldest), -1])?;
+        let mut size = Self::default();
+        while let Some(row) = rows.next()? {
+            size.number += 1;
+            size.bytes += read_number(row, 1)?;
+        }
+        Ok(size)
+    }
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, Cause> {

@@ -56,7 +56,7 @@ pub(crate) struct Meta {
     /// What is known of the roster as a whole, when the group is one.
     pub(crate) roster: Marks,
     // The rest is the size of sets in other tables, counted anew at every open.
-    pub(crate) events: u64,
+    pub(crate) events: event::Size,
     pub(crate) members: u64,
     pub(crate) lapses: u64,
     pub(crate) leases: u64,
@@ -83,7 +83,7 @@ impl Meta {
             unsettled: None,
             brake: None,
             roster: Marks::default(),
-            events: 0,
+            events: event::Size::default(),
             members: 0,
             lapses: 0,
             leases: 0,
@@ -129,7 +129,7 @@ impl Meta {
             meta.leases = sql
                 .prepare_cached(COUNT_LEASES)?
                 .query_row([id], |row| read_number(row, 0))?;
-            meta.events = event::count(sql, id, meta.oldest_event)?;
+            meta.events = event::Size::of(sql, id, meta.oldest_event)?;
             meta.sessions = sql
                 .prepare_cached(COUNT_SESSIONS)?
                 .query_row([id], |row| read_number(row, 0))?;
@@ -164,7 +164,7 @@ impl Meta {
                 .map(|(cause, until)| Unsettled { cause, until }),
             brake: read_instant_or_none(row, 12)?.zip(read_instant_or_none(row, 13)?),
             roster: Marks::default(),
-            events: 0,
+            events: event::Size::default(),
             members: 0,
             lapses: 0,
             leases: 0,

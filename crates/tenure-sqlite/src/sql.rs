@@ -212,7 +212,6 @@ mod tests {
         assert!(statements.len() > 50, "{}", statements.len());
         // At opening, all groups are read, and what is in them is counted; the brake forgets who lapsed all at once.
         let whole = [
-            "event: count",
             "group: all",
             "group: high_water",
             "group: raise_high_water",

@@ -136,6 +136,9 @@ fn check(options: &StoreOptions) -> Result<()> {
     {
         return wrong("events.max has to be from 1 to 4294967295, and the brake's floor at most that");
     }
+    if options.events_bytes == 0 || options.events_bytes > tenure_core::Term::MAX {
+        return wrong("events.bytes has to be from 1 to 9007199254740991");
+    }
     Ok(())
 }
 

@@ -32,7 +32,10 @@ const LAST_NUMBER_KEPT_MS: u64 = 30 * 86_400_000;
 #[async_trait]
 impl SweepSteps for ValkeyStore {
     async fn tick(&self, group: &Group) -> Result<GroupStatus> {
-        let invocation = self.over(group, Lateness::Refused(Call::default())).arg(&self.name);
+        let invocation = self
+            .over(group, Lateness::Refused(Call::default()))
+            .arg(&self.name)
+            .number(self.options.events_bytes);
         let status = self
             .connection
             .call(&self.scripts.tick, invocation, |reader, now| {

@@ -59,6 +59,8 @@ settings! {
     groups_forget_after: Duration = "24h", "groups.forget_after", "DURATION", duration;
     /// How many events a group keeps.
     events_max: u64 = "100000", "events.max", "EVENTS", number;
+    /// About how many bytes the events of a group may take; the oldest go first.
+    events_bytes: u64 = "67108864", "events.bytes", "BYTES", number;
     /// Whether events of evictions list the keys (`why KEY` needs them).
     events_keys: bool = "true", "events.keys", "", switch;
     /// A file with the secret that tokens of providers are signed with (HS256); TENURE_JWT_SECRET may have the secret itself. With keys, providers need a token.
@@ -203,11 +205,13 @@ impl Settings {
                 "groups.forget_after is {after}; it has to be at least twice max_ttl, {least}"
             ));
         }
-        if self.events_max < LEAST_EVENTS {
-            return refuse(format!(
-                "events.max is {}; it has to be at least {LEAST_EVENTS}",
-                self.events_max
-            ));
+        for (key, value, least) in [
+            ("events.max", self.events_max, LEAST_EVENTS),
+            ("events.bytes", self.events_bytes, LEAST_EVENT_BYTES),
+        ] {
+            if value < least {
+                return refuse(format!("{key} is {value}; it has to be at least {least}"));
+            }
         }
         if !self.listen.ip().is_loopback() && !self.insecure_listen {
             let server = self.server()?;
@@ -271,6 +275,7 @@ const LONGEST_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 const LONGEST_DRAIN: Duration = Duration::from_secs(600);
 /// Fewer would trim the events of one larger burst before anyone could read them.
 const LEAST_EVENTS: u64 = 100;
+const LEAST_EVENT_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

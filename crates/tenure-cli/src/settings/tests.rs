@@ -44,6 +44,7 @@ fn every_setting_can_be_given_in_each_of_the_three_ways() {
             "brake.share" => "0.25",
             // Not below twice the max_ttl that is the default.
             "groups.forget_after" => "7m",
+            "events.bytes" => "7777777",
             "log_format" => "json",
             "data_dir" | "log" => "debug",
             _ if setting.placeholder.is_empty() && setting.default == "true" => "false",
@@ -139,6 +140,12 @@ fn what_is_wrong_is_refused_by_the_name_under_which_it_was_given() {
             &[],
             "",
             "events.max is 5; it has to be at least 100",
+        ),
+        (
+            &[("events.bytes", "64")],
+            &[],
+            "",
+            "events.bytes is 64; it has to be at least 1048576",
         ),
         (
             &[("sessions.grace", "999ms")],

@@ -211,6 +211,29 @@ pub async fn long_keys_are_told_in_several_events(make: Make<'_>) {
     assert!(told == all, "{} of {} keys were told", told.len(), all.len());
 }
 
+/// R8.5: the log keeps about as many bytes as it may, and says that the oldest are gone.
+pub async fn the_log_is_bounded_in_bytes(make: Make<'_>) {
+    const MOST: usize = 1 << 20;
+    let options = StoreOptions {
+        events_bytes: MOST as u64,
+        ..StoreOptions::default()
+    };
+    let world = World::with(make, options).await;
+    world.join("first", s(60)).await;
+    let first = world.events().await[0].id;
+    // Four times 416 KB of keys.
+    for n in 0..4 {
+        evict_long_keys(&world, &format!("p{n}")).await;
+    }
+    world.tick().await;
+    let kept = page(&world, None).await.events;
+    let keys = kept.iter().flat_map(|event| &event.keys);
+    let bytes: usize = keys.map(|key| key.len() + 1).sum();
+    assert!(bytes <= MOST && bytes > MOST / 2, "{bytes} bytes of keys are kept");
+    let gone = page(&world, Some(first)).await;
+    assert!(gone.missed && gone.events == kept);
+}
+
 /// A page after an event, or from the oldest.
 async fn page(world: &World, after: Option<EventId>) -> EventPage {
     let query = EventQuery {

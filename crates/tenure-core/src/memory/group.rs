@@ -336,7 +336,7 @@ impl GroupModel {
 
     /// Appends an event.
     pub(super) fn emit(&mut self, now: StoreTime, kind: EventKind) -> &mut Event {
-        self.log.push(now, kind, self.options.events_max)
+        self.log.push(now, kind, &self.options)
     }
 
     /// Takes a holding away from a tenure; an ended one that has nothing left needs no more work.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::event::{Event, EventId, EventKind, EventPage, EventQuery};
+use crate::store::StoreOptions;
 use crate::time::StoreTime;
 
 /// The newest events of a group.
@@ -13,6 +14,8 @@ pub(super) struct Log {
     dropped: EventId,
     /// The number of the newest event.
     pub(super) last: EventId,
+    /// What all events but the newest weigh: that one is still being written.
+    bytes: u64,
 }
 
 impl Log {
@@ -22,13 +25,16 @@ impl Log {
             events: VecDeque::new(),
             dropped: start,
             last: start,
+            bytes: 0,
         }
     }
 
-    /// Appends an event, and drops the oldest one when there are too many.
-    pub(super) fn push(&mut self, now: StoreTime, kind: EventKind, most: u64) -> &mut Event {
+    /// Appends an event, and drops the oldest ones when there are too many, or when they are too long together.
+    pub(super) fn push(&mut self, now: StoreTime, kind: EventKind, options: &StoreOptions) -> &mut Event {
         self.last = EventId((self.last.0 + 1).max(now.micros()));
-        if self.events.len() as u64 >= most {
+        self.bytes += self.events.back().map_or(0, Event::weight);
+        let too_much = |log: &Self| log.events.len() as u64 >= options.events_max || log.bytes > options.events_bytes;
+        while !self.events.is_empty() && too_much(self) {
             self.drop_oldest();
         }
         self.events.push_back(Event::new(self.last, now, kind));
@@ -37,6 +43,7 @@ impl Log {
 
     fn drop_oldest(&mut self) {
         if let Some(event) = self.events.pop_front() {
+            self.bytes -= event.weight();
             self.dropped = event.id;
         }
     }

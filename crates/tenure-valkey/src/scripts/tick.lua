@@ -1,5 +1,5 @@
--- ARGV 8: who sweeps. Settles a group whose grace is over and lifts a brake whose time is over; answers the status, with a
--- later due time for whoever need not come before that.
+-- ARGV 8, 9: who sweeps, how many bytes of events are kept. Settles a group whose grace is over and lifts a brake whose time
+-- is over; answers the status, with a later due time for whoever need not come before that.
 if not stored[1] and redis.call('HGET', GONE, 'seq') then
   -- It was forgotten, and whoever looks after it does not bring it back.
   return status()
@@ -35,5 +35,31 @@ if due and tonumber(due) <= now then
     plan('HSET', META, 'slot', ARGV[8] .. ' ' .. text(now + SLOT))
   end
 end
+-- The log is bounded in bytes as well, by an estimate: its oldest and its newest entries stand for all. Nothing is counted
+-- up and down, so nothing can drift. A log that is short enough even if every entry were as long as any can be is not
+-- looked into. A user who may not trim keeps the bound in number alone.
+local SAMPLE, LONGEST = 16, 65536
+local function trim_log(most)
+  local entries = redis.pcall('XLEN', EVENTS)
+  if type(entries) ~= 'number' or entries * LONGEST <= most
+    or redis.acl_check_cmd and not redis.acl_check_cmd('XTRIM', EVENTS) then
+    return
+  end
+  local looked, bytes = 0, 0
+  for _, part in ipairs({ redis.call('XRANGE', EVENTS, '-', '+', 'COUNT', SAMPLE),
+    redis.call('XREVRANGE', EVENTS, '+', '-', 'COUNT', SAMPLE) }) do
+    for _, entry in ipairs(part) do
+      looked, bytes = looked + 1, bytes + 32
+      for _, field in ipairs(entry[2]) do
+        bytes = bytes + #field + 3
+      end
+    end
+  end
+  local kept = math.max(1, math.floor(most * looked / bytes))
+  if entries > kept then
+    plan_whole('XTRIM', EVENTS, 'MAXLEN', '~', text(kept))
+  end
+end
+trim_log(tonumber(ARGV[9]))
 commit()
 return status(not_before)

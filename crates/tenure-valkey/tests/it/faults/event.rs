@@ -1,6 +1,9 @@
 //! The log of events where the store loses its tail, and as earlier versions wrote it.
 
+use tenure_core::clock::SystemClock;
 use tenure_core::event::{EventId, EventLog, EventPage, EventQuery};
+use tenure_core::store::StoreOptions;
+use tenure_core::sweep::SweepSteps;
 use tenure_testkit::valkey::Flavour;
 use tenure_valkey::ValkeyStore;
 
@@ -9,6 +12,7 @@ use crate::world::*;
 on_both! {
     no_event_after_a_lost_tail_is_skipped,
     a_dense_log_of_an_earlier_version_is_read,
+    a_user_who_may_not_trim_keeps_ticking,
 }
 
 async fn page_after(store: &ValkeyStore, after: EventId) -> EventPage {
@@ -104,4 +108,32 @@ async fn a_dense_log_of_an_earlier_version_is_read(flavour: Flavour) {
     for (after, missed) in [(103, true), (104, false)] {
         assert_eq!(page_after(&store, EventId(after)).await.missed, missed, "after {after}");
     }
+}
+
+async fn a_user_who_may_not_trim_keeps_ticking(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    mature(&server);
+    let allow = |rule: &str| {
+        let rules = ["ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", rule];
+        assert_eq!(server.cli(&rules).unwrap().text(), "OK");
+    };
+    allow("-xtrim");
+    let short = StoreOptions {
+        events_bytes: 4096,
+        ..StoreOptions::default()
+    };
+    let url = server.url().replace("://", "://app:s3cret@");
+    let store = ValkeyStore::open(&url, short, options(), SystemClock::shared())
+        .await
+        .unwrap();
+    for n in 0..300 {
+        join(&store, &format!("m{n}")).await;
+    }
+    let kept = || server.cli(&["XLEN", &key_of("events")]).unwrap().text();
+    store.tick(&group()).await.expect("a tick");
+    assert_eq!(kept(), "300");
+    allow("+xtrim");
+    store.tick(&group()).await.expect("a tick");
+    let left: u64 = kept().parse().unwrap();
+    assert!((1..150).contains(&left), "{left} events of 4 KiB");
 }
