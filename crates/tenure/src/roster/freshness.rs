@@ -34,6 +34,8 @@ const PASS_COUNTS: Duration = MAX_SNAPSHOT;
 /// After a mark has stood for this long without a pass, no process reaches the hot store. More than a look for marks, a
 /// pass and the jitter of both.
 pub(super) const SILENCE: Duration = Duration::from_secs(8);
+/// The same after the last of some passes: a process that dies in the midst of one holds the others up for a whole turn.
+const SILENCE_AFTER_PASS: Duration = Duration::from_secs(15);
 /// How long this process believes what it has read about passes.
 const PASS_KEPT: Duration = Duration::from_secs(1);
 
@@ -85,13 +87,18 @@ impl Inner {
             // The mirror is believed and has answered before the ledger is asked.
             return Ok(Freshness::Within(stale_after));
         }
-        if let Some(pass) = self.pass(one).await?.filter(|pass| pass.age < PASS_COUNTS) {
+        let pass = self.pass(one).await?;
+        if let Some(pass) = pass.filter(|pass| pass.age < PASS_COUNTS) {
             return Ok(Freshness::Since(pass.fresh_since));
         }
-        let silence = one.marked_for(self.clock().mono());
-        match silence.is_some_and(|silence| silence >= SILENCE) {
+        let marked = one.marked_for(self.clock().mono()).unwrap_or_default();
+        let (silence, enough) = match pass {
+            Some(pass) if pass.age < marked => (pass.age, SILENCE_AFTER_PASS),
+            _ => (marked, SILENCE),
+        };
+        match silence >= enough {
             true => Ok(Freshness::Within(stale_after)),
-            false => Err(unknown(SILENCE - silence.unwrap_or_default())),
+            false => Err(unknown()),
         }
     }
 
@@ -146,11 +153,11 @@ impl Inner {
     }
 }
 
-/// The answer while it is not known who is fresh.
-fn unknown(left: Duration) -> Error {
+/// The answer while it is not known who is fresh. The next pass may be there in a moment.
+fn unknown() -> Error {
     Error::unavailable(
         "the hot store cannot be reached from here, and it is not known yet which providers others have heard lately",
         Outcome::Unchanged,
     )
-    .with_retry_after(left.clamp(Duration::from_millis(500), SILENCE))
+    .with_retry_after(PASS)
 }

@@ -8,7 +8,7 @@ use tenure_core::id::RosterName;
 use super::super::freshness::SILENCE;
 use super::world::{Instance, Mode, World, name};
 use super::*;
-use crate::testing::{ms, secs};
+use crate::testing::{Ears, ms, secs};
 
 /// `stale_after` of these tests: less than the minute at which heartbeats are written down without a wish.
 const STALE: Duration = secs(5);
@@ -94,9 +94,29 @@ async fn process_without_hot_store_finds_providers_heard_elsewhere() {
 
     // A death is seen as well, also before the ledger follows it.
     pass_hearing(&world, &other, &["ada", "bob"], 12).await;
-    let mut found = known(alone.desk.available(100).await).expect("passes come every few seconds");
-    found.sort();
-    assert_eq!(found, ["ada", "bob"]);
+    let sorted = |mut found: Vec<String>| {
+        found.sort();
+        found
+    };
+    let found = known(alone.desk.available(100).await).expect("passes come every few seconds");
+    assert_eq!(sorted(found), ["ada", "bob"]);
+
+    // Then the passes end, since nobody reaches the store any more: what was noted meanwhile counts.
+    other.store.be(Mode::Fails);
+    for n in 0..120 {
+        if n % 4 == 0 {
+            hear(&other, &["ada", "bob"]).await;
+        }
+        world.pass(ms(250)).await;
+        let found = known(alone.desk.available(100).await);
+        assert!(
+            found.is_none_or(|found| sorted(found) == ["ada", "bob"]),
+            "after {} ms",
+            (n + 1) * 250
+        );
+    }
+    let found = known(alone.desk.available(100).await).expect("no pass comes any more");
+    assert_eq!(sorted(found), ["ada", "bob"]);
 }
 
 #[tokio::test]
@@ -187,4 +207,21 @@ async fn heartbeats_are_written_often_only_while_wanted() {
     let before = passes();
     pass_hearing(&world, &other, &EVERYONE, 40).await;
     assert!(passes() - before <= 1, "{} in 40 s", passes() - before);
+}
+
+#[tokio::test]
+async fn stale_after_below_the_mirror_interval_is_warned_of_once() {
+    let ears = Ears::default();
+    let _listening = ears.listen();
+    let world = World::new().await;
+    let process = world.start_sweeping();
+    world.until_believed(&process).await;
+    let warned = || ears.lines("stale_after is shorter than the interval");
+    assert_eq!(warned(), 0);
+    process.desk.set_settings(&stale_after(STALE)).await.unwrap();
+    world.pass(secs(10)).await;
+    assert_eq!(warned(), 1);
+    process.desk.set_settings(&stale_after(secs(60))).await.unwrap();
+    world.pass(secs(10)).await;
+    assert_eq!(warned(), 1);
 }
