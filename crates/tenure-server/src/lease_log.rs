@@ -1,26 +1,56 @@
 //! One structured log line for each change of a lease that goes through this daemon, in the words of the library, and a
 //! count of them.
 
+use std::sync::Arc;
+
 use tenure::meters;
 use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
 use tenure_core::lease::{AcquireOutcome, ReleaseOutcome, Token};
 
+use crate::app::App;
+
+/// A lease that was given out, with its token, and whose it was before.
+type Grant = (LeaseName, Token, Option<TenureId>);
+
 /// Tells which of the leases asked for were given out.
-pub(crate) fn acquired(group: &Group, tenure: &TenureId, leases: &[LeaseName], outcomes: &[AcquireOutcome]) {
-    let instance = tenure.member();
-    for (target, outcome) in leases.iter().zip(outcomes) {
-        let AcquireOutcome::Granted { token, from } = outcome else {
-            continue;
-        };
-        let token = token.get();
-        if let Some(from) = from {
-            let reason = "holder_ended";
-            tracing::info!(%group, %instance, %target, token, %from, reason, %tenure, "lease taken over");
-            meters::lease_transition(group, "taken_over");
-        } else {
-            tracing::info!(%group, %instance, %target, token, reason = "free", %tenure, "lease acquired");
-            meters::lease_transition(group, "acquired");
+pub(crate) fn acquired(
+    app: &Arc<App>,
+    group: &Group,
+    tenure: &TenureId,
+    leases: &[LeaseName],
+    outcomes: &[AcquireOutcome],
+) {
+    let asked = leases.iter().zip(outcomes);
+    let granted = asked.filter_map(|(lease, outcome)| match outcome {
+        AcquireOutcome::Granted { token, from } => Some((lease.clone(), *token, from.clone())),
+        _ => None,
+    });
+    let granted: Vec<Grant> = granted.collect();
+    if granted.is_empty() {
+        return;
+    }
+    for (_, _, from) in &granted {
+        meters::lease_transition(group, if from.is_some() { "taken_over" } else { "acquired" });
+    }
+    let (app, group, tenure) = (Arc::clone(app), group.clone(), tenure.clone());
+    // The ttl is not in the store's answer, and the caller does not wait for a line in a log.
+    tokio::spawn(async move {
+        let member = app.read(app.store.member(&group, tenure.member())).await;
+        let member = member.ok().flatten().filter(|member| member.tenure == tenure);
+        let ttl_ms = member.map(|member| tenure::wire::ms(member.ttl));
+        for grant in granted {
+            line(&group, &tenure, grant, ttl_ms);
         }
+    });
+}
+
+fn line(group: &Group, tenure: &TenureId, (target, token, from): Grant, ttl_ms: Option<u64>) {
+    let (instance, token) = (tenure.member(), token.get());
+    if let Some(from) = from {
+        let reason = "holder_ended";
+        tracing::info!(%group, %instance, %target, token, %from, reason, ttl_ms, %tenure, "lease taken over");
+    } else {
+        tracing::info!(%group, %instance, %target, token, reason = "free", ttl_ms, %tenure, "lease acquired");
     }
 }
 

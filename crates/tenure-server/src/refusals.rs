@@ -151,7 +151,10 @@ impl LoopBody for Sparing {
             .for_each(|group| app.refusals.note(group));
         match failed {
             Some(error) => Err(error),
-            None => Ok(Turn { next, skipped: 0 }),
+            None => Ok(Turn {
+                next,
+                ..Turn::default()
+            }),
         }
     }
 }

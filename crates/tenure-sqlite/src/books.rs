@@ -21,8 +21,10 @@ use crate::store::Groups;
 
 statements! { "group.sql":
     FORGET_EVENTS = "forget_events",
-    FORGET_LAPSES = "forget_lapses",
     FORGET = "forget",
+}
+statements! { "sweep.sql":
+    CLEAR_LAPSES = "clear_lapses",
 }
 statements! { "membership.sql":
     ALL_MEMBERS = "all",
@@ -260,7 +262,7 @@ impl Books {
             };
             longest = longest.max(head.meta.longest_ttl());
             if head.forgotten {
-                for rows in [FORGET_EVENTS, FORGET_LAPSES, FORGET] {
+                for rows in [FORGET_EVENTS, CLEAR_LAPSES, FORGET] {
                     sql.prepare_cached(rows)?.execute([head.live.id])?;
                 }
                 continue;

@@ -70,10 +70,11 @@ impl Why {
         }
     }
 
+    /// Where commits are known to be missing, something was there that may have been held.
     fn cause(self) -> GapCause {
         match self {
-            Self::Proven => GapCause::DataLoss,
-            _ => GapCause::New,
+            Self::New | Self::Unmarked | Self::Replaced => GapCause::New,
+            Self::Older | Self::CutShort | Self::Proven => GapCause::DataLoss,
         }
     }
 

@@ -96,16 +96,14 @@ impl SweepSteps for ValkeyStore {
             .over(group, Lateness::Refused(call))
             .number(micros(self.options.forget_after))
             .number(LAST_NUMBER_KEPT_MS);
-        let forgotten = self
+        let answer = self
             .connection
-            .call(&self.scripts.forget_group, invocation, |reader, _| {
-                Ok(reader.number()? != 0)
-            })
+            .call(&self.scripts.forget_group, invocation, |reader, _| reader.text())
             .await;
-        if !matches!(forgotten, Ok(true)) {
+        if !matches!(answer.as_deref(), Ok("g" | "a")) {
             self.act_on(group);
         }
-        forgotten
+        Ok(answer? == "g")
     }
 }
 

@@ -29,7 +29,11 @@ pub(crate) async fn pass(clock: &ManualClock, time: Duration) {
         if left.is_zero() {
             return;
         }
-        let step = clock.next_wake().unwrap_or(left).clamp(Duration::from_micros(1), left);
+        let step = clock
+            .next_wake()
+            .unwrap_or(left)
+            .max(Duration::from_micros(1))
+            .min(left);
         clock.advance(step);
     }
 }
@@ -48,7 +52,11 @@ pub(crate) fn pass_until<'a>(
         while !condition() {
             let left = end.since(clock.mono());
             assert!(!left.is_zero(), "waited {limit:?} of virtual time in vain until {what}");
-            let step = clock.next_wake().unwrap_or(left).clamp(Duration::from_micros(1), left);
+            let step = clock
+                .next_wake()
+                .unwrap_or(left)
+                .max(Duration::from_micros(1))
+                .min(left);
             clock.advance(step);
             settle().await;
         }

@@ -76,15 +76,22 @@ impl Daemon {
     }
 
     /// With whatever `set` sets; it is started in a directory of its own. An embedded store in that directory is one that
-    /// has been served before, and so grants leases at once.
+    /// has been served before, and so grants leases at once; of one in memory it is said that nothing was held.
     #[track_caller]
     pub(crate) fn with(set: impl FnOnce(&mut Command)) -> Self {
-        Self::start_with(|command, dir| {
+        let mut is_open_memory = false;
+        let daemon = Self::start_with(|command, dir| {
             set(command);
             if let Some(file) = store_in(command, dir) {
                 settled(&file);
             }
-        })
+            let has = |what: &str| command.get_args().any(|arg| arg.to_string_lossy().starts_with(what));
+            is_open_memory = has("memory:") && !has("--tokens") && !has("--tls");
+        });
+        if is_open_memory {
+            assert_eq!(daemon.http("POST", "/v1/settle", "").0, 200);
+        }
+        daemon
     }
 
     /// On a store that is really new: it grants no lease for one max ttl.

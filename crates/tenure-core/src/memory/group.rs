@@ -178,7 +178,10 @@ impl GroupModel {
         }) = self.unsettled
             && term.get() < self.born_at.micros()
         {
-            self.wait_because(GapCause::DataLoss, until, now);
+            match self.members.is_empty() {
+                true => self.wait_because(GapCause::DataLoss, until, now),
+                false => self.unsettle(now, GapCause::DataLoss, None),
+            }
         }
     }
 

@@ -123,7 +123,7 @@ pub(crate) async fn acquire_many(
 }
 
 async fn ask(
-    app: &App,
+    app: &Arc<App>,
     group: &Group,
     tenure: &TenureId,
     leases: &[LeaseName],
@@ -132,7 +132,7 @@ async fn ask(
     let acquired = app.write(app.store.acquire(group, tenure, leases, call)).await?;
     app.learn(acquired.as_of);
     all_answered(acquired.outcomes.len(), leases.len(), LEASES)?;
-    lease_log::acquired(group, tenure, leases, &acquired.outcomes);
+    lease_log::acquired(app, group, tenure, leases, &acquired.outcomes);
     Ok(acquired)
 }
 

@@ -27,8 +27,5 @@ UPDATE clock SET high_water_us = max(high_water_us, ?1);
 -- name: forget_events
 DELETE FROM events WHERE grp = ?1;
 
--- name: forget_lapses
-DELETE FROM lapses WHERE grp = ?1;
-
 -- name: forget
 DELETE FROM meta WHERE grp = ?1;

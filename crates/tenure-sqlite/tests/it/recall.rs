@@ -35,7 +35,7 @@ async fn withheld(store: &SqliteStore, name: &str) -> Duration {
     let tenure = join(store, name, s(5)).await;
     match acquire(store, &tenure, &format!("free-{name}")).await {
         AcquireOutcome::Granted { .. } => Duration::ZERO,
-        AcquireOutcome::Unsettled { retry_in } => retry_in,
+        AcquireOutcome::Unsettled { retry_in, .. } => retry_in,
         other => panic!("{other:?}"),
     }
 }
@@ -52,7 +52,7 @@ async fn a_new_file_grants_nothing_for_one_max_ttl() {
     assert_eq!(withheld(&store, "a").await, s(60));
     let told = events(&store).await;
     assert!(
-        told.iter().any(|event| event.reason.as_deref() == Some("data_loss")),
+        told.iter().any(|event| event.reason.as_deref() == Some("new")),
         "{told:?}"
     );
     clock.advance(s(20));
@@ -61,7 +61,10 @@ async fn a_new_file_grants_nothing_for_one_max_ttl() {
     let joined = store.join(&other, &joining("a", s(5)), Call::default()).await.unwrap();
     let free = [lease("free")];
     let asked = store.acquire(&other, &joined.tenure, &free, Call::default());
-    let waits = AcquireOutcome::Unsettled { retry_in: s(40) };
+    let waits = AcquireOutcome::Unsettled {
+        retry_in: s(40),
+        cause: GapCause::New,
+    };
     assert_eq!(asked.await.unwrap().outcomes, [waits]);
     clock.advance(s(40));
     let late = Group::new("late").unwrap();
@@ -143,7 +146,10 @@ async fn a_grace_that_runs_outlasts_a_restart() {
     store.close().await;
     clock.advance(s(10));
     let store = open(&path, &clock);
-    let wait = AcquireOutcome::Unsettled { retry_in: s(20) };
+    let wait = AcquireOutcome::Unsettled {
+        retry_in: s(20),
+        cause: GapCause::Silent,
+    };
     assert_eq!(acquire(&store, &a, "free").await, wait);
     assert_eq!(store.status(&group()).await.unwrap().unsettled, Some(before));
     store.close().await;
@@ -379,7 +385,10 @@ async fn a_proof_of_loss_is_believed_once_and_soon_after_a_start() {
     assert_eq!(unsettled.cause, GapCause::DataLoss);
     assert_eq!(
         acquire(&store, &a, "free").await,
-        AcquireOutcome::Unsettled { retry_in: s(120) }
+        AcquireOutcome::Unsettled {
+            retry_in: s(120),
+            cause: GapCause::DataLoss
+        }
     );
     // Every group of the file may have forgotten.
     let other = Group::new("other").unwrap();

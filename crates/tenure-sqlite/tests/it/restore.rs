@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use tenure_core::lease::AcquireOutcome;
+use tenure_core::settling::GapCause;
 use tenure_core::store::Store;
 use tenure_core::{Error, ErrorKind};
 use tenure_sqlite::restore;
@@ -40,7 +41,10 @@ async fn a_restored_store_waits_and_keeps_what_it_replaced() {
     assert_eq!(owner(&store, "before").await, Some((a.clone(), true)));
     assert_eq!(owner(&store, "since").await, None);
     let b = join(&store, "b", s(30)).await;
-    let waits = AcquireOutcome::Unsettled { retry_in: s(120) };
+    let waits = AcquireOutcome::Unsettled {
+        retry_in: s(120),
+        cause: GapCause::New,
+    };
     assert_eq!(acquire(&store, &b, "poll").await, waits);
     store.close().await;
 }

@@ -22,8 +22,13 @@ local function unknown(term)
   end
   -- Somebody is heard of from before the group was born: what counted as new has lost its data.
   if group.cause == NEW and group.unsettled_until > 0 and term < group.born then
-    group.cause = DATA_LOSS
-    event('group_unsettled', nil, 'reason', CAUSES[DATA_LOSS])
+    if count_members() > 0 then
+      group.max_ttl = max_ttl
+      unsettle(DATA_LOSS)
+    else
+      group.cause = DATA_LOSS
+      event('group_unsettled', nil, 'reason', CAUSES[DATA_LOSS])
+    end
   end
   return 0
 end

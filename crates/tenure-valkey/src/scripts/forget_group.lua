@@ -1,13 +1,14 @@
--- ARGV 8, 9: for how long it has to have been empty; how long its last number is kept, in ms. Answers 1 when it is gone.
+-- ARGV 8, 9: for how long it has to have been empty; how long its last number is kept, in ms. Answers 'g' when it goes, 'k' when
+-- it is kept, 'a' when there is no such group.
 local LISTS = { 'members', 'alive', 'labels', 'due', 'ended', 'forget', 'releasing', 'releasing:lapsed', 'lapses', 'leases',
   'reserved', 'reservations', 'targets', 'sessions', 'disconnected', 'aliases', 'events', 'store', 'meta' }
 if not stored[1] then
-  return { NONCE, now, 'ok', 0 }
+  return { NONCE, now, 'ok', 'a' }
 end
 local since = tonumber(redis.call('HGET', META, 'empty') or nil)
 if not since or since > now or now - since < tonumber(ARGV[8]) then
   commit()
-  return { NONCE, now, 'ok', 0 }
+  return { NONCE, now, 'ok', 'k' }
 end
 
 local function has_any(keys)
@@ -22,7 +23,7 @@ local kept = roster or group.unsettled_until ~= 0 or group.brake_until ~= 0 or g
 if kept then
   plan('HSET', META, 'empty', NOW)
   commit()
-  return { NONCE, now, 'ok', 0 }
+  return { NONCE, now, 'ok', 'k' }
 end
 plan('HSET', GONE, 'seq', text(group.seq))
 plan('PEXPIRE', GONE, ARGV[9])
@@ -31,4 +32,4 @@ for _, list in ipairs(LISTS) do
   plan('UNLINK', PREFIX .. list)
 end
 commit()
-return { NONCE, now, 'ok', 1 }
+return { NONCE, now, 'ok', 'g' }

@@ -211,3 +211,15 @@ fn a_hand_off_is_for_its_successor_and_a_leave_frees_at_once() {
     let last = granted(&daemon, "poll", &nodes[1]);
     assert!(last > next);
 }
+
+#[test]
+fn lease_lines_of_a_daemon_have_the_ttl() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let tenure = daemon.join(GROUP, "one", 47_000);
+    daemon.granted(GROUP, "x", &[&tenure], 47_000);
+    wait::until("the grant is logged", SOON, || {
+        let log = daemon.process.log();
+        let mut lines = log.lines().filter(|line| line.contains("lease acquired"));
+        lines.any(|line| line.contains("ttl_ms=47000"))
+    });
+}
