@@ -115,6 +115,14 @@ impl Recall {
     }
 }
 
+/// Whether a store that can lose its newest writes believes a beat that names a number which it never gave out. Anybody who may
+/// beat can say such a thing, so it is believed once in two max ttls: then it lengthens every life once, and keeps nobody
+/// alive for ever. `believed_at` is when one was believed last.
+#[must_use]
+pub fn believes_a_loss(believed_at: Option<StoreTime>, now: StoreTime, max_ttl: Duration) -> bool {
+    believed_at.is_none_or(|at| now < at || now.since(at) >= max_ttl * 2)
+}
+
 /// Compares the last tick with now.
 #[must_use]
 pub fn observe(tick: StoreTime, now: StoreTime, gap: Duration) -> Option<GapCause> {
@@ -185,6 +193,18 @@ mod tests {
         assert_eq!(recall.wait(at(150), s(120)), Some(at(220)), "it was born once");
         assert_eq!(recall.wait(at(220), s(120)), None);
         assert_eq!(Recall::Whole.wait(at(100), s(120)), None);
+    }
+
+    #[test]
+    fn a_loss_is_believed_once_in_two_max_ttls() {
+        assert!(believes_a_loss(None, at(100), s(120)));
+        assert!(!believes_a_loss(Some(at(100)), at(100), s(120)));
+        assert!(!believes_a_loss(Some(at(100)), at(339), s(120)));
+        assert!(believes_a_loss(Some(at(100)), at(340), s(120)));
+        assert!(
+            believes_a_loss(Some(at(100)), at(99), s(120)),
+            "its time is of a clock that fell back"
+        );
     }
 
     #[test]

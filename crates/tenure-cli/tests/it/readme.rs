@@ -166,7 +166,7 @@ fn the_tour_shows_what_it_says() {
     let (Some(bash), Some(_)) = (have("bash").or_skip(), have("curl").or_skip()) else {
         return;
     };
-    assert_eq!(tour().len(), 7, "the README has another tour than this test");
+    assert_eq!(tour().len(), 8, "the README has another tour than this test");
     let mut reader = Reader::sit_down(&bash);
     reader.go_on_until("serving");
     reader.go_on_until("\"outcome\":\"new\"");
@@ -214,6 +214,7 @@ fn the_tour_shows_what_it_says() {
         "{why}"
     );
 
+    reader.go_on_until("leases are granted at once");
     // One of the two is told that the other has it.
     reader.go_on_until("\"code\":\"lease_held\"");
     wait::until("both workers were answered", SOON, || {

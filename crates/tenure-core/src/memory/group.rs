@@ -65,6 +65,8 @@ pub struct GroupModel {
     pub(super) resumed_at: StoreTime,
     pub(super) refused: Refusal,
     pub(super) seq: u64,
+    /// When a beat was believed last that named a number which was never given out.
+    believed_at: Option<StoreTime>,
     pub(super) ttls: Option<(Duration, Duration)>,
     pub(super) unsettled: Option<Unsettled>,
     brake: Option<(StoreTime, StoreTime)>,
@@ -105,6 +107,7 @@ impl GroupModel {
             resumed_at: now,
             refused: Refusal::default(),
             seq: 0,
+            believed_at: None,
             ttls: None,
             unsettled: None,
             brake: None,
@@ -168,6 +171,15 @@ impl GroupModel {
     fn wait_because(&mut self, cause: GapCause, until: StoreTime, now: StoreTime) {
         self.unsettled = Some(Unsettled { cause, until });
         self.emit(now, EventKind::GroupUnsettled).reason = Some(cause.as_str().to_owned());
+    }
+
+    /// A beat named a number that was never given out: the end of the data is lost, if that is to be believed.
+    pub(super) fn note_lost_tail(&mut self, number: u64, now: StoreTime) {
+        if settling::believes_a_loss(self.believed_at, now, self.options.max_ttl) {
+            self.believed_at = Some(now);
+            self.unsettle(now, GapCause::TailLoss, None);
+            self.seq = self.seq.max(number);
+        }
     }
 
     /// Somebody is heard of from before the group was born: what counted as new has lost its data.

@@ -8,7 +8,6 @@ use crate::event::EventKind;
 use crate::id::{MemberId, TenureId, Term};
 use crate::ledger::settings::MAX_STALE_AFTER;
 use crate::membership::{Beat, BeatReply, EndBy, EndReason, Holdings, Join, Joined, Labels, Member, Revision};
-use crate::settling::GapCause;
 use crate::store::Call;
 use crate::time::StoreTime;
 
@@ -130,16 +129,14 @@ impl GroupModel {
     fn compare_revisions(&mut self, told: Revision, known: Revision, now: StoreTime) {
         let possible = told.0 <= now.micros() + AHEAD_MICROS;
         if told > known && told.0 > self.resumed_at.micros() && possible {
-            self.unsettle(now, GapCause::TailLoss, None);
-            self.seq = self.seq.max(told.0);
+            self.note_lost_tail(told.0, now);
         }
     }
 
     /// A term that the sequence has not reached, but this life of the store should know: its tail was lost.
     fn unknown_beat(&mut self, term: Term, now: StoreTime) -> BeatReply {
         if self.seq < term.get() && term.get() <= now.micros() && term.get() > self.born_at.micros() {
-            self.unsettle(now, GapCause::TailLoss, None);
-            self.seq = term.get();
+            self.note_lost_tail(term.get(), now);
         }
         self.note_loss_of_data(term, now);
         BeatReply::Unknown

@@ -13,12 +13,25 @@ local rows = count > 0 and redis.call('HMGET', ALIVE, unpack(tenures)) or {}
 
 local min_ttl, max_ttl = group.min_ttl, group.max_ttl
 
--- A term that the sequence has not reached, but this life of the store should know: its tail was lost.
+-- A beat named a number that was never given out: the tail is lost. Anybody who may beat can say such a thing, so it is
+-- believed once in two max ttls, as in `settling.rs`.
+local believed
+local function note_lost_tail(number)
+  believed = believed or tonumber(redis.call('HGET', META, 'believed') or 0)
+  if believed > 0 and believed <= now and now - believed < 2 * MAX_TTL then
+    return
+  end
+  believed = now
+  plan('HSET', META, 'believed', NOW)
+  group.max_ttl = max_ttl
+  unsettle(TAIL_LOSS)
+  group.seq = math.max(group.seq, number)
+end
+
+-- A term that the sequence has not reached, but this life of the store should know.
 local function unknown(term)
   if group.seq < term and term <= now and term > group.born then
-    group.max_ttl = max_ttl
-    unsettle(TAIL_LOSS)
-    group.seq = term
+    note_lost_tail(term)
   end
   -- Somebody is heard of from before the group was born: what counted as new has lost its data.
   if group.cause == NEW and group.unsettled_until > 0 and term < group.born then
@@ -38,9 +51,7 @@ end
 local AHEAD = 1000000
 local function compare(wanted, known)
   if wanted > known and wanted > group.resumed and wanted <= now + AHEAD then
-    group.max_ttl = max_ttl
-    unsettle(TAIL_LOSS)
-    group.seq = math.max(group.seq, wanted)
+    note_lost_tail(wanted)
   end
 end
 

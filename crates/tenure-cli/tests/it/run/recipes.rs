@@ -58,7 +58,7 @@ fn shell(script: &str, set: impl FnOnce(&mut Command)) -> Process {
 #[test]
 fn the_tour_of_the_guide_to_only_one_shows_what_it_says() {
     let tour = blocks(ONLY_ONE, "sh tour");
-    assert_eq!(tour.len(), 6, "the guide has another tour than this test");
+    assert_eq!(tour.len(), 7, "the guide has another tour than this test");
     let port = Port::reserve();
     let mut script = String::new();
     for (nth, block) in tour.iter().enumerate() {
@@ -78,28 +78,29 @@ fn the_tour_of_the_guide_to_only_one_shows_what_it_says() {
         });
     };
     go_on(0, &format!("http://{}", port.addr()));
-    go_on(1, "node-1 works with the token");
+    go_on(1, "leases are granted at once");
+    go_on(2, "node-1 works with the token");
     said(&reader, "leadership: replica");
     let before = reader.log().len();
-    fs::write(reader.dir().join("go-2"), "").unwrap();
+    fs::write(reader.dir().join("go-3"), "").unwrap();
     wait::until("the table says who has it", PATIENCE, || {
         let log = reader.log();
         let table = log[before..].lines().find(|line| line.starts_with("report"));
         table.is_some_and(|line| line.contains("node-1"))
     });
-    go_on(3, "node-2 works with the token");
+    go_on(4, "node-2 works with the token");
     let log = reader.log();
     let token = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
     let works = || log.lines().filter(|line| line.contains(" works with the token "));
     let (one, two): (Vec<_>, Vec<_>) = works().partition(|line| line.starts_with("node-1"));
     assert!(token(one[0]) < token(two[0]));
     assert!(works().is_sorted(), "node-1 works no more after node-2 has begun");
-    fs::write(reader.dir().join("go-4"), "").unwrap();
+    fs::write(reader.dir().join("go-5"), "").unwrap();
     wait::until("node-2 has ended", PATIENCE, || {
         let status = fs::read_to_string(reader.dir().join("node-2.json"));
         status.is_ok_and(|status| status.contains("\"over\""))
     });
-    go_on(5, "the end");
+    go_on(6, "the end");
     let told = reader.log();
     for word in ["node-1", "node-2", "lapsed"] {
         assert!(
