@@ -24,7 +24,7 @@ use tenure_core::store::{Store, StoreOptions};
 use tenure_server::jwt::{JwtSettings, KeyWatch, Verifier};
 use tenure_server::{Parts, RosterParts, Server};
 use tenure_supervise::catalog::consul::Janitor;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -65,13 +65,25 @@ impl Serve {
     }
 }
 
+/// Listens with a queue that takes a burst of connections: whoever finds it full tries again a second later.
+fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
+    const QUEUE: u32 = 4096;
+    let socket = if at.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(at)?;
+    socket.listen(QUEUE)
+}
+
 async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Result<u8> {
     let mut stops = Stops::listen()?;
     let mut limits = settings.server()?;
     limits.max_connections = descriptors::connections(limits.max_connections);
     let clock = SystemClock::shared();
-    let listener = TcpListener::bind(settings.listen)
-        .await
+    let listener = listen(settings.listen)
         .with_context(|| format!("cannot listen on {}; is another daemon running?", settings.listen))?;
     let address = listener.local_addr().context("the listener has no address")?;
     let store = open(settings, &clock, address).await?;
