@@ -23,6 +23,8 @@ use crate::auth::Peer;
 use crate::limits::network;
 use crate::meters;
 
+/// For so long a new connection is not closed at all: what it has sent may not have been read yet.
+const UNREAD: Duration = Duration::from_millis(250);
 /// For so long a new connection may send nothing before it counts as silent.
 const YOUNG: Duration = Duration::from_secs(1);
 /// How long a new one waits for the place of another.
@@ -81,7 +83,7 @@ impl Link {
     }
 
     fn is_kept(&self, now: Mono, idle: Duration) -> bool {
-        if self.answering.load(Ordering::Relaxed) > 0 {
+        if self.answering.load(Ordering::Relaxed) > 0 || now.since(self.since) < UNREAD {
             return true;
         }
         let answered = self.answered.load(Ordering::Relaxed);
@@ -284,9 +286,15 @@ mod tests {
         answered.link.answered(clock.mono());
         let answering = busy.link.answering();
         let silent = open(&all, &clock, "10.0.0.2").await;
+        assert_eq!(
+            all.shed(clock.mono(), IDLE),
+            0,
+            "what it has sent may not have been read yet"
+        );
+        clock.advance(UNREAD);
         assert_eq!(all.shed(clock.mono(), IDLE), 1);
         assert!(is_cut(&silent), "although its peer has fewer, and it is young");
-        assert_eq!(all.shed(clock.mono() + IDLE, IDLE), 0);
+        assert_eq!(all.shed(clock.mono() + (IDLE - UNREAD), IDLE), 0);
         clock.advance(IDLE + Duration::from_millis(2));
         assert_eq!(all.shed(clock.mono(), IDLE), 1);
         assert!(is_cut(&answered) && !is_cut(&busy));
@@ -309,6 +317,7 @@ mod tests {
             young.push(open(&all, &clock, "10.0.0.1").await);
             clock.advance(Duration::from_millis(10));
         }
+        clock.advance(UNREAD);
         assert_eq!(all.shed(clock.mono(), IDLE), 3, "a part of the limit");
         assert_eq!(all.shed(clock.mono(), IDLE), 2, "a part of what can be closed");
         assert!(old.iter().all(is_cut) && is_cut(&young[0]));
@@ -326,6 +335,7 @@ mod tests {
         clock.advance(LOOK_AGAIN);
         assert!(next.await.is_none());
         drop(answering);
+        clock.advance(UNREAD);
         let mut next = again();
         assert!(poll!(&mut next).is_pending() && is_cut(&kept));
         drop(kept);
