@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,8 +23,6 @@ use crate::auth::Peer;
 use crate::limits::network;
 use crate::meters;
 
-/// For so long a new connection is not closed at all: what it has sent may not have been read yet.
-const UNREAD: Duration = Duration::from_millis(250);
 /// For so long a new connection may send nothing before it counts as silent.
 const YOUNG: Duration = Duration::from_secs(1);
 /// How long a new one waits for the place of another.
@@ -40,6 +38,8 @@ pub(crate) struct Link {
     peer: IpAddr,
     since: Mono,
     received: AtomicU64,
+    /// Whether its task has run once. Until then a request that has arrived may not have been read.
+    served: AtomicBool,
     /// How many requests are being answered, streams among them.
     answering: AtomicUsize,
     /// When a request that was let in was answered last, in milliseconds after `since` and one more.
@@ -53,6 +53,7 @@ impl Link {
             peer: network(from.ip()),
             since,
             received: AtomicU64::new(0),
+            served: AtomicBool::new(false),
             answering: AtomicUsize::new(0),
             answered: AtomicU64::new(0),
             cut: CancellationToken::new(),
@@ -77,13 +78,15 @@ impl Link {
             .store(u64::try_from(after).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Completes when it is to be closed.
+    /// Completes when it is to be closed. To be polled after the connection itself: that it is polled means that the connection
+    /// was.
     pub(crate) async fn cut(&self) {
+        self.served.store(true, Ordering::Relaxed);
         self.cut.cancelled().await;
     }
 
     fn is_kept(&self, now: Mono, idle: Duration) -> bool {
-        if self.answering.load(Ordering::Relaxed) > 0 || now.since(self.since) < UNREAD {
+        if self.answering.load(Ordering::Relaxed) > 0 || !self.served.load(Ordering::Relaxed) {
             return true;
         }
         let answered = self.answered.load(Ordering::Relaxed);
@@ -247,7 +250,14 @@ mod tests {
         SocketAddr::new(address.parse().unwrap(), 1)
     }
 
+    /// One whose task has run.
     async fn open(all: &Arc<Connections>, clock: &ManualClock, address: &str) -> Opened {
+        let opened = open_unread(all, clock, address);
+        assert!(opened.link.cut().now_or_never().is_none());
+        opened
+    }
+
+    fn open_unread(all: &Arc<Connections>, clock: &ManualClock, address: &str) -> Opened {
         let opened = all.open_one(clock, IDLE, from(address));
         opened.now_or_never().flatten().expect("there is room")
     }
@@ -285,16 +295,16 @@ mod tests {
         clock.advance(YOUNG * 5);
         answered.link.answered(clock.mono());
         let answering = busy.link.answering();
-        let silent = open(&all, &clock, "10.0.0.2").await;
+        let silent = open_unread(&all, &clock, "10.0.0.2");
         assert_eq!(
             all.shed(clock.mono(), IDLE),
             0,
             "what it has sent may not have been read yet"
         );
-        clock.advance(UNREAD);
+        assert!(silent.link.cut().now_or_never().is_none());
         assert_eq!(all.shed(clock.mono(), IDLE), 1);
         assert!(is_cut(&silent), "although its peer has fewer, and it is young");
-        assert_eq!(all.shed(clock.mono() + (IDLE - UNREAD), IDLE), 0);
+        assert_eq!(all.shed(clock.mono() + IDLE, IDLE), 0);
         clock.advance(IDLE + Duration::from_millis(2));
         assert_eq!(all.shed(clock.mono(), IDLE), 1);
         assert!(is_cut(&answered) && !is_cut(&busy));
@@ -317,7 +327,6 @@ mod tests {
             young.push(open(&all, &clock, "10.0.0.1").await);
             clock.advance(Duration::from_millis(10));
         }
-        clock.advance(UNREAD);
         assert_eq!(all.shed(clock.mono(), IDLE), 3, "a part of the limit");
         assert_eq!(all.shed(clock.mono(), IDLE), 2, "a part of what can be closed");
         assert!(old.iter().all(is_cut) && is_cut(&young[0]));
@@ -335,7 +344,6 @@ mod tests {
         clock.advance(LOOK_AGAIN);
         assert!(next.await.is_none());
         drop(answering);
-        clock.advance(UNREAD);
         let mut next = again();
         assert!(poll!(&mut next).is_pending() && is_cut(&kept));
         drop(kept);

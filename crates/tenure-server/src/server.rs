@@ -216,8 +216,8 @@ impl Accepting {
                 tokio::select! {
                     biased;
                     () = hurry.cancelled() => {}
-                    () = link.cut() => {}
                     () = connection => {}
+                    () = link.cut() => {}
                 }
                 drop(opened);
             });
