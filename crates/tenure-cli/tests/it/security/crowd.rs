@@ -15,8 +15,10 @@ use crate::support::{Daemon, Lateness};
 const DESCRIPTORS: u64 = 1_024;
 const SLOW: usize = 1_200;
 const SILENT: usize = 1_500;
-/// How many of them are opened anew at a time.
+/// How many of each are opened again at a time, and how often: all of them about once a second. A faster flood fills the kernel's
+/// queue, and then everybody's next attempt to connect comes a second later, whatever the daemon does.
 const RENEWED: usize = 100;
+const RENEWED_EVERY: Duration = Duration::from_millis(75);
 const TTL_MS: u64 = 5_000;
 const BEATS: u32 = 50;
 const BETWEEN_BEATS: Duration = Duration::from_millis(200);
@@ -76,6 +78,7 @@ fn crowd(addr: SocketAddr, size: usize, open: fn(SocketAddr) -> Option<TcpStream
         for socket in sockets.iter_mut().rev().take(RENEWED) {
             *socket = open(addr);
         }
+        thread::sleep(RENEWED_EVERY); // tidy: waits on the next renewal being due
     }
 }
 
