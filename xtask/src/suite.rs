@@ -125,11 +125,10 @@ fn copy(from: impl Read, mut to: impl Write, tally: &mut Tally) {
 
 impl Tally {
     /// Reads the summary of either runner: `Summary [1.2s] 42 tests run: 41 passed, 1 failed, 0 skipped` or
-    /// `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    /// `test result: ok. 3 passed; 0 failed; 1 ignored; …`. The output of a failed test, with a result of its own, is indented.
     fn read(&mut self, line: &str) {
         let plain = without_colours(line);
-        let plain = plain.trim_start();
-        if !plain.starts_with("Summary [") && !plain.starts_with("test result:") {
+        if !plain.trim_start().starts_with("Summary [") && !plain.starts_with("test result:") {
             return;
         }
         let words: Vec<&str> = plain
@@ -169,6 +168,9 @@ mod tests {
         let mut tally = Tally::default();
         tally.read("     Summary [   2.157s] 42 tests run: 40 passed (1 slow), 2 failed, 7 skipped\n");
         tally.read("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.14s\n");
+        tally.read(
+            "    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 5 filtered out; finished in 0.1s\n",
+        );
         tally.read("42 tests run: 40 passed\n");
         assert_eq!(
             tally,

@@ -119,6 +119,8 @@ export function begin() {
   const dialog = document.getElementById('token');
   const field = document.getElementById('token-field');
   dialog.addEventListener('close', () => {
+    // The event comes after the dialog has closed: it may be open again, with text in its field.
+    if (dialog.open) return;
     const shown = field.value.trim();
     field.value = '';
     if (dialog.returnValue === 'use' && shown && locked) locked.open(shown);

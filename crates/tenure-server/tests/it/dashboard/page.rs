@@ -202,7 +202,12 @@ impl Page {
     }
 
     pub async fn write(&mut self, text: &str) {
+        self.until("a field has the focus", "document.activeElement.matches('input')")
+            .await;
         self.call("Input.insertText", json!({ "text": text })).await;
+        // Chromium may handle a later key first.
+        let written = format!("document.activeElement.value.includes({})", json!(text));
+        self.until("the text is in the field", &written).await;
     }
 
     /// Whether nothing was thrown and no policy was broken. Failed requests are the business of tests that expect none.
