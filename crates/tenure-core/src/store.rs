@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::brake::BrakeSettings;
 use crate::error::{Error, Result};
-use crate::event::EventLog;
+use crate::event::{EventId, EventLog};
 use crate::id::Group;
 use crate::lease::LeaseStore;
 use crate::membership::MembershipStore;
@@ -258,6 +258,15 @@ pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + Se
     /// # Errors
     /// `Unavailable`.
     async fn groups(&self) -> Result<Vec<Group>>;
+
+    /// The number of the newest event of each of these groups, to learn which of them has changed. Groups that could not be
+    /// asked are left out. Empty for a store that one process alone writes to: that process knows. O(groups asked for).
+    ///
+    /// # Errors
+    /// `Unavailable` when none of them could be asked.
+    async fn newest_events(&self, _groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
+        Ok(Vec::new())
+    }
 
     /// Searches a part of what is stored for groups that [`groups`](Store::groups) has lost, and puts them back. `true`
     /// when there is more to search: call again, after a pause. A store whose list cannot be lost finds nothing.

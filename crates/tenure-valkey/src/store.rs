@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::event::EventId;
 use tenure_core::id::{Group, RegistryName};
 use tenure_core::roster::RosterMirror;
 use tenure_core::store::{Call, Finding, Health, Probed, Store, StoreOptions};
@@ -170,6 +171,10 @@ impl Store for ValkeyStore {
 
     async fn groups(&self) -> Result<Vec<Group>> {
         self.list_groups().await
+    }
+
+    async fn newest_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
+        self.look_for_events(groups).await
     }
 
     async fn find_groups(&self) -> Result<bool> {

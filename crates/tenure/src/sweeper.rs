@@ -13,6 +13,7 @@ mod lanes;
 mod reach;
 mod reaper;
 mod reconcile;
+mod rest;
 mod slot;
 mod visit;
 
@@ -25,6 +26,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure_core::clock::{Clock, Mono, jitter};
 use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::event::EventId;
 use tenure_core::id::Group;
 use tenure_core::store::Store;
 
@@ -59,7 +61,7 @@ pub struct SweeperSettings {
     pub reconcile_interval: Duration,
     /// How often the store is asked which groups it has. Shorter finds groups of other processes sooner.
     pub discover: Duration,
-    /// How often a group without members is ticked; one that has been empty for long, fifteen times less often.
+    /// How often a group without members is ticked, until it rests: after a minute without anything in it.
     pub idle_tick: Duration,
     /// For how long a group has to be empty before the store is asked to forget it.
     pub forget_after: Duration,
@@ -139,6 +141,8 @@ struct Entry {
     named_at: Mono,
     /// Whether it had members or work left when it was last looked at: the list that names it may have been lost.
     occupied: bool,
+    /// The newest event of a group that rests: when there is a newer one, it is visited at once.
+    resting: Option<EventId>,
     janitor: Slot<Work>,
     reaper: Slot<ReapWork>,
     reconcile: Slot<ReconcileWork>,
@@ -239,6 +243,7 @@ impl Inner {
         let entry = groups.entry(group.clone()).or_insert_with(|| Entry {
             named_at: now,
             occupied: false,
+            resting: None,
             janitor: Slot::due_at(now),
             // The janitor, which looks first, tells of an earlier time and wakes it: so a group that is found while the
             // reaper sleeps is not one that is due without its knowing.

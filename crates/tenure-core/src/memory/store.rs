@@ -512,6 +512,12 @@ impl Store for MemoryStore {
         Ok(self.open()?.groups.keys().cloned().collect())
     }
 
+    async fn newest_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
+        let state = self.open()?;
+        let newest = |group: &Group| Some((group.clone(), state.groups.get(group)?.log.last));
+        Ok(groups.iter().filter_map(newest).collect())
+    }
+
     async fn examine(&self) -> Vec<Finding> {
         vec![Finding::new(
             "persistence",

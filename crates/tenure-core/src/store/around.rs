@@ -104,6 +104,7 @@ pub enum Verb {
     Sweep,
     Now,
     Groups,
+    NewestEvents,
     FindGroups,
     Settle,
     ForgetGroup,
@@ -414,6 +415,15 @@ impl<W: Around> Store for W {
             Box::pin(async move { store.groups().await })
         });
         self.around(ask).await
+    }
+    async fn newest_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
+        let owned = Arc::new(groups.to_vec());
+        let ask = Ask::new(Verb::NewestEvents, None, move |store| {
+            let groups = Arc::clone(&owned);
+            Box::pin(async move { store.newest_events(&groups).await })
+        });
+        let items = groups.len();
+        self.around(Ask { items, ..ask }).await
     }
     async fn find_groups(&self) -> Result<bool> {
         let ask = Ask::new(Verb::FindGroups, None, |store| {

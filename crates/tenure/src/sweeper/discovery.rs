@@ -13,16 +13,30 @@ use tokio_util::task::AbortOnDropHandle;
 use super::Inner;
 use crate::membership::in_time;
 
+/// The store is asked for at most one part in this many of the time: a long list is asked for less often.
+const SHARE: u32 = 100;
+/// The longest pause, in times the usual one; so often the resting groups are asked for news too.
+const NEWS: u32 = 6;
+
 /// The question for the groups of a store.
 pub(super) struct Discovery {
     ask_at: Mono,
-    asking: Option<AbortOnDropHandle<Result<Vec<Group>>>>,
+    ask_news_at: Mono,
+    asking: Option<AbortOnDropHandle<Result<Told>>>,
+}
+
+/// What the store has answered.
+struct Told {
+    groups: Vec<Group>,
+    awake: Vec<Group>,
+    took: Duration,
 }
 
 impl Discovery {
     pub(super) fn new(now: Mono) -> Self {
         Self {
             ask_at: now,
+            ask_news_at: now,
             asking: None,
         }
     }
@@ -34,23 +48,40 @@ impl Discovery {
             Some(asking) => Some(unwrapped(asking.await)),
             None => None,
         };
+        if let Some(Ok(told)) = &answered {
+            let longest = inner.settings.discover * NEWS;
+            self.ask_at = self.ask_at.max(now + (told.took * SHARE).min(longest));
+        }
         if self.asking.is_none() && now >= self.ask_at {
-            self.ask_at = now + jitter(&*inner.clock, inner.settings.discover, 10);
-            let asked = Arc::clone(inner);
-            let asking = inner.janitor.workers().spawn(async move {
-                let groups = within(&*asked.clock, asked.settings.give_up, asked.store.groups()).await;
-                asked.janitor.wake();
-                in_time(groups, asked.settings.give_up)
-            });
-            self.asking = Some(AbortOnDropHandle::new(asking));
+            self.ask(inner, now);
         }
         let Some(answered) = answered else { return Ok(()) };
         inner.listed.store(answered.is_ok(), Ordering::Relaxed);
-        for group in answered? {
+        let told = answered?;
+        for group in told.groups {
             inner.name_group(&group, false);
+        }
+        for group in told.awake {
+            inner.name_group(&group, true);
         }
         inner.forget_unnamed();
         Ok(())
+    }
+
+    fn ask(&mut self, inner: &Arc<Inner>, now: Mono) {
+        let pace = jitter(&*inner.clock, inner.settings.discover, 10);
+        let news = now >= self.ask_news_at;
+        if news {
+            self.ask_news_at = now + pace * NEWS;
+        }
+        self.ask_at = now + pace;
+        let asked = Arc::clone(inner);
+        let asking = inner.janitor.workers().spawn(async move {
+            let told = asked.ask(news).await;
+            asked.janitor.wake();
+            told
+        });
+        self.asking = Some(AbortOnDropHandle::new(asking));
     }
 
     /// How long until it wants a turn; `None` while the store is asked, since the answer wakes the loop.
@@ -59,7 +90,21 @@ impl Discovery {
     }
 }
 
-fn unwrapped(asked: Result<Result<Vec<Group>>, tokio::task::JoinError>) -> Result<Vec<Group>> {
+impl Inner {
+    async fn ask(self: &Arc<Self>, news: bool) -> Result<Told> {
+        let began = self.clock.mono();
+        let groups = within(&*self.clock, self.settings.give_up, self.store.groups()).await;
+        let groups = in_time(groups, self.settings.give_up)?;
+        let awake = if news { self.awake().await? } else { Vec::new() };
+        Ok(Told {
+            groups,
+            awake,
+            took: self.clock.mono().since(began),
+        })
+    }
+}
+
+fn unwrapped(asked: Result<Result<Told>, tokio::task::JoinError>) -> Result<Told> {
     asked.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panic) => resume_unwind(panic),
         Err(stopped) => Err(Error::unavailable("the loops stop", Outcome::Unchanged).because(stopped)),

@@ -16,6 +16,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::lanes::{Lanes, Sweeping};
 use super::reach::{Reach, Unanswered, is_due};
+use super::rest::rests;
 use super::slot::Slot;
 use super::visit::{GATHER, Visited};
 use super::{Entry, Inner, journal};
@@ -113,7 +114,10 @@ impl Visit<'_> {
             }
         }
         let inner = self.reach.inner;
-        let longest = jitter(&*inner.clock, inner.settings.reap_interval.mul_f64(0.9), 10);
+        let longest = match rests(&status) {
+            true => inner.rest(&status),
+            false => jitter(&*inner.clock, inner.settings.reap_interval.mul_f64(0.9), 10),
+        };
         let settled = (!self.work.unanswered.is_empty()).then(|| status.as_of + inner.settings.give_up);
         Ok(self.reach.until(&[status.next_reap, settled], &status, longest))
     }
@@ -178,6 +182,7 @@ impl Inner {
         self.hear_of_ends(group, status);
         if let Some(entry) = self.groups().get_mut(group) {
             entry.occupied = status.is_occupied();
+            entry.resting = rests(status).then_some(status.last_event);
         }
         let Some(at) = status.next_reap else { return };
         let due_at = arrived + at.since(status.as_of);

@@ -462,4 +462,5 @@ async fn it_goes_when_nobody_holds_it_and_settings_that_cannot_work_are_refused(
 }
 
 mod reaping;
+mod resting;
 mod slow;

@@ -11,6 +11,7 @@ use tenure_core::sweep::{BATCH, GroupStatus, ReleaseRequest};
 use tokio::sync::OwnedMutexGuard;
 
 use super::reach::{Reach, Unanswered, is_due};
+use super::rest::{empty_for, rests};
 use super::{Inner, journal};
 use crate::loops::FLOOR;
 use crate::meters;
@@ -18,12 +19,6 @@ use crate::meters;
 /// The pause after a step that only moved lapse times that had been extended meanwhile. In a large group such times are
 /// due all the time; the pause lets them gather, so that many sweepers cost little, and still detects within it.
 pub(super) const GATHER: Duration = Duration::from_millis(30);
-
-/// A group that has been empty for this long is visited less often, by this factor: ten thousand of them must cost next to
-/// nothing. Whoever joins through this process has it visited at once; through another one, which sweeps it as well, it takes
-/// half a minute.
-const LONG_EMPTY: Duration = Duration::from_secs(600);
-const LONG_IDLE: u32 = 15;
 
 /// What is known of a group from visit to visit.
 #[derive(Default)]
@@ -198,9 +193,10 @@ impl<'a> Visit<'a> {
     fn until_next(&self, status: &GroupStatus) -> Duration {
         let settings = &self.reach.inner.settings;
         let idle = status.members == 0 && status.releasing == 0 && self.work.unanswered.is_empty();
-        let cadence = if idle && empty_for(status) >= LONG_EMPTY {
-            settings.idle_tick * LONG_IDLE
-        } else if idle {
+        if idle && rests(status) {
+            return self.reach.inner.rest(status);
+        }
+        let cadence = if idle {
             settings.idle_tick
         } else {
             (status.gap / 3).min(settings.interval)
@@ -210,11 +206,4 @@ impl<'a> Visit<'a> {
         self.reach
             .until(&[status.next_due, status.next_release], status, cadence)
     }
-}
-
-/// For how long there has been nobody and nothing in a group.
-fn empty_for(status: &GroupStatus) -> Duration {
-    status
-        .empty_since
-        .map_or(Duration::ZERO, |since| status.as_of.since(since))
 }

@@ -67,7 +67,14 @@ impl Verb {
             V::Rows | V::RosterStats | V::Stamp | V::PendingOffline | V::OfflineDone => Self::Mirror,
             V::PutRosterSettings | V::RosterSettings | V::Retime | V::TakeTurn | V::EndTurn => Self::Mirror,
             V::MarkSeeded | V::VerifyRoster => Self::Mirror,
-            V::FindGroups | V::ForgetGroup | V::Settle | V::WaitForEvents | V::Doomed | V::Status | V::Sweep => {
+            V::NewestEvents
+            | V::FindGroups
+            | V::ForgetGroup
+            | V::Settle
+            | V::WaitForEvents
+            | V::Doomed
+            | V::Status
+            | V::Sweep => {
                 return None;
             }
         })

@@ -1,0 +1,69 @@
+//! Groups that rest: empty ones, which are visited rarely. Ten thousand of them must cost next to nothing.
+//!
+//! A group stops resting when its newest event changes. Joins through this process are reported to the sweeper; for the
+//! others the store is asked for the newest event of every resting group, which costs it one read of a field each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::clock::{jitter, within};
+use tenure_core::error::Result;
+use tenure_core::event::EventId;
+use tenure_core::id::Group;
+use tenure_core::sweep::GroupStatus;
+
+use super::Inner;
+use crate::membership::in_time;
+
+/// A group rests after it was empty for this long.
+const AFTER: Duration = Duration::from_secs(60);
+/// How often a resting group is visited.
+const RARELY: Duration = Duration::from_secs(900);
+/// Resting groups are visited together, at multiples of this: each turn of the janitor looks through all groups.
+const TOGETHER: Duration = Duration::from_secs(5);
+
+/// For how long a group has been empty.
+pub(super) fn empty_for(status: &GroupStatus) -> Duration {
+    status
+        .empty_since
+        .map_or(Duration::ZERO, |since| status.as_of.since(since))
+}
+
+pub(super) fn rests(status: &GroupStatus) -> bool {
+    !status.is_occupied() && status.unsettled.is_none() && status.brake.is_none() && empty_for(status) >= AFTER
+}
+
+impl Inner {
+    /// How long until the next visit of a resting group: no later than when it may be forgotten.
+    pub(super) fn rest(&self, status: &GroupStatus) -> Duration {
+        let to_forget = self.settings.forget_after.saturating_sub(empty_for(status));
+        let wait = jitter(&*self.clock, RARELY.mul_f64(0.9), 10).min(to_forget);
+        let now = self.clock.mono();
+        let at = (now + wait).since_origin();
+        let beyond = at.as_millis() % TOGETHER.as_millis();
+        let rest = TOGETHER.as_millis() - beyond;
+        wait + Duration::from_millis(u64::try_from(rest).unwrap_or(0))
+    }
+
+    /// The groups that have a new event since they rest.
+    pub(super) async fn awake(self: &Arc<Self>) -> Result<Vec<Group>> {
+        let resting = self.resting();
+        if resting.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (groups, known): (Vec<Group>, Vec<EventId>) = resting.into_iter().unzip();
+        let asked = within(&*self.clock, self.settings.give_up, self.store.newest_events(&groups)).await;
+        let known: std::collections::BTreeMap<_, _> = groups.iter().zip(known).collect();
+        let newest = in_time(asked, self.settings.give_up)?;
+        let is_awake = |(group, newest): &(Group, EventId)| known.get(group).is_some_and(|known| known != newest);
+        Ok(newest.into_iter().filter(is_awake).map(|(group, _)| group).collect())
+    }
+
+    fn resting(&self) -> Vec<(Group, EventId)> {
+        let groups = self.groups();
+        let resting = groups
+            .iter()
+            .filter_map(|(group, entry)| Some((group.clone(), entry.resting?)));
+        resting.collect()
+    }
+}
