@@ -23,6 +23,7 @@ pub mod membership;
 pub mod memory;
 pub mod parts;
 pub mod placement;
+pub mod recall;
 pub mod refusal;
 pub mod registry;
 pub mod roster;

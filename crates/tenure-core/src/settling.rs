@@ -36,8 +36,7 @@ pub enum GapCause {
     DataLoss,
     /// The end of the data is gone: a beat named a term that the store never gave out (failover to a lagging replica).
     TailLoss,
-    /// The store is new, or it was emptied and nobody has shown it yet: a member that is heard of from before makes it
-    /// [`DataLoss`](Self::DataLoss).
+    /// The store is new or was emptied. The beat of a member from before turns it into [`DataLoss`](Self::DataLoss).
     New,
 }
 
@@ -67,10 +66,10 @@ impl GapCause {
     #[must_use]
     pub fn why_no_lease(self, wait: Duration) -> String {
         let why = match self {
-            Self::Silent => "the store did not serve for a while",
+            Self::Silent => "the store was out of service",
             Self::ClockBack => "the clock of the store fell back",
-            Self::DataLoss => "the data of the store is gone, and with it who held what",
-            Self::TailLoss => "the store has lost the newest of its data",
+            Self::DataLoss => "the store has lost its data, and with it who holds which lease",
+            Self::TailLoss => "the store has lost its newest data",
             Self::New => "the store is new or was emptied",
         };
         let seconds = wait.as_millis().div_ceil(1000);
@@ -87,40 +86,6 @@ impl GapCause {
     pub fn is_ended_by(self, named: Option<Self>) -> bool {
         self == named.unwrap_or(Self::New)
     }
-}
-
-/// Whether a store that lacks something may have had it: decides whether a group that is not there is really new.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Recall {
-    /// It is whole: what it does not have, it never had.
-    #[default]
-    Whole,
-    /// It may have forgotten everything, and nobody has acted on it since.
-    Unborn,
-    /// It may have forgotten everything before this time.
-    Since(StoreTime),
-}
-
-impl Recall {
-    /// Until when no lease of a group may be granted that begins now. `longest` is how long anybody may have trusted a
-    /// lease that is forgotten: the longest ttl that was ever served. The first to ask fixes the birth of the store.
-    pub fn wait(&mut self, now: StoreTime, longest: Duration) -> Option<StoreTime> {
-        let born = match *self {
-            Self::Whole => return None,
-            Self::Unborn => now,
-            Self::Since(born) => born,
-        };
-        *self = Self::Since(born);
-        Some(born + longest).filter(|until| now < *until)
-    }
-}
-
-/// Whether a store that can lose its newest writes believes a beat that names a number which it never gave out. Anybody who may
-/// beat can say such a thing, so it is believed once in two max ttls: then it lengthens every life once, and keeps nobody
-/// alive for ever. `believed_at` is when one was believed last.
-#[must_use]
-pub fn believes_a_loss(believed_at: Option<StoreTime>, now: StoreTime, max_ttl: Duration) -> bool {
-    believed_at.is_none_or(|at| now < at || now.since(at) >= max_ttl * 2)
 }
 
 /// Compares the last tick with now.
@@ -184,27 +149,6 @@ mod tests {
             Some(GapCause::Silent)
         );
         assert_eq!(observe(at(10), at(9), s(2)), Some(GapCause::ClockBack));
-    }
-
-    #[test]
-    fn a_store_that_may_have_forgotten_waits_from_its_birth() {
-        let mut recall = Recall::Unborn;
-        assert_eq!(recall.wait(at(100), s(120)), Some(at(220)));
-        assert_eq!(recall.wait(at(150), s(120)), Some(at(220)), "it was born once");
-        assert_eq!(recall.wait(at(220), s(120)), None);
-        assert_eq!(Recall::Whole.wait(at(100), s(120)), None);
-    }
-
-    #[test]
-    fn a_loss_is_believed_once_in_two_max_ttls() {
-        assert!(believes_a_loss(None, at(100), s(120)));
-        assert!(!believes_a_loss(Some(at(100)), at(100), s(120)));
-        assert!(!believes_a_loss(Some(at(100)), at(339), s(120)));
-        assert!(believes_a_loss(Some(at(100)), at(340), s(120)));
-        assert!(
-            believes_a_loss(Some(at(100)), at(99), s(120)),
-            "its time is of a clock that fell back"
-        );
     }
 
     #[test]

@@ -209,8 +209,8 @@ impl Books {
             None if restarted => step.resume(),
             None => {}
         }
-        if let Some((cause, until)) = context.life.waits(now) {
-            step.wait_until(cause, until)?;
+        if let Some(wait) = context.life.wait(now) {
+            step.wait(wait)?;
         }
         work(&mut step)
     }
@@ -279,7 +279,7 @@ impl Books {
         Ok(longest)
     }
 
-    /// The file fell back behind what was served: everyone in it begins as after a restart.
+    /// The file fell back behind what was served: its groups begin as after a restart.
     pub(crate) fn restart(&mut self) {
         for head in self.heads.values() {
             head.live.lock().restarted = true;

@@ -36,6 +36,7 @@ pub(crate) static STORE: Kind = Kind {
         include_str!("sql/migrations/0003_sessions.sql"),
         include_str!("sql/migrations/0004_rosters.sql"),
         include_str!("sql/migrations/0005_recall.sql"),
+        include_str!("sql/migrations/0006_settled.sql"),
     ],
     name: "tenure.db",
     anew: "members join again by themselves",
@@ -138,7 +139,7 @@ fn check_path(path: &Path, kind: &Kind) -> Result<()> {
     }
 }
 
-/// Refuses a file whose permissions say that it is not to be written, also to a user to whom they do not apply.
+/// Refuses a file whose permissions forbid writing, also for a user to whom they do not apply.
 fn check_writable(path: &Path) -> Result<()> {
     let shown = path.display();
     let wrong = |message: String| Error::new(ErrorKind::Misconfigured, message);

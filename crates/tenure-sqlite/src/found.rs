@@ -9,11 +9,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
+use tenure_core::recall::Doubt;
 use tenure_core::{Error, ErrorKind, Result, StoreTime};
 
 use crate::error::Cause;
 use crate::mark::{Identity, LogMark, Mark, Marker};
-use crate::recall::{Recall, Why};
 use crate::sql::{read_instant, read_number, read_span, statements};
 use crate::wal::Log;
 use crate::watch::beside;
@@ -35,7 +35,8 @@ pub(crate) struct Found {
 pub(crate) struct Contents {
     pub(crate) identity: Option<Identity>,
     pub(crate) commits: u64,
-    wait: Option<(Why, StoreTime)>,
+    /// The wait that was written down.
+    pub(crate) wait: Option<(Doubt, StoreTime)>,
     /// The longest ttl of its groups.
     pub(crate) longest: Duration,
     has_groups: bool,
@@ -78,19 +79,23 @@ impl Found {
     }
 
     /// Why the file may have forgotten something, if it may.
-    pub(crate) fn judge(&self, contents: &Contents) -> Option<Why> {
+    pub(crate) fn judge(&self, contents: &Contents) -> Option<Doubt> {
         let Some(mark) = &self.mark else {
             let is_new = contents.identity.is_none() && !contents.has_groups;
-            return Some(if is_new { Why::New } else { Why::Unmarked });
+            return Some(if is_new { Doubt::New } else { Doubt::Unmarked });
         };
         match contents.identity {
-            None if !contents.has_groups => Some(Why::New),
+            None if !contents.has_groups => Some(Doubt::New),
             Some(identity) if identity == mark.identity && self.inode == mark.inode => {
                 let is_behind = contents.commits < mark.commits;
-                let why = if mark.log.is_some() { Why::CutShort } else { Why::Older };
-                is_behind.then_some(why)
+                let doubt = if mark.log.is_some() {
+                    Doubt::CutShort
+                } else {
+                    Doubt::Older
+                };
+                is_behind.then_some(doubt)
             }
-            _ => Some(Why::Replaced),
+            _ => Some(Doubt::Replaced),
         }
     }
 
@@ -109,30 +114,22 @@ impl Contents {
     pub(crate) fn read(sql: &Connection) -> Result<Self, Cause> {
         let row = |row: &rusqlite::Row<'_>| {
             let (identity, why): (Option<String>, Option<String>) = (row.get(0)?, row.get(3)?);
-            let why = why.as_deref().and_then(Why::parse);
+            let doubt = why.as_deref().and_then(Doubt::parse);
             Ok(Self {
                 identity: identity.and_then(|identity| identity.parse().ok()),
                 commits: read_number(row, 1)?,
-                wait: why.zip(read_instant(row, 2).ok()),
+                wait: doubt.zip(read_instant(row, 2).ok()),
                 longest: read_span(row, 4)?,
                 has_groups: row.get(5)?,
             })
         };
         Ok(sql.query_row(READ, [], row)?)
     }
-
-    /// The wait that was written down, unless it is over.
-    pub(crate) fn recall(&self, now: StoreTime) -> Recall {
-        match self.wait {
-            Some((why, until)) if now < until => Recall::MayHaveForgotten { why, until },
-            _ => Recall::Whole,
-        }
-    }
 }
 
 /// Whether a log that holds something belongs to this file.
 fn is_own(path: &Path, inode: u64, mark: &Mark, log: Log) -> bool {
-    // After a clean close the next log has salts that nobody has written down yet.
+    // After a clean close the mark does not know the salts of the next log yet.
     let is_known = |known: LogMark| match log {
         Log::Salted(salts) => salts.continue_from(known.salts),
         // SQLite ignores it, and the commits that were in it are missed.

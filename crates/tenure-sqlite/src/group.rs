@@ -51,6 +51,8 @@ pub(crate) struct Meta {
     /// The smallest and the largest ttl of the group since it was last empty.
     pub(crate) ttls: Option<(Duration, Duration)>,
     pub(crate) unsettled: Option<Unsettled>,
+    /// An operator has ended the waits up to this end.
+    pub(crate) settled: StoreTime,
     /// Since when and until when at most.
     pub(crate) brake: Option<(StoreTime, StoreTime)>,
     /// What is known of the roster as a whole, when the group is one.
@@ -81,6 +83,7 @@ impl Meta {
             oldest_event: now.micros() + 1,
             ttls: None,
             unsettled: None,
+            settled: StoreTime::ZERO,
             brake: None,
             roster: Marks::default(),
             events: event::Size::default(),
@@ -111,6 +114,7 @@ impl Meta {
             self.unsettled.map(|unsettled| instant(unsettled.until)),
             self.brake.map(|(since, _)| instant(since)),
             self.brake.map(|(_, until)| instant(until)),
+            instant(self.settled),
         ])?;
         Ok(())
     }
@@ -162,6 +166,7 @@ impl Meta {
             unsettled: cause
                 .zip(read_instant_or_none(row, 11)?)
                 .map(|(cause, until)| Unsettled { cause, until }),
+            settled: read_instant(row, 14)?,
             brake: read_instant_or_none(row, 12)?.zip(read_instant_or_none(row, 13)?),
             roster: Marks::default(),
             events: event::Size::default(),

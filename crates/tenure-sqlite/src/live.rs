@@ -80,13 +80,11 @@ pub(crate) struct Table {
     pub(crate) tick: StoreTime,
     /// Raised by the writer before its commit: that can only lengthen lives, and nobody is to read as dead meanwhile.
     pub(crate) resumed_at: StoreTime,
-    /// Set from opening the file until the first step: deadlines did not survive, so everyone gets one full ttl from there.
+    /// Set from opening the file until the first step: deadlines did not survive, so every ttl starts again there.
     pub(crate) restarted: bool,
-    /// When beats were refused. It is in memory alone: after a restart everyone gets one full ttl anyway.
+    /// When beats were refused. In memory alone: after a restart every ttl starts again anyway.
     pub(crate) refusal: Refusal,
-    /// Waits up to this end are over, by an operator's word. Like the next, it is in memory alone.
-    pub(crate) settled: StoreTime,
-    /// Since when every tick has found the group empty.
+    /// Since when every tick has found the group empty. In memory alone, too.
     pub(crate) empty_since: Option<StoreTime>,
     pub(crate) members: HashMap<MemberId, Entry>,
     pub(crate) due: BTreeSet<(StoreTime, MemberId)>,
@@ -105,7 +103,6 @@ impl Live {
             resumed_at: meta.resumed_at,
             restarted,
             refusal: Refusal::default(),
-            settled: StoreTime::ZERO,
             empty_since: None,
             members: HashMap::new(),
             due: BTreeSet::new(),
@@ -185,7 +182,7 @@ impl Table {
         status.empty_since = self.empty_since;
     }
 
-    /// Gives everyone one full ttl from now, since beats are refused.
+    /// Restarts every ttl, since beats are refused.
     pub(crate) fn spare(&mut self, now: StoreTime, max_ttl: Duration) {
         self.refusal = self.refusal.noted(now, max_ttl);
         let pending = self.pending.values_mut().flatten();

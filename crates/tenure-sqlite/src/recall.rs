@@ -1,19 +1,19 @@
-//! Whether the store is whole or may have forgotten, and until when it grants no lease because of that.
+//! Keeps in the file whether it is whole or may have forgotten ([`Recall`], which decides what that withholds).
 //!
 //! A grant is on disk before it is answered, so a file that is the one served last, with all its commits, has forgotten
 //! nothing, and a start withholds nothing. Any other file may have forgotten who holds a lease: one that is new or empty
-//! (its predecessor may be lost), an older copy, one whose log was cut. Then no lease is granted until the trust of every
-//! holder that could be forgotten is over: the largest ttl that was allowed or served. The end of that wait is in the file
-//! before the store is served, so a restart neither shortens it nor begins it again.
+//! (its predecessor may be lost), an older copy, one whose log was cut. The end of the wait is in the file before the store is
+//! served.
 
-use std::fmt;
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
+use tenure_core::recall::{Doubt, Recall, believes_an_older_copy};
 use tenure_core::settling::GapCause;
+use tenure_core::sweep::Unsettled;
 use tenure_core::time::show_duration;
 use tenure_core::{Clock, Error, ErrorKind, Result, StoreTime};
 
@@ -31,80 +31,6 @@ statements! { "recall.sql":
     COMMIT = "commit",
 }
 
-/// Why a store may have forgotten something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// It was empty.
-    New,
-    /// There was no mark beside it.
-    Unmarked,
-    /// Its mark is that of another file.
-    Replaced,
-    /// It lacks commits that its mark counts.
-    Older,
-    /// Its log lacks commits that its mark counts.
-    CutShort,
-    /// A member knows a number that it never gave out.
-    Proven,
-}
-
-impl Why {
-    const ALL: [Self; 6] = [
-        Self::New,
-        Self::Unmarked,
-        Self::Replaced,
-        Self::Older,
-        Self::CutShort,
-        Self::Proven,
-    ];
-
-    /// As it is kept in the file.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Unmarked => "unmarked",
-            Self::Replaced => "replaced",
-            Self::Older => "older",
-            Self::CutShort => "cut_short",
-            Self::Proven => "proven",
-        }
-    }
-
-    /// Where commits are known to be missing, something was there that may have been held.
-    fn cause(self) -> GapCause {
-        match self {
-            Self::New | Self::Unmarked | Self::Replaced => GapCause::New,
-            Self::Older | Self::CutShort | Self::Proven => GapCause::DataLoss,
-        }
-    }
-
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|why| why.as_str() == text)
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::New => "new or emptied store",
-            Self::Unmarked => "the mark beside the file is missing or unreadable, so it may be an older copy",
-            Self::Replaced => "the file is not the one that was served last, so it may be an older copy",
-            Self::Older => "the file is older than what was served last",
-            Self::CutShort => "the log of the file was lost or cut short: its last commits are missing",
-            Self::Proven => "a member named a number that this file never gave out: it is an older copy",
-        })
-    }
-}
-
-/// What the store can be asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Recall {
-    /// It has forgotten nothing.
-    Whole,
-    /// It may have forgotten; nothing is granted until then.
-    MayHaveForgotten { why: Why, until: StoreTime },
-}
-
 /// What an open file remembers of itself.
 #[derive(Debug)]
 pub(crate) struct Life {
@@ -116,8 +42,10 @@ pub(crate) struct Life {
 struct State {
     identity: Identity,
     recall: Recall,
-    /// Until when a beat is believed that proves a loss; once.
-    believes_until: StoreTime,
+    /// What it was before the open transaction settled it.
+    before_settling: Option<Recall>,
+    /// When the file was opened, until a beat has proved a loss.
+    started_at: Option<StoreTime>,
     /// The number of the last commit, and of the one under way.
     commits: u64,
     committing: bool,
@@ -148,16 +76,17 @@ impl Life {
             );
             Error::new(ErrorKind::Misconfigured, message).because(error)
         })?;
-        if let Recall::MayHaveForgotten { why, until } = recall {
+        if let Some((doubt, until)) = recall.kept() {
             let wait = show_duration(round_up(until.since(now)));
-            tracing::warn!(file = %path.display(), why = why.as_str(), "{why}; no lease is granted for {wait}");
+            tracing::warn!(file = %path.display(), why = doubt.as_str(), "{doubt}; no lease is granted for {wait}");
         }
         Ok(Self {
             max_ttl,
             state: Mutex::new(State {
                 identity: mark.identity,
                 recall,
-                believes_until: now + max_ttl,
+                before_settling: None,
+                started_at: Some(now),
                 commits: mark.commits,
                 committing: false,
                 longest: mark.longest,
@@ -166,51 +95,46 @@ impl Life {
         })
     }
 
-    /// Until when nothing is granted, if that is later than now, and why: the store counts as new until a member proves
-    /// that it is not.
-    pub(crate) fn waits(&self, now: StoreTime) -> Option<(GapCause, StoreTime)> {
-        match self.state().recall {
-            Recall::MayHaveForgotten { why, until } if now < until => Some((why.cause(), until)),
-            _ => None,
-        }
+    /// Why and until when nothing is granted, if that is later than now.
+    pub(crate) fn wait(&self, now: StoreTime) -> Option<Unsettled> {
+        let mut state = self.state();
+        let longest = self.max_ttl.max(state.longest);
+        state.recall.wait(now, longest)
     }
 
-    /// An operator's word that nothing was held ends a wait of this cause, for groups to come as well. The next commit writes
-    /// it down.
+    /// An operator's word that nothing was held, in a step: its commit writes it down.
     pub(crate) fn settle(&self, named: Option<GapCause>) {
         let mut state = self.state();
-        if let Recall::MayHaveForgotten { why, .. } = state.recall
-            && why.cause().is_ended_by(named)
-        {
-            state.recall = Recall::Whole;
-        }
+        let before = state.recall;
+        state.before_settling.get_or_insert(before);
+        state.recall.settle(named);
     }
 
-    /// Whether a beat that names an unknown number would be believed now. A file that is served does not lose its tail:
-    /// only a start can have brought an older one.
+    /// Whether a beat that names an unknown number would be believed now.
     pub(crate) fn believes(&self, now: StoreTime) -> bool {
-        now < self.state().believes_until
+        believes_an_older_copy(self.state().started_at, now, self.max_ttl)
     }
 
-    /// A beat proves that the file is an older copy. It is believed within one max ttl after a start, once.
+    /// A beat proves that the file is an older copy, if it is believed.
     pub(crate) fn believe(&self, now: StoreTime) -> bool {
         let believed = self.believes(now);
         if believed {
-            self.forget(Why::Proven, now);
+            self.doubt(Doubt::Proven, now);
         }
         believed
     }
 
-    /// The store may have forgotten something.
-    fn forget(&self, why: Why, now: StoreTime) {
+    /// The store has forgotten something.
+    fn doubt(&self, doubt: Doubt, now: StoreTime) {
         let mut state = self.state();
         let wait = self.max_ttl.max(state.longest);
-        state.recall = forgotten(state.recall, why, now + wait);
-        state.believes_until = StoreTime::ZERO;
+        state.recall.doubt(doubt, now, wait);
+        state.before_settling = None;
+        state.started_at = None;
         drop(state);
         tracing::error!(
-            why = why.as_str(),
-            "{why}; no lease is granted for {}",
+            why = doubt.as_str(),
+            "{doubt}; no lease is granted for {}",
             show_duration(wait)
         );
     }
@@ -223,7 +147,7 @@ impl Life {
         state.commits = state.commits.max(contents.commits);
         drop(state);
         if !is_same {
-            self.forget(Why::Older, now);
+            self.doubt(Doubt::Older, now);
         }
         Ok(!is_same)
     }
@@ -242,6 +166,7 @@ impl Life {
     /// The transaction was committed.
     pub(crate) fn committed(&self) {
         let mut state = self.state();
+        state.before_settling = None;
         if std::mem::take(&mut state.committing) {
             state.commits += 1;
             state.note();
@@ -250,10 +175,14 @@ impl Life {
 
     /// The transaction was rolled back.
     pub(crate) fn rolled_back(&self) {
-        self.state().committing = false;
+        let mut state = self.state();
+        state.committing = false;
+        if let Some(before) = state.before_settling.take() {
+            state.recall = before;
+        }
     }
 
-    /// Something was written that does not count. It may have begun the log anew.
+    /// Something was written that does not count. It may have restarted the log.
     pub(crate) fn logged(&self) {
         self.state().note();
     }
@@ -288,9 +217,9 @@ fn judge(
 ) -> Result<(Recall, Mark), Cause> {
     let contents = Contents::read(sql)?;
     let longest = contents.longest.max(found.longest());
-    let (judged, mut recall) = (found.judge(&contents), contents.recall(now));
-    if let Some(why) = judged {
-        recall = forgotten(recall, why, now + max_ttl.max(longest));
+    let (judged, mut recall) = (found.judge(&contents), Recall::restored(contents.wait, now));
+    if let Some(doubt) = judged {
+        recall.doubt(doubt, now, max_ttl.max(longest));
     }
     // A file that may have forgotten begins a life of its own, so that no other copy passes for it later.
     let identity = contents.identity.filter(|_| judged.is_none());
@@ -316,21 +245,10 @@ fn judge(
     Ok((recall, mark))
 }
 
-/// Adds a reason to wait; the later end counts.
-fn forgotten(before: Recall, why: Why, until: StoreTime) -> Recall {
-    match before {
-        Recall::MayHaveForgotten { until: earlier, .. } => Recall::MayHaveForgotten {
-            why,
-            until: until.max(earlier),
-        },
-        Recall::Whole => Recall::MayHaveForgotten { why, until },
-    }
-}
-
 fn columns(recall: Recall) -> (i64, Option<&'static str>) {
-    match recall {
-        Recall::Whole => (0, None),
-        Recall::MayHaveForgotten { why, until } => (instant(until), Some(why.as_str())),
+    match recall.kept() {
+        Some((doubt, until)) => (instant(until), Some(doubt.as_str())),
+        None => (0, None),
     }
 }
 

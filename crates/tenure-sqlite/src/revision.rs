@@ -21,8 +21,8 @@ statements! { "membership.sql":
 /// How far the sequence may run ahead of the clock: each act takes a number, and a number lasts a microsecond.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// Whether a client was told a number that the group never gave out: this file is an older copy. One from the future was
-/// given out by nobody.
+/// Whether a client was told a number that the group never gave out: this file is an older copy. No group gave
+/// out one from the future.
 pub(crate) fn marks_a_loss(told: Revision, seq: u64, now: StoreTime) -> bool {
     told.0 > seq && told.0 <= (now + AHEAD).micros()
 }
@@ -70,8 +70,8 @@ impl Step<'_> {
         }
         self.meta.seq = self.meta.seq.max(told);
         self.resume();
-        match self.life.waits(self.now) {
-            Some((cause, until)) => self.wait_until(cause, until),
+        match self.life.wait(self.now) {
+            Some(wait) => self.wait(wait),
             None => Ok(()),
         }
     }

@@ -92,20 +92,20 @@ impl Step<'_> {
         self.emit(event)
     }
 
-    /// Everyone gets one full ttl from now, and nothing is withheld: whatever was granted is known.
+    /// Restarts every ttl and withholds nothing: every grant is known.
     pub(crate) fn resume(&mut self) {
         self.meta.resumed_at = self.now;
         self.live.lock().resumed_at = self.now;
     }
 
     /// The store may have forgotten who holds a lease; nothing is granted until then, unless an operator has ended that wait.
-    pub(crate) fn wait_until(&mut self, cause: GapCause, until: StoreTime) -> Result<(), Cause> {
-        let known = self.meta.unsettled.is_some_and(|unsettled| unsettled.until >= until);
-        if known || self.live.lock().settled >= until {
+    pub(crate) fn wait(&mut self, wait: Unsettled) -> Result<(), Cause> {
+        let known = self.meta.unsettled.map_or(StoreTime::ZERO, |unsettled| unsettled.until);
+        if known.max(self.meta.settled) >= wait.until {
             return Ok(());
         }
-        self.meta.unsettled = Some(Unsettled { cause, until });
-        self.emit(Draft::new(EventKind::GroupUnsettled).because(cause.as_str()))
+        self.meta.unsettled = Some(wait);
+        self.emit(Draft::new(EventKind::GroupUnsettled).because(wait.cause.as_str()))
     }
 
     /// Takes a tenure out of the live table when it is current, with the reason that `judge` finds for its entry and

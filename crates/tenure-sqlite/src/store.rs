@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use tenure_core::event::EventId;
 use tenure_core::roster::RosterMirror;
-use tenure_core::settling;
+use tenure_core::settling::{self, GapCause};
 use tenure_core::store::{Call, Finding, Health, Probed, Store, StoreOptions};
 use tenure_core::sweep::GroupStatus;
-use tenure_core::{Clock, Group, Result, StoreTime};
+use tenure_core::{Clock, Error, Group, Result, StoreTime};
 use tokio::sync::watch;
 
 use crate::books::{Books, Context};
@@ -255,6 +255,22 @@ impl SqliteStore {
             books.books.run(&context, &group, call.not_after, work)
         };
         self.desk.step(work).await
+    }
+
+    /// An operator's word that nothing was held, for groups to come; durable when this returns.
+    pub(crate) async fn settle_new(&self, named: Option<GapCause>, call: Call) -> Result<()> {
+        let (shared, file) = (Arc::clone(&self.shared), Arc::clone(self.desk.file()));
+        let settle = move |_: &mut StoreBooks, sql: &Connection| {
+            let now = file.clock.now();
+            if call.not_after.is_some_and(|limit| now > limit) {
+                return Ok(Err(Error::too_late()));
+            }
+            // A row that changes, so that the commit writes the wait down.
+            raise_high_water(sql, now)?;
+            shared.life.settle(named);
+            Ok(Ok(()))
+        };
+        self.desk.step(settle).await
     }
 
     /// Reads on a connection of its own.

@@ -56,7 +56,7 @@ impl Step<'_> {
         Ok(Ok(status))
     }
 
-    /// Whether the group may go, which the commit sees to; if not although it seemed empty for long, it waits anew.
+    /// Whether the group may go, which the commit then does. If something still keeps it, its wait restarts.
     fn forget_group(&mut self) -> Answer<bool> {
         let mut table = self.live.lock();
         let long = self.options.forget_after;
@@ -84,7 +84,7 @@ impl Step<'_> {
             return Ok(Ok(Settling::Left(unsettled.cause)));
         }
         self.meta.unsettled = None;
-        self.live.lock().settled = unsettled.until;
+        self.meta.settled = unsettled.until;
         self.emit(Draft::new(EventKind::GroupSettled).because("operator"))?;
         Ok(Ok(Settling::Ended))
     }
@@ -115,7 +115,7 @@ impl Step<'_> {
         Ok(Ok(batch))
     }
 
-    /// Step 1, and when nobody is past their end any more, beats are noted as refused now.
+    /// Step 1; once no member is past its end, notes that beats are refused now.
     fn spare(&mut self, limit: u32) -> Answer<EndedBatch> {
         let done = self.end_lapsed(limit)?;
         if done.as_ref().is_ok_and(|batch| !batch.more) {
@@ -456,7 +456,7 @@ impl Sweep for SqliteStore {
             Some(group) => vec![group.clone()],
             None => {
                 // First those to come, so that none is made in between.
-                self.life().settle(cause);
+                self.settle_new(cause, call).await?;
                 self.groups().await?
             }
         };

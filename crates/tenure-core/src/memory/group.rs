@@ -12,6 +12,7 @@ use crate::event::{Event, EventId, EventKind};
 use crate::id::{Alias, ConnectionId, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId, Term};
 use crate::lease::Token;
 use crate::membership::{EndReason, Labels, Revision};
+use crate::recall;
 use crate::refusal::Refusal;
 use crate::settling::{self, GapCause, end_of};
 use crate::store::{Call, StoreOptions};
@@ -164,25 +165,21 @@ impl GroupModel {
     }
 
     /// A group that may have been there before begins with a grace.
-    pub(super) fn begin_unsettled(&mut self, now: StoreTime, until: StoreTime) {
-        self.wait_because(GapCause::New, until, now);
+    pub(super) fn wait(&mut self, unsettled: Unsettled, now: StoreTime) {
+        self.unsettled = Some(unsettled);
+        self.emit(now, EventKind::GroupUnsettled).reason = Some(unsettled.cause.as_str().to_owned());
     }
 
-    fn wait_because(&mut self, cause: GapCause, until: StoreTime, now: StoreTime) {
-        self.unsettled = Some(Unsettled { cause, until });
-        self.emit(now, EventKind::GroupUnsettled).reason = Some(cause.as_str().to_owned());
-    }
-
-    /// A beat named a number that was never given out: the end of the data is lost, if that is to be believed.
+    /// A beat named a number that was never given out: the end of the data is lost, if that is believed.
     pub(super) fn note_lost_tail(&mut self, number: u64, now: StoreTime) {
-        if settling::believes_a_loss(self.believed_at, now, self.options.max_ttl) {
+        if recall::believes_a_lost_tail(self.believed_at, now, self.options.max_ttl) {
             self.believed_at = Some(now);
             self.unsettle(now, GapCause::TailLoss, None);
             self.seq = self.seq.max(number);
         }
     }
 
-    /// Somebody is heard of from before the group was born: what counted as new has lost its data.
+    /// A beat names a term from before the group was born: what counted as new has lost its data.
     pub(super) fn note_loss_of_data(&mut self, term: Term, now: StoreTime) {
         if let Some(Unsettled {
             cause: GapCause::New,
@@ -190,9 +187,10 @@ impl GroupModel {
         }) = self.unsettled
             && term.get() < self.born_at.micros()
         {
+            let cause = GapCause::DataLoss;
             match self.members.is_empty() {
-                true => self.wait_because(GapCause::DataLoss, until, now),
-                false => self.unsettle(now, GapCause::DataLoss, None),
+                true => self.wait(Unsettled { cause, until }, now),
+                false => self.unsettle(now, cause, None),
             }
         }
     }

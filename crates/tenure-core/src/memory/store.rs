@@ -15,13 +15,14 @@ use crate::event::{EventId, EventLog, EventPage, EventQuery};
 use crate::id::{Alias, Group, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId};
 use crate::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token, check_leases};
 use crate::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, Revision, check_beats};
+use crate::recall::Recall;
 use crate::registry::{Claim, ClaimMode, Claimed, RegistryStore, check_keys};
 use crate::roster::RosterMirror;
 use crate::session::{
     Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Orphans, PatchOutcome, Session, SessionState,
     SessionStats, SessionStore, check_attaches, check_count, check_data,
 };
-use crate::settling::{GapCause, Recall};
+use crate::settling::GapCause;
 use crate::store::{Call, Finding, Health, Page, PageRequest, Severity, Store, StoreOptions, check_limit};
 use crate::sweep::{
     BATCH, Doomed, EndedBatch, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest, ReleasedBatch,
@@ -92,7 +93,7 @@ impl MemoryStore {
         let known = state.groups.contains_key(group);
         let recall = state.recall;
         let forgotten = state.forgotten.remove(group);
-        let wait_until = match known || forgotten.is_some() {
+        let wait = match known || forgotten.is_some() {
             true => None,
             false => state.recall.wait(now, self.options.max_ttl),
         };
@@ -102,13 +103,13 @@ impl MemoryStore {
             .or_insert_with(|| GroupModel::new(self.options.clone(), now));
         let before = model.log.last;
         model.seq = model.seq.max(forgotten.unwrap_or(0));
-        if let Some(until) = wait_until {
-            model.begin_unsettled(now, until);
+        if let Some(wait) = wait {
+            model.wait(wait, now);
         }
         let done = step(model, now);
         let news = model.log.last != before;
         if !known && done.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLate) {
-            // A call that comes too late changes nothing, and so neither makes the group nor fixes the birth of the store.
+            // A late call changes nothing, and so neither makes the group nor fixes the birth of the store.
             state.groups.remove(group);
             state.recall = recall;
             state.forgotten.extend(forgotten.map(|seq| (group.clone(), seq)));
@@ -471,15 +472,20 @@ impl Sweep for MemoryStore {
     async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
         let groups = match group {
             Some(group) => vec![group.clone()],
-            None => self.groups().await?,
+            None => {
+                let mut state = self.open()?;
+                if call.not_after.is_some_and(|limit| self.time() > limit) {
+                    return Err(Error::too_late());
+                }
+                // First those to come, so that none is made in between.
+                state.recall.settle(cause);
+                state.groups.keys().cloned().collect()
+            }
         };
         let mut report = SettleReport::default();
         for group in groups {
             let settling = self.step(&group, |model, now| model.settle(cause, call, now))?;
             report.add(group, settling);
-        }
-        if group.is_none() && cause.is_none_or(|cause| cause == GapCause::New) {
-            self.open()?.recall = Recall::Whole;
         }
         Ok(report)
     }

@@ -7,12 +7,13 @@ VALUES (?1, ?2, ?2, ?2, 0, ?2, ?2 + 1);
 -- name: update
 UPDATE meta
 SET tick_us = ?2, resumed_us = ?3, seq = ?4, last_event = ?5, oldest_event = ?6, min_ttl_us = ?7, max_ttl_us = ?8,
-    unsettled_cause = ?9, unsettled_until_us = ?10, brake_since_us = ?11, brake_until_us = ?12
+    unsettled_cause = ?9, unsettled_until_us = ?10, brake_since_us = ?11, brake_until_us = ?12,
+    settled_us = ?13
 WHERE grp = ?1;
 
 -- name: all
 SELECT grp, name, born_us, tick_us, resumed_us, seq, last_event, oldest_event, min_ttl_us, max_ttl_us,
-       unsettled_cause, unsettled_until_us, brake_since_us, brake_until_us
+       unsettled_cause, unsettled_until_us, brake_since_us, brake_until_us, settled_us
 FROM meta;
 
 -- name: last_event

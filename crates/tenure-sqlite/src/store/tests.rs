@@ -177,6 +177,31 @@ async fn a_gap_that_could_not_be_recorded_is_seen_again() {
 }
 
 #[tokio::test]
+async fn settling_that_was_not_committed_ends_no_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(1_763_676_800_000_000, 1));
+    let path = dir.path().join("tenure.db");
+    let store = SqliteStore::open(path, StoreOptions::default(), clock as _).unwrap();
+    let group = Group::new("g").unwrap();
+    let on_writer = async |statements: &'static str| {
+        let work = move |step: &mut crate::step::Step<'_>| Ok(Ok(step.sql.execute_batch(statements)?));
+        store.step(&group, Call::default(), work).await.unwrap();
+    };
+    let waits = || store.life().wait(store.clock().now()).is_some();
+    on_writer(
+        "CREATE TEMP TRIGGER broken BEFORE UPDATE ON main.clock WHEN new.wait_why IS NULL
+         BEGIN SELECT RAISE(ABORT, 'on purpose'); END",
+    )
+    .await;
+    store.settle(None, None, Call::default()).await.unwrap_err();
+    assert!(waits());
+    on_writer("DROP TRIGGER IF EXISTS temp.broken").await;
+    store.settle(None, None, Call::default()).await.unwrap();
+    assert!(!waits());
+    store.close().await;
+}
+
+#[tokio::test]
 async fn a_group_whose_first_step_failed_does_not_exist() {
     let world = World::new();
     let group = Group::new("other").unwrap();

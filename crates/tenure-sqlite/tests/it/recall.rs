@@ -30,7 +30,7 @@ fn open_as_it_is(path: &Path, clock: &Arc<ManualClock>, max_ttl: Duration) -> Ar
     SqliteStore::open(path, options, Arc::clone(clock) as _).expect("the store opens")
 }
 
-/// How long a lease that nobody holds is withheld from a new member.
+/// How long a free lease is withheld from a new member.
 async fn withheld(store: &SqliteStore, name: &str) -> Duration {
     let tenure = join(store, name, s(5)).await;
     match acquire(store, &tenure, &format!("free-{name}")).await {
@@ -92,6 +92,28 @@ async fn a_restart_neither_shortens_the_wait_nor_begins_it_again() {
     let store = open_as_it_is(&path, &clock, s(60));
     assert_eq!(withheld(&store, "last").await, Duration::ZERO);
     store.close().await;
+}
+
+#[tokio::test]
+async fn settling_outlasts_a_restart() {
+    for alone in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, clock, only) = (dir.path().join("tenure.db"), manual(), group());
+        let store = open_as_it_is(&path, &clock, s(60));
+        if alone {
+            assert_eq!(withheld(&store, "a").await, s(60));
+        }
+        // All that is there, and all to come, also while there is no group yet.
+        let report = store.settle(alone.then_some(&only), None, Call::default()).await;
+        assert_eq!(report.unwrap().settled > 0, alone);
+        store.close().await;
+        let store = open_as_it_is(&path, &clock, s(60));
+        assert_eq!(withheld(&store, "b").await, Duration::ZERO, "alone: {alone}");
+        let other = Group::new("other").unwrap();
+        let waits = store.tick(&other).await.unwrap().unsettled.is_some();
+        assert_eq!(waits, alone, "the other groups wait on");
+        store.close().await;
+    }
 }
 
 #[tokio::test]
@@ -219,7 +241,7 @@ async fn a_file_that_may_have_forgotten_waits() {
     }
 }
 
-/// Not a test of its own: the process that is killed below. It writes until it is told to stop, and then waits.
+/// Not a test of its own: the process that is killed below. It writes, and then waits for its end.
 #[tokio::test]
 #[ignore = "started by the tests that kill it"]
 async fn child_that_holds_a_lease_until_it_is_killed() {
@@ -407,7 +429,7 @@ async fn a_proof_of_loss_is_believed_once_and_soon_after_a_start() {
 }
 
 #[tokio::test]
-async fn a_forged_beat_keeps_nobody_alive() {
+async fn a_forged_beat_keeps_no_member_alive() {
     let dir = tempfile::tempdir().unwrap();
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     let store = open(&path, &clock);
