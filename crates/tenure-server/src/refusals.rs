@@ -1,7 +1,7 @@
-//! Beats that had to be refused, because too much was asked at once or nobody could connect: the store is told, so that no
-//! member ends by it ([`Refusal`](tenure_core::refusal::Refusal)).
+//! Reports refused beats to the store, whether the daemon was overloaded or could not accept connections, so that no member
+//! ends because of it ([`Refusal`](tenure_core::refusal::Refusal)).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure::loops::{LoopBody, Turn};
 use tenure_core::clock::Mono;
-use tenure_core::error::Result;
+use tenure_core::error::{Error, Result};
 use tenure_core::id::{Group, RosterName};
 use tenure_core::membership::EndReason;
 use tenure_core::roster::group_of;
@@ -24,15 +24,16 @@ use crate::watch::MAX_GROUPS;
 pub(crate) const REFUSALS: &str = "refusals";
 /// Its longest interval; a refusal wakes it.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
-/// How long one turn goes on: a store that is slow must not make it look stuck.
+/// How long one turn lasts: a slow store must not make it look stuck.
 const SLICE: Duration = Duration::from_secs(2);
-/// How often the store is told about one group: half of the shortest ttl.
+/// How often one group is reported to the store: half of the shortest ttl.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The groups that the store is to be told about.
+/// The groups whose refused beats are not reported yet.
 #[derive(Default)]
 pub(crate) struct Refusals {
     noted: Mutex<BTreeSet<Group>>,
+    /// All groups of the store are.
     everywhere: AtomicBool,
 }
 
@@ -41,10 +42,14 @@ impl Refusals {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Any caller can name groups that do not exist. They must not displace real ones, so too many names stand for all groups
+    /// of the store.
     fn note(&self, group: Group) {
         let mut noted = self.noted();
         if noted.len() < MAX_GROUPS {
             noted.insert(group);
+        } else if !noted.contains(&group) {
+            self.everywhere.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -65,7 +70,7 @@ impl App {
         self.loops.wake(REFUSALS);
     }
 
-    /// Tells the store. A group that has no members is left alone: telling would make it.
+    /// Reports a group to the store, unless it has no members: a report would create it.
     async fn spare(&self, group: &Group) -> Result<()> {
         let Some(steps) = self.store.steps() else {
             return Ok(());
@@ -95,17 +100,43 @@ fn group_in(path: &str) -> Option<Group> {
     Group::new(name).ok()
 }
 
-/// The loop that tells the store. It holds the app weakly, as the watch does.
+/// The loop that reports to the store. It holds the app weakly, as the watch does.
 pub(crate) struct Sparing {
     app: Weak<App>,
     told: BTreeMap<Group, Mono>,
+    /// The last group that was tried.
+    last: Option<Group>,
 }
 
 impl Sparing {
     pub(crate) fn new(app: Weak<App>) -> Self {
-        let told = BTreeMap::new();
-        Self { app, told }
+        Self {
+            app,
+            told: BTreeMap::new(),
+            last: None,
+        }
     }
+
+    /// Begins behind the last group that was tried, so that every group has its turn although the store is slow.
+    fn in_turn(&self, mut groups: BTreeSet<Group>) -> VecDeque<Group> {
+        let Some(last) = &self.last else {
+            return groups.into_iter().collect();
+        };
+        let mut first = groups.split_off(last);
+        groups.extend(first.take(last));
+        first.into_iter().chain(groups).collect()
+    }
+}
+
+/// What one turn did.
+#[derive(Default)]
+struct Told {
+    groups: u64,
+    failed: u64,
+    /// The first of the errors.
+    error: Option<Error>,
+    /// Were reported just before, or could not be reported.
+    later: Vec<Group>,
 }
 
 #[async_trait]
@@ -120,41 +151,50 @@ impl LoopBody for Sparing {
             let groups = app.groups().await.inspect_err(|_| {
                 app.refusals.everywhere.store(true, Ordering::Relaxed);
             })?;
-            groups.into_iter().for_each(|group| app.refusals.note(group));
+            app.refusals.noted().extend(groups);
         }
-        let (mut groups, mut later) = (std::mem::take(&mut *app.refusals.noted()), BTreeSet::new());
-        let mut failed = None;
-        while failed.is_none()
-            && app.clock.mono().since(now) < SLICE
-            && let Some(group) = groups.pop_first()
+        let noted = std::mem::take(&mut *app.refusals.noted());
+        let (mut groups, mut done) = (self.in_turn(noted), Told::default());
+        while app.clock.mono().since(now) < SLICE
+            && let Some(group) = groups.pop_front()
         {
-            if self.told.contains_key(&group) {
-                later.insert(group);
-                continue;
-            }
-            match app.spare(&group).await {
-                Ok(()) => drop(self.told.insert(group, now)),
-                Err(error) => {
-                    groups.insert(group);
-                    failed = Some(error);
-                }
-            }
+            self.tell(&app, group, now, &mut done).await;
         }
-        let next = match (groups.is_empty(), later.is_empty()) {
+        let next = match (groups.is_empty(), done.later.is_empty()) {
             (true, true) => None,
             (true, false) => Some(AGAIN),
             (false, _) => Some(Duration::ZERO),
         };
-        groups
-            .into_iter()
-            .chain(later)
-            .for_each(|group| app.refusals.note(group));
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(Turn {
+        app.refusals.noted().extend(groups.into_iter().chain(done.later));
+        match done.error {
+            Some(error) if done.groups == 0 => Err(error),
+            _ => Ok(Turn {
                 next,
+                skipped: done.failed,
                 ..Turn::default()
             }),
+        }
+    }
+}
+
+impl Sparing {
+    /// Reports one group. A group that fails, as on a node that is away, holds up no other.
+    async fn tell(&mut self, app: &App, group: Group, now: Mono, done: &mut Told) {
+        if self.told.contains_key(&group) {
+            done.later.push(group);
+            return;
+        }
+        self.last = Some(group.clone());
+        match app.spare(&group).await {
+            Ok(()) => {
+                done.groups += 1;
+                self.told.insert(group, now);
+            }
+            Err(error) => {
+                done.failed += 1;
+                done.error.get_or_insert(error);
+                done.later.push(group);
+            }
         }
     }
 }
@@ -162,6 +202,36 @@ impl LoopBody for Sparing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn turns_continue_behind_the_last_group() {
+        let group = |name: &str| Group::new(name).unwrap();
+        let mut sparing = Sparing::new(Weak::new());
+        for (last, turns) in [
+            (None, "abc"),
+            (Some("a"), "bca"),
+            (Some("c"), "abc"),
+            (Some("bb"), "cab"),
+        ] {
+            sparing.last = last.map(group);
+            let groups = ["a", "b", "c"].map(group).into();
+            let in_turn: String = sparing.in_turn(groups).iter().map(Group::as_str).collect();
+            assert_eq!(in_turn, turns, "{last:?}");
+        }
+    }
+
+    #[test]
+    fn too_many_names_stand_for_all_groups() {
+        let refusals = Refusals::default();
+        for number in 0..MAX_GROUPS {
+            refusals.note(Group::new(format!("g{number}")).unwrap());
+        }
+        refusals.note(Group::new("g0").unwrap());
+        assert!(!refusals.everywhere.load(Ordering::Relaxed));
+        refusals.note(Group::new("one-more").unwrap());
+        assert!(refusals.everywhere.load(Ordering::Relaxed));
+        assert_eq!(refusals.noted().len(), MAX_GROUPS);
+    }
 
     #[test]
     fn groups_and_rosters_are_found_in_paths() {

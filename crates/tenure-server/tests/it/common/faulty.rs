@@ -22,6 +22,8 @@ pub enum Mood {
     Panics,
     /// Waits for [`Faulty::open`] at this call, then does it.
     WaitsAt(Verb),
+    /// Is away for this group alone.
+    FailsIn(&'static str),
     /// Takes so long for this call.
     Slow(Verb, Duration),
 }
@@ -65,12 +67,12 @@ impl Faulty {
         self.ticks.load(Ordering::SeqCst)
     }
 
-    /// The groups of which it was told that beats were refused.
+    /// The groups for which refused beats were reported to it.
     pub fn spared(&self) -> Vec<Group> {
         self.spared.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until somebody is at the gate, or is slow.
+    /// Waits until a call is at the gate, or is slow.
     pub async fn someone_waits(&self) {
         self.at_gate.acquire().await.expect("an open semaphore").forget();
     }
@@ -94,8 +96,11 @@ impl Around for Faulty {
         match mood {
             Mood::Good => call.await,
             Mood::WaitsAt(verb) | Mood::Slow(verb, _) if verb != ask.verb => call.await,
+            Mood::FailsIn(away) if ask.group.as_ref().is_none_or(|group| group.as_str() != away) => call.await,
             Mood::Hangs => std::future::pending().await,
-            Mood::Fails(ErrorKind::Unavailable) => Err(Error::unavailable("made to be away", Outcome::Unchanged)),
+            Mood::FailsIn(_) | Mood::Fails(ErrorKind::Unavailable) => {
+                Err(Error::unavailable("made to be away", Outcome::Unchanged))
+            }
             Mood::Fails(kind) => Err(Error::new(kind, "made to fail")),
             Mood::Panics => panic!("made to panic"),
             Mood::Slow(_, wait) => {

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use crate::common::faulty::Mood;
+use crate::common::faulty::{Faulty, Mood};
 use crate::common::{Answer, Daemon, PATIENCE, slow};
 
 type Sent = JoinHandle<reqwest::Result<reqwest::Response>>;
@@ -99,28 +99,40 @@ async fn other_requests_leave_beats_their_room() {
     }
 }
 
-#[tokio::test]
-async fn a_flood_in_one_group_leaves_room_for_the_beats_of_another() {
-    let settings = Settings {
+/// Room for nine requests of one group of a caller, and a store that may take long.
+fn few_requests() -> Settings {
+    Settings {
         max_requests: 9,
         request_timeout: Duration::from_secs(2),
         ..Settings::default()
-    };
-    let (daemon, store, clock) = Daemon::still(settings).await;
-    let (flooding, other) = (daemon.join("flooding", "a").await, daemon.join("other", "b").await);
-    let beats = |tenure: &str| json!({"beats": [{"tenure": tenure}]});
+    }
+}
+
+fn beats(tenure: &str) -> Value {
+    json!({"beats": [{"tenure": tenure}]})
+}
+
+/// Beats that take all the room of a group, since the store answers none of them.
+async fn flood(daemon: &Daemon, store: &Faulty, group: &str, tenure: &str) -> Vec<Sent> {
     store.be(Mood::WaitsAt(Verb::Beat));
-    let mut flood: Vec<_> = (0..9)
-        .map(|_| send(&daemon, "POST", "/v1/groups/flooding/beats", &beats(&flooding)))
-        .collect();
+    let path = format!("/v1/groups/{group}/beats");
+    let flood = (0..9).map(|_| send(daemon, "POST", &path, &beats(tenure))).collect();
     daemon.until_inside(9).await;
-    let refused = daemon.send("POST", "/v1/groups/flooding/beats", beats(&flooding)).await;
+    flood
+}
+
+#[tokio::test]
+async fn a_flood_in_one_group_leaves_room_for_the_beats_of_another() {
+    let (daemon, store, clock) = Daemon::still(few_requests()).await;
+    let (tenure, other) = (daemon.join("flooding", "a").await, daemon.join("other", "b").await);
+    let mut flood = flood(&daemon, &store, "flooding", &tenure).await;
+    let refused = daemon.send("POST", "/v1/groups/flooding/beats", beats(&tenure)).await;
     assert_eq!(refused.code(), "overloaded");
     let metrics = daemon.get("/metrics").await.text;
     assert!(metrics.contains("\ntenure_beats_refused_total 1\n"), "{metrics}");
-    // The store is told, so that nobody in that group ends by it.
-    until_async("the store is told", PATIENCE, || async {
-        // The least time between two turns of the loop that tells it.
+    // It is reported to the store, so that no member of that group ends because of it.
+    until_async("the refusal is reported", PATIENCE, || async {
+        // The least time between two turns of the loop that reports it.
         clock.advance(FLOOR);
         !store.spared().is_empty()
     })
@@ -135,7 +147,32 @@ async fn a_flood_in_one_group_leaves_room_for_the_beats_of_another() {
 }
 
 #[tokio::test]
-async fn silent_connections_make_room_for_new_ones_and_not_those_that_were_answered() {
+async fn a_failing_group_delays_no_report_of_others() {
+    let (daemon, store, clock) = Daemon::still(few_requests()).await;
+    let (away, other) = (daemon.join("away", "a").await, daemon.join("other", "b").await);
+    let mut flood = flood(&daemon, &store, "away", &away).await;
+    flood.push(send(&daemon, "POST", "/v1/groups/other/beats", &beats(&other)));
+    daemon.until_inside(10).await;
+    store.be(Mood::FailsIn("away"));
+    for (group, tenure) in [("away", &away), ("other", &other)] {
+        let path = format!("/v1/groups/{group}/beats");
+        let refused = daemon.send("POST", &path, beats(tenure)).await;
+        assert_eq!(refused.code(), "overloaded", "{group}");
+    }
+    until_async("the refusal of the other group is reported", PATIENCE, || async {
+        clock.advance(FLOOR);
+        store.spared().iter().any(|group| group.as_str() == "other")
+    })
+    .await;
+    store.be(Mood::Good);
+    store.open(10);
+    for sent in flood {
+        assert_eq!(answer(sent).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn silent_connections_are_shed_before_answered_ones() {
     let daemon = Daemon::with(Settings {
         max_connections: 8,
         ..Settings::default()
