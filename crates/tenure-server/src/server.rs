@@ -28,7 +28,7 @@ use crate::tls::TlsWatch;
 use crate::watch::{self, Watcher};
 use crate::{conn, routes};
 
-/// The wait after a failed accept: it usually means that file descriptors ran out, and nobody is helped by a busy loop.
+/// The wait after a failed accept: it usually means that file descriptors ran out, and a busy loop would not help.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// How often failed accepts are logged.
 const ACCEPT_LOG: Duration = Duration::from_secs(1);
@@ -187,6 +187,8 @@ impl Accepting {
         loop {
             let (socket, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
+                // The client gave up while it waited in the kernel's queue.
+                Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
                     // Closing some makes descriptors free.
                     open.shed(clock.mono(), idle);
@@ -258,10 +260,16 @@ impl Accepting {
     }
 }
 
+/// Whether a failed accept says nothing about the next one.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset)
+}
+
 /// Connections that could not be accepted. Their errors come in floods, and are logged once a second.
 #[derive(Default)]
 struct Failures {
-    /// Since when nobody could connect.
+    /// Since when no client could connect.
     since: Option<Mono>,
     unlogged: u64,
     logged_at: Option<Mono>,
@@ -277,7 +285,7 @@ impl Failures {
         }
     }
 
-    /// Nobody can connect now. When that lasts, beats are kept out.
+    /// No client can connect now. When that lasts, beats are kept out.
     fn last(&mut self, app: &App) {
         let now = app.clock.mono();
         let since = *self.since.get_or_insert(now);
