@@ -1,6 +1,6 @@
 //! The list of groups: an index of their names, so that a sweeper finds them, and no more. It can be lost without the groups
 //! (a flush, a deletion, one node of a cluster), so every process puts back the groups that it acts on, and a search
-//! through the keys finds those on which nobody acts.
+//! through the keys finds idle ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use redis::Value;
 use tenure_core::clock::Mono;
-use tenure_core::error::Result;
+use tenure_core::error::{Error, Result};
 use tenure_core::event::EventId;
 use tenure_core::id::Group;
 use tenure_core::store::PROBE_GROUP;
@@ -37,7 +37,7 @@ const LOOKS: usize = 64;
 pub(crate) struct GroupList {
     announced: Mutex<Announced>,
     acted: Mutex<HashMap<Group, Mono>>,
-    search: tokio::sync::Mutex<Vec<Place>>,
+    search: tokio::sync::Mutex<Search>,
 }
 
 /// The groups that were put into the list, and when, as of one connection: what comes after it may be another server.
@@ -45,6 +45,14 @@ pub(crate) struct GroupList {
 struct Announced {
     life: Option<u64>,
     groups: HashMap<Group, Mono>,
+}
+
+/// A search through the keys of all primaries.
+#[derive(Debug, Default)]
+struct Search {
+    places: Vec<Place>,
+    /// Why a primary was left out, if one was.
+    failed: Option<Error>,
 }
 
 /// How far the keys of one primary have been searched.
@@ -94,12 +102,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ValkeyStore {
-    /// Somebody acts on a group.
+    /// Notes an act on a group.
     pub(crate) fn act_on(&self, group: &Group) {
         self.list.act(group, self.connection.clock().mono());
     }
 
-    /// Puts a group into the list before somebody comes, so that it is swept whatever becomes of this process. Idempotent,
+    /// Puts a group into the list before a member joins, so that it is swept whatever happens to this process. Idempotent,
     /// so a late one is harmless.
     pub(crate) async fn announce(&self, group: &Group) -> Result<()> {
         let (life, now) = (self.connection.life_of(GROUPS), self.connection.clock().mono());
@@ -108,7 +116,7 @@ impl ValkeyStore {
             return Ok(());
         }
         match self.put_back(std::slice::from_ref(group)).await {
-            // It was there, and most likely still is: that the list is away must not keep anybody from coming.
+            // It was there, and most likely still is: a list that is away must not refuse a join.
             Err(error) if before.is_none() => return Err(error),
             _ => self.list.note_announced(group, life, now),
         }
@@ -139,12 +147,12 @@ impl ValkeyStore {
 
     /// The groups of the list, and those that this process has acted on lately: they are put back if the list lacks them.
     pub(crate) async fn list_groups(&self) -> Result<Vec<Group>> {
-        // In this order: whoever joins announces the group before that.
+        // In this order: a join announces its group before it acts.
         let acted = self.list.acted(self.connection.clock().mono());
         let mut groups = self.read_list().await?;
         let lost: Vec<_> = acted.into_iter().filter(|group| !groups.contains(group)).collect();
         if !lost.is_empty() {
-            tracing::warn!(groups = lost.len(), first = %lost[0], "the list of groups lacks some that are served; they are put back");
+            tracing::warn!(groups = lost.len(), first = %lost[0], "the list of groups lacks some that are in use; they are put back");
             self.put_back(&lost).await?;
             groups.extend(lost);
         }
@@ -158,7 +166,7 @@ impl ValkeyStore {
             cmd.arg(GROUPS).arg(&cursor).arg("COUNT").arg(NAMES);
             let value = self.connection.command_on(GROUPS, cmd).await?;
             let (next, names) = read_scan(value).map_err(foreign)?;
-            // A name that is none was put there by somebody else; it is no group of ours.
+            // An invalid name was put there by another program; it is no group of ours.
             groups.extend(names.iter().filter_map(|name| Group::new(name).ok()));
             if next == "0" {
                 return Ok(groups);
@@ -192,47 +200,71 @@ impl ValkeyStore {
     }
 
     /// Searches a part of the keys for groups, and puts those that it finds into the list. `true` when there is more to
-    /// search.
+    /// search. A primary that fails is left out, and reported when the others were searched.
     pub(crate) async fn search_groups(&self) -> Result<bool> {
         let mut search = self.list.search.lock().await;
-        if search.is_empty() {
+        if search.places.is_empty() {
             let from = |primary| Place {
                 primary,
                 cursor: "0".to_owned(),
             };
-            search.extend(self.connection.primaries().into_iter().map(from));
+            search.places = self.connection.primaries().into_iter().map(from).collect();
         }
-        let found = search_some(&mut search).await;
-        if found.is_err() {
-            search.clear();
+        let found = search.some().await;
+        if let Err(error) = self.put_back(&found).await {
+            // What was found is not on the list, so the next search has to find it again.
+            *search = Search::default();
+            return Err(error);
         }
-        self.put_back(&found?).await?;
-        Ok(!search.is_empty())
+        let is_over = search.places.is_empty();
+        match search.failed.take_if(|_| is_over) {
+            Some(error) => Err(error),
+            None => Ok(!is_over),
+        }
     }
 }
 
-async fn search_some(search: &mut Vec<Place>) -> Result<Vec<Group>> {
-    let mut found = Vec::new();
-    for _ in 0..PAGES {
-        let Some(place) = search.last_mut() else { break };
+impl Search {
+    /// Reads some more pages. Answers the groups that were found.
+    async fn some(&mut self) -> Vec<Group> {
+        let mut found = Vec::new();
+        for _ in 0..PAGES {
+            let Some(place) = self.places.last_mut() else { break };
+            match place.page().await {
+                Ok((groups, is_last)) => {
+                    found.extend(groups);
+                    if is_last {
+                        self.places.pop();
+                    }
+                }
+                Err(error) => {
+                    self.failed.get_or_insert(error);
+                    self.places.pop();
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Place {
+    /// The groups of the next page, and whether it was the last one.
+    async fn page(&mut self) -> Result<(Vec<Group>, bool)> {
         let mut cmd = redis::cmd("SCAN");
-        cmd.arg(&place.cursor)
+        cmd.arg(&self.cursor)
             .arg("MATCH")
             .arg(keys::ALL_META)
             .arg("COUNT")
             .arg(PAGE);
-        let value = place.primary.command(cmd).await?;
-        let (next, names) = read_scan(value).map_err(foreign)?;
+        let (next, names) = read_scan(self.primary.command(cmd).await?).map_err(foreign)?;
+        self.cursor = next;
         let groups = names.iter().filter_map(|name| keys::group_of_meta(name));
         // Those that only show whether the store takes writes are on no list.
-        found.extend(groups.filter(|group| !group.as_str().starts_with(PROBE_GROUP)));
-        if next == "0" {
-            search.pop();
-        } else {
-            place.cursor = next;
-        }
+        let groups = groups
+            .filter(|group| !group.as_str().starts_with(PROBE_GROUP))
+            .collect();
+        Ok((groups, self.cursor == "0"))
     }
-    Ok(found)
 }
 
 fn read_scan(value: Value) -> Read<(String, Vec<String>)> {

@@ -90,7 +90,7 @@ impl SweepSteps for ValkeyStore {
     }
 
     async fn forget_group(&self, group: &Group, call: Call) -> Result<bool> {
-        // First the list: should this process end in between, whoever acts on the group puts it back.
+        // First the list: if this process ends in between, the next act on the group puts it back.
         self.take_off(group).await?;
         let invocation = self
             .over(group, Lateness::Refused(call))
@@ -126,7 +126,7 @@ impl Sweep for ValkeyStore {
             Some(group) => vec![group.clone()],
             None => {
                 // First those to come, so that none is made in between. In a cluster each group has a marker of its own.
-                if cause.is_none_or(|cause| cause == GapCause::New) {
+                if GapCause::New.is_ended_by(cause) {
                     self.mark_settled().await?;
                 }
                 self.list_groups().await?

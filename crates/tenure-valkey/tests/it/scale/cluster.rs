@@ -136,6 +136,17 @@ async fn all_nodes_are_looked_at_and_all_groups_are_listed(flavour: Flavour) {
     cluster.run_on("tenure:groups", &["DEL", "tenure:groups"]);
     let other = open(&cluster.url()).await;
     assert_eq!(other.groups().await.unwrap(), []);
+    // A node that refuses the search keeps the groups of no other node off the list.
+    let refusing = cluster.nodes().iter().take(3).max_by_key(|node| node.port()).unwrap();
+    refusing.cli(&["ACL", "SETUSER", "default", "-scan"]).unwrap();
+    let refused = loop {
+        match other.find_groups().await {
+            Ok(more) => assert!(more, "the search ended well"),
+            Err(error) => break error.kind(),
+        }
+    };
+    assert_eq!((refused, other.groups().await.unwrap().len()), (ErrorKind::Denied, 2));
+    refusing.cli(&["ACL", "SETUSER", "default", "+scan"]).unwrap();
     while other.find_groups().await.unwrap() {}
     assert_eq!(other.groups().await.unwrap(), names);
     let mut newest = other.newest_events(&names).await.unwrap();
