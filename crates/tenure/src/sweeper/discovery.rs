@@ -8,6 +8,7 @@ use std::time::Duration;
 use tenure_core::clock::{Mono, jitter, within};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::Group;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Inner;
@@ -22,7 +23,13 @@ const NEWS: u32 = 6;
 pub(super) struct Discovery {
     ask_at: Mono,
     ask_news_at: Mono,
-    asking: Option<AbortOnDropHandle<Result<Told>>>,
+    asking: Option<Asking>,
+}
+
+/// A question under way. Its answer is there before the loop is woken; the task itself may still run then.
+struct Asking {
+    task: AbortOnDropHandle<()>,
+    answer: oneshot::Receiver<Result<Told>>,
 }
 
 /// What the store has answered.
@@ -44,9 +51,13 @@ impl Discovery {
     /// Takes the answer if it has come, and asks again if it is time. The error is that of an answer that came just now.
     pub(super) async fn turn(&mut self, inner: &Arc<Inner>) -> Result<()> {
         let now = inner.clock.mono();
-        let answered = match self.asking.take_if(|asking| asking.is_finished()) {
-            Some(asking) => Some(unwrapped(asking.await)),
-            None => None,
+        let answered = match self.asking.as_mut().map(|asking| asking.answer.try_recv()) {
+            None | Some(Err(TryRecvError::Empty)) => None,
+            Some(Ok(answer)) => {
+                self.asking = None;
+                Some(answer)
+            }
+            Some(Err(TryRecvError::Closed)) => Some(Err(unanswered(self.asking.take()).await)),
         };
         if let Some(Ok(told)) = &answered {
             let longest = inner.settings.discover * NEWS;
@@ -76,12 +87,14 @@ impl Discovery {
         }
         self.ask_at = now + pace;
         let asked = Arc::clone(inner);
-        let asking = inner.janitor.workers().spawn(async move {
-            let told = asked.ask(news).await;
+        let (tell, answer) = oneshot::channel();
+        let task = inner.janitor.workers().spawn(async move {
+            // The loop may have ended.
+            let _ = tell.send(asked.ask(news).await);
             asked.janitor.wake();
-            told
         });
-        self.asking = Some(AbortOnDropHandle::new(asking));
+        let task = AbortOnDropHandle::new(task);
+        self.asking = Some(Asking { task, answer });
     }
 
     /// How long until it wants a turn; `None` while the store is asked, since the answer wakes the loop.
@@ -104,9 +117,15 @@ impl Inner {
     }
 }
 
-fn unwrapped(asked: Result<Result<Told>, tokio::task::JoinError>) -> Result<Told> {
-    asked.unwrap_or_else(|error| match error.try_into_panic() {
-        Ok(panic) => resume_unwind(panic),
-        Err(stopped) => Err(Error::unavailable("the loops stop", Outcome::Unchanged).because(stopped)),
-    })
+/// Why there is no answer: the question panicked, which is passed on, or the loops stop.
+async fn unanswered(asking: Option<Asking>) -> Error {
+    let stopped = Error::unavailable("the loops stop", Outcome::Unchanged);
+    match asking.map(|asking| asking.task) {
+        Some(task) => match task.await.map_err(|error| error.try_into_panic()) {
+            Err(Ok(panic)) => resume_unwind(panic),
+            Err(Err(error)) => stopped.because(error),
+            Ok(()) => stopped,
+        },
+        None => stopped,
+    }
 }
