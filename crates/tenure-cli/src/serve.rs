@@ -65,7 +65,7 @@ impl Serve {
     }
 }
 
-/// Listens with a queue that takes a burst of connections: whoever finds it full tries again a second later.
+/// Listens with a queue that takes a burst of connections: a client that finds it full retries a second later.
 fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
     const QUEUE: u32 = 4096;
     let socket = if at.is_ipv4() {

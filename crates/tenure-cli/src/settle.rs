@@ -15,9 +15,9 @@ use crate::output::json;
 
 /// Says that no lease was held when a store began to wait, so that it grants leases at once.
 ///
-/// A store that is new, or was emptied, grants no lease for as long as somebody may still trust one that it has forgotten. If
-/// you know that nobody does, because the store really is new or everything that used it is stopped, this ends the wait.
-/// Groups that wait for another cause go on waiting, unless it is named.
+/// A store that is new, or was emptied, grants no lease for as long as a holder may still trust one that it has forgotten. If
+/// you know that no holder does, because the store really is new or everything that used it is stopped, this ends the wait.
+/// Groups that wait for another cause keep waiting, unless it is named.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Settle {
     /// Only this group. All when not given, and those that are made later in the same wait.
@@ -58,14 +58,14 @@ impl Settle {
             for (group, cause) in &left {
                 let cause = cause.as_str();
                 say(format_args!(
-                    "{group} goes on waiting: {cause}; if nothing was held in it, name that with --cause {cause}"
+                    "{group} keeps waiting: {cause}; if nothing was held in it, name that with --cause {cause}"
                 ));
             }
         }
         Ok(if left.is_empty() { DONE } else { FAILED })
     }
 
-    /// Asks, where there is somebody to ask.
+    /// Asks on a terminal.
     fn is_confirmed(&self, place: &str) -> anyhow::Result<bool> {
         if !io::stdin().is_terminal() {
             return Err(Usage::new("there is no terminal to ask on; say --yes if no lease was held").into());
@@ -75,7 +75,7 @@ impl Settle {
             .as_ref()
             .map_or_else(|| "any group".to_owned(), |group| format!("the group {group}"));
         say(format_args!(
-            "Does nobody hold a lease of {what} at {place}? Two may hold one if somebody does. [y/N]"
+            "Is no lease of {what} at {place} held any more? If one is, two may hold it. [y/N]"
         ));
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;

@@ -96,11 +96,11 @@ macro_rules! conformance_tests {
                 leaving_is_never_braked, a_pass_tells_when_to_come_back;
             gap: an_outage_ends_nobody, everyone_gets_one_full_ttl_after_a_gap, nobody_reads_as_dead_because_nobody_ticked,
                 a_settled_group_says_so, force_never_overrides_a_grace, a_lost_list_of_groups_changes_nothing,
-                an_operator_settles_a_group, refused_beats_lengthen_lives, a_refusal_revives_nobody,
-                a_refusal_that_goes_on_counts_for_one_max_ttl;
+                an_operator_settles_a_group, refused_beats_lengthen_lives, a_refusal_revives_no_tenure,
+                a_lasting_refusal_counts_for_one_max_ttl;
             forget: a_group_that_was_empty_for_long_is_forgotten, a_group_in_which_anything_is_left_is_kept;
             event: events_tell_what_happened_in_order, events_are_filtered_and_paged, trimmed_events_are_announced,
-                long_keys_are_told_in_several_events, the_log_is_bounded_in_bytes, waiting_ends_with_news;
+                long_keys_are_listed_in_several_events, the_log_is_bounded_in_bytes, waiting_ends_with_news;
             random: the_store_agrees_with_the_model, sessions_agree_with_the_model;
         }
     };

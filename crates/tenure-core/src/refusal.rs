@@ -1,10 +1,10 @@
-//! Refusals of ours: a daemon that had to refuse beats of a group, or could not accept connections, is no reason to take a
-//! member for dead.
+//! Refusals of ours: no member is marked dead because a daemon had to refuse beats of its group, or could not accept
+//! connections.
 //!
-//! *E* = max(deadline, resumed_at + ttl, refused_until + ttl). A store notes a refusal only in a step that finds nobody past
-//! their end, so that it never revives: who is dead when a refusal begins stays so. It never makes a group unsettled. And it is
-//! bounded, so that no flood keeps a dead tenure alive for ever: `refused_until` is at most one max ttl after the refusal
-//! began, and the next refusal counts only when everyone whose life depends on this one has ended or has beaten.
+//! *E* = max(deadline, resumed_at + ttl, refused_until + ttl). A store notes a refusal only in a step that finds no member past
+//! its end, so that it never revives: a member that is dead when a refusal begins stays dead. It never makes a group unsettled.
+//! And it is bounded, so that no flood keeps a dead tenure alive for ever: `refused_until` is at most one max ttl after the
+//! refusal began, and the next refusal counts only when every tenure whose life depends on this one has ended or was renewed.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Refusal {
     /// The same with beats refused now.
     #[must_use]
     pub fn noted(self, now: StoreTime, max_ttl: Duration) -> Self {
-        // What is later than now was noted by a clock that has fallen back since; that is a gap, and everyone has a full ttl.
+        // What is later than now was noted by a clock that has fallen back since; that is a gap, after which every ttl starts again.
         if self.until > now || now > self.until + max_ttl {
             return Self { began: now, until: now };
         }
@@ -31,7 +31,7 @@ impl Refusal {
         Self { until, ..self }
     }
 
-    /// The instant at which everyone was given one full ttl last: when the store resumed, or when a beat was refused.
+    /// The instant at which every ttl started again last: when the store resumed, or when a beat was refused.
     #[must_use]
     pub fn or_resumed(self, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
         if self.until > now {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_gives_everyone_one_full_ttl() {
+    fn a_refusal_restarts_every_ttl() {
         let none = Refusal::default();
         assert_eq!(end(none, at(1_010)), at(1_030));
         let refused = none.noted(at(1_010), MAX_TTL);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_goes_on_counts_for_one_max_ttl() {
+    fn a_lasting_refusal_counts_for_one_max_ttl() {
         let mut refused = Refusal::default();
         for second in 1_010..=1_250 {
             refused = refused.noted(at(second), MAX_TTL);
@@ -79,17 +79,17 @@ mod tests {
     }
 
     #[test]
-    fn the_next_one_counts_when_nobody_lives_by_the_last_any_more() {
+    fn the_next_refusal_counts_one_max_ttl_after_the_last() {
         let refused = Refusal::default().noted(at(1_010), MAX_TTL);
         let (early, late) = (refused.noted(at(1_130), MAX_TTL), refused.noted(at(1_131), MAX_TTL));
         assert_eq!((early.began, early.until), (at(1_010), at(1_130)));
         assert_eq!((late.began, late.until), (at(1_131), at(1_131)));
         let over = early.noted(at(1_249), MAX_TTL);
-        assert_eq!(over, early, "however long it goes on");
+        assert_eq!(over, early, "however long it lasts");
     }
 
     #[test]
-    fn a_clock_that_fell_back_makes_it_count_for_nothing() {
+    fn a_refusal_from_a_fallen_clock_does_not_count() {
         let refused = Refusal::default().noted(at(1_010), MAX_TTL);
         assert_eq!(refused.or_resumed(at(500), at(600)), at(500));
         assert_eq!(

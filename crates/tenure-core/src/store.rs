@@ -272,7 +272,7 @@ pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + Se
     /// when there is more to search: call again, after a pause. A store whose list cannot be lost finds nothing.
     ///
     /// # Errors
-    /// `Unavailable`, after which the search begins anew; `Denied` where the store's user may not search.
+    /// `Unavailable`, after which the search starts again; `Denied` where the store's user may not search.
     async fn find_groups(&self) -> Result<bool> {
         Ok(false)
     }

@@ -80,12 +80,12 @@ pub struct GroupStatus {
     pub next_offline: Option<StoreTime>,
     /// The newest event.
     pub last_event: EventId,
-    /// Since when every tick has found nobody and nothing in it ([`is_occupied`](Self::is_occupied)).
+    /// Since when every tick has found it empty ([`is_occupied`](Self::is_occupied)).
     pub empty_since: Option<StoreTime>,
 }
 
 impl GroupStatus {
-    /// Whether there is anybody or anything that a sweep has to look after.
+    /// Whether it has members or anything else that a sweep works on.
     #[must_use]
     pub fn is_occupied(&self) -> bool {
         self.members + self.releasing + self.leases + self.sessions + self.pending_offline > 0
@@ -266,8 +266,8 @@ pub trait SweepSteps: SessionStore {
     /// `TooLate`, `Unavailable`.
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch>;
 
-    /// Step 1 on behalf of a daemon that has to refuse beats: when it leaves nobody past their end, everyone has one full ttl
-    /// from now ([`Refusal`](crate::refusal::Refusal) has the bounds). While it answers `more`, that is not done yet.
+    /// Step 1 on behalf of a daemon that refuses beats: when it leaves no member past its end, every ttl starts again
+    /// ([`Refusal`](crate::refusal::Refusal) has the bounds). While it answers `more`, that is not done yet.
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`.
@@ -307,7 +307,7 @@ pub trait SweepSteps: SessionStore {
     /// Forgets a group that has been empty for [`forget_after`](crate::store::StoreOptions::forget_after), with all that is
     /// kept of it but for the last number it gave out: in one step, which looks again whether it has no members, holdings,
     /// reservations, records of ended tenures, sessions, targets and roster, and whether it is settled. `false` when it is
-    /// kept; whatever speaks against it makes it wait anew. A later act makes a new group, whose numbers are higher.
+    /// kept, and then its wait restarts. A later act makes a new group, whose numbers are higher.
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`. Doing it again is safe.
@@ -491,7 +491,7 @@ pub enum Settling {
     Ended,
     /// There was none.
     Settled,
-    /// It goes on: it has another cause than the one that was named, or one that has to be.
+    /// It continues: it has another cause than the one that was named, or one that must be named.
     Left(GapCause),
 }
 
@@ -500,12 +500,12 @@ pub enum Settling {
 pub struct SettleReport {
     /// How many groups' graces it ended.
     pub settled: u64,
-    /// Groups whose grace goes on, because of this.
+    /// Groups whose grace continues, with its cause.
     pub left: Vec<(Group, GapCause)>,
 }
 
 impl SettleReport {
-    /// Adds what became of a group.
+    /// Adds the result for a group.
     pub fn add(&mut self, group: Group, settling: Settling) {
         match settling {
             Settling::Ended => self.settled += 1,

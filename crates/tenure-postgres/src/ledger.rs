@@ -36,7 +36,7 @@ pub struct PostgresLedger {
     /// Held while the schema is looked at and updated.
     preparing: Arc<tokio::sync::Mutex<()>>,
     is_ready: Arc<AtomicBool>,
-    /// Whether it ever was: a schema that is gone since then was taken away, and is not made anew.
+    /// Whether it ever was: a schema that disappeared since was removed by an operator, and is not created again.
     was_ready: Arc<AtomicBool>,
     health: Mutex<Health>,
 }

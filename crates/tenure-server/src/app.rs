@@ -102,7 +102,7 @@ pub(crate) struct App {
     pub(crate) refusals: Refusals,
     pub(crate) bodies: Bodies,
     pub(crate) beat_bodies: Bodies,
-    /// A secret of this process: how callers and groups are told apart by their counters.
+    /// A secret of this process, from which the counters of callers and groups are derived.
     pub(crate) seed: u64,
     pub(crate) openapi: OnceLock<Bytes>,
     store_clock: Mutex<Option<(StoreTime, Mono)>>,

@@ -253,10 +253,10 @@ impl From<Unread> for Failure {
                 Code::BodyTooLarge,
                 format!("the body is longer than {limit} bytes; send less at a time"),
             ),
-            Unread::BrokeOff => Self::new(Code::BadRequest, "the body broke off"),
+            Unread::BrokeOff => Self::new(Code::BadRequest, "the connection closed before the body ended"),
             Unread::TooSlow => Self::new(Code::RequestTimeout, "the body took too long to arrive"),
             Unread::NoRoom => {
-                let detail = "too much is arriving from this caller at the same time; nothing was done";
+                let detail = "this caller sends too many large or slow bodies at the same time; nothing was done";
                 let problem = Problem::new(Code::Overloaded, detail).with_outcome(Outcome::Unchanged);
                 problem.with_retry_after(Duration::from_millis(100)).into()
             }
@@ -264,7 +264,7 @@ impl From<Unread> for Failure {
     }
 }
 
-/// Reads a small body that nobody wants; whether its connection can be used again.
+/// Reads the rest of a small body and drops it; whether its connection can be used again.
 pub(crate) async fn spill(clock: &dyn Clock, mut body: Body) -> bool {
     let mut rest = SPILL;
     let read = async {

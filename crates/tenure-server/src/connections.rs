@@ -1,8 +1,8 @@
 //! The open connections, and which of them are closed when there are too many.
 //!
 //! Those that have sent least for longest go first, beginning with the peer that has most. A connection on which a request is
-//! being answered stays, and so does one that was answered within its idle time; the newest is never among them, because
-//! it is not open yet. There is no fixed limit for a peer: the members behind a proxy are one.
+//! being answered stays, and so does one that was answered within its idle time; the newest stays because it is not open
+//! yet. There is no fixed limit for a peer: the members behind a proxy are one peer.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -78,8 +78,8 @@ impl Link {
             .store(u64::try_from(after).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Completes when it is to be closed. To be polled after the connection itself: that it is polled means that the connection
-    /// was.
+    /// Completes when the connection must close. Poll it after the connection itself: a poll of it shows that the connection was
+    /// polled.
     pub(crate) async fn cut(&self) {
         self.served.store(true, Ordering::Relaxed);
         self.cut.cancelled().await;
@@ -119,7 +119,7 @@ impl Drop for Answering {
     }
 }
 
-/// For an answer that goes on after its handler, like a stream of events.
+/// For an answer that outlasts its handler, like a stream of events.
 impl FromRequestParts<Arc<App>> for Answering {
     type Rejection = Infallible;
 

@@ -142,7 +142,7 @@ fn check_type(kind: Option<&HeaderValue>) -> Result<(), Failure> {
 /// The body, which is there already, in one piece.
 async fn whole(request: Request) -> Result<Bytes, Failure> {
     let piece = request.into_body().into_data_stream().try_next().await;
-    let piece = piece.map_err(|_| Failure::new(Code::BadRequest, "the body broke off"))?;
+    let piece = piece.map_err(|_| Failure::new(Code::BadRequest, "the connection closed before the body ended"))?;
     Ok(piece.unwrap_or_default())
 }
 

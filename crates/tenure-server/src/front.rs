@@ -38,7 +38,7 @@ pub(crate) enum Class {
     Usual,
     /// The same, with a longer body.
     Batch,
-    /// One beat: in the room of beats; without the store's time, which nobody needs from it.
+    /// One beat: in the room of beats; its answer needs no store time.
     Beat,
     /// The heartbeat of a provider: in the room of beats.
     Heartbeat,
@@ -176,7 +176,7 @@ impl FrontLayer {
             }
             overloaded().into_response()
         } else {
-            // Nobody asks a beat who it was.
+            // No beat handler reads the caller.
             if *class != Class::Beat {
                 request.extensions_mut().insert(caller);
                 request.extensions_mut().insert(share);
@@ -237,8 +237,8 @@ impl FrontLayer {
     }
 }
 
-/// Refuses a request whose body was not read. What is left of it must not be taken for the next request: a small one that is
-/// coming anyway is read, and otherwise the client is told that the connection ends.
+/// Refuses a request whose body was not read. The rest of it must not be taken for the next request: a small one
+/// is read and dropped, and otherwise the connection is closed after the answer.
 async fn unread(app: &App, refused: Failure, request: Request) -> Response {
     let response = refused.into_response();
     let waits = request.headers().contains_key(EXPECT);

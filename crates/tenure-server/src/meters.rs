@@ -30,7 +30,7 @@ pub(crate) const BODIES: &str = "tenure_http_bodies";
 pub(crate) const CROWDED_OUT: &str = "tenure_http_crowded_out_total";
 /// Connections that could not be accepted.
 pub(crate) const ACCEPT_ERRORS: &str = "tenure_http_accept_errors_total";
-/// Beats that were refused because too much was asked at once, after their token was accepted.
+/// Beats that were refused because the daemon was overloaded, after their token was accepted.
 pub(crate) const BEATS_REFUSED: &str = "tenure_beats_refused_total";
 /// Connections that were dropped because the other side did not read.
 pub(crate) const STALLED: &str = "tenure_http_stalled_total";
@@ -95,7 +95,7 @@ fn describe() {
     metrics::describe_counter!(ACCEPT_ERRORS, "Connections that could not be accepted.");
     metrics::describe_counter!(
         BEATS_REFUSED,
-        "Beats that were refused because too much was asked at once."
+        "Beats that were refused because the daemon was overloaded."
     );
     metrics::describe_counter!(
         STALLED,
@@ -164,7 +164,7 @@ pub(crate) fn not_accepted() {
     metrics::counter!(ACCEPT_ERRORS).increment(1);
 }
 
-/// Counts a beat that was refused because too much was asked at once.
+/// Counts a beat that was refused because the daemon was overloaded.
 pub(crate) fn beat_refused() {
     metrics::counter!(BEATS_REFUSED).increment(1);
 }

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::limits::network;
 
-/// How many callers, and how many groups of callers, are told apart. Those that meet in one counter are counted together.
+/// How many counters there are for callers, and for groups of callers. Callers that share a counter are counted together.
 const COUNTERS: usize = 1_024;
 /// How many times as much as is free one may hold.
 const FACTOR: usize = 3;
@@ -31,7 +31,7 @@ pub(crate) struct Share {
 
 impl Share {
     /// A caller is a token, a provider, or an address. The group (or roster) is taken as it is written in the path. `seed`
-    /// is a secret of this process, so that nobody can choose a name that meets another's.
+    /// is a secret of this process, so that no caller can choose a name that shares another's counter.
     pub(crate) fn of(seed: u64, caller: &Caller, from: Option<SocketAddr>, path: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         seed.hash(&mut hasher);
@@ -62,8 +62,8 @@ impl FromRequestParts<Arc<App>> for Share {
 
     /// As the front has found it.
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
-        let nobody = || Self::of(app.seed, &Caller::Anyone, None, parts.uri.path());
-        Ok(parts.extensions.get().copied().unwrap_or_else(nobody))
+        let unknown = || Self::of(app.seed, &Caller::Anyone, None, parts.uri.path());
+        Ok(parts.extensions.get().copied().unwrap_or_else(unknown))
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_in_one_group_leaves_room_for_another_of_the_same_caller() {
+    fn a_flood_in_one_group_spares_other_groups_of_the_caller() {
         let room = Room::new(1_024);
         assert_eq!(flood(&room, share(1, 1)), 1_024);
         let others = flood(&room, share(1, 2));

@@ -26,7 +26,8 @@ const GROUPS_EVERY: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 8;
 /// The most groups that are looked at.
 pub(crate) const MAX_GROUPS: usize = 1_000;
-/// How long the answer to whether the store takes writes is everybody's: `/readyz` is open to strangers, and must not make the store write at will.
+/// How long one probe for writes answers all callers: `/readyz` is open to strangers, who must not make the store write at
+/// will.
 const PROBE_FRESH: Duration = Duration::from_secs(1);
 /// The most registries of a group that are remembered.
 const MAX_REGISTRIES: usize = 100;
@@ -155,7 +156,7 @@ impl App {
             return known.answer.clone();
         }
         let app = Arc::clone(self);
-        // In a task of its own: whoever hangs up must not make the next one ask anew.
+        // In a task of its own: a caller that disconnects must not make the next one probe again.
         let asked = tokio::spawn(async move {
             let answer = match app.ask_for_a_write().await {
                 Ok(probed) => {

@@ -324,10 +324,7 @@ impl Sweep for NodeStore {
         answer!(self.call(group, Op::Status).await?, Status)
     }
     async fn settle(&self, _: Option<&Group>, _: Option<GapCause>, _: Call) -> Result<SettleReport> {
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "nobody settles anything in the simulation",
-        ))
+        Err(Error::new(ErrorKind::Unsupported, "the simulation settles nothing"))
     }
 }
 

@@ -112,7 +112,7 @@ impl OpenFile {
 
     pub(crate) fn note_health(&self, failed: Option<&Cause>) {
         if matches!(failed, Some(Cause::Astray(..))) {
-            // The watch knows, and takes it back by itself.
+            // The watch reports it, and clears it.
             return;
         }
         *guard(&self.trouble) = failed.map(|cause| cause.to_error().chain());
@@ -130,7 +130,7 @@ impl OpenFile {
                 .is_ok()
     }
 
-    /// From here on nobody is served, and the files are not in their places any more.
+    /// From here on no call is served, and the files may leave their places.
     pub(crate) fn begin_to_close(&self) {
         self.closed.store(true, Ordering::Release);
     }

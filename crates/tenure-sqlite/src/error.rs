@@ -16,7 +16,7 @@ pub(crate) enum Cause {
     /// A bug in a step, caught.
     #[error("the step panicked: {0}")]
     Panicked(String),
-    /// The file is not the one at its path any more: what was seen, and what became of the transaction.
+    /// The file is not the one at its path any more: what was seen, and the outcome of the transaction.
     #[error("{0}")]
     Astray(String, Outcome),
     /// The file had to be opened again, and could not be.

@@ -148,14 +148,14 @@ impl Marker {
         Ok(marker)
     }
 
-    /// Notes a commit, or that the log may have begun anew.
+    /// Notes a commit, or that the log may have been restarted.
     pub(crate) fn note(&mut self, commits: u64, longest: Duration) -> io::Result<()> {
         if self.log.is_none() {
             self.log = File::open(&self.log_path).ok();
         }
         let salts = self.log.as_ref().and_then(Salts::of);
         let known = self.mark.log.filter(|log| Some(log.salts) == salts);
-        // A log begins anew when everything before this commit is in the file.
+        // SQLite restarts the log when everything before this commit is in the file.
         let base = commits.saturating_sub(1);
         self.mark.log = known.or_else(|| salts.map(|salts| LogMark { salts, base }));
         self.mark.commits = commits;

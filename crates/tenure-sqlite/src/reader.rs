@@ -22,7 +22,7 @@ pub(crate) struct Readers {
     permits: Arc<Semaphore>,
 }
 
-/// The connections that nobody uses now.
+/// The connections that are not in use.
 #[derive(Debug)]
 struct Idle {
     connections: Vec<Connection>,

@@ -44,7 +44,7 @@ pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Resto
         .canonicalize()
         .is_ok_and(|backup| Some(backup) == path.canonicalize().ok())
     {
-        return Err(refused(backup, "it is the file that is to be replaced"));
+        return Err(refused(backup, "it is the file to be replaced"));
     }
     let (path, lock) = file::lock(path, &STORE)?;
     let new = beside(&path, ".restoring");
@@ -68,7 +68,7 @@ fn prepare(backup: &Path, new: &Path) -> Result<()> {
             io::copy(&mut source, &mut file).map_err(failed)?;
         }
     }
-    // Under the backup's name: the copy is nothing that anybody knows.
+    // Under the backup's name: the user does not know the copy.
     let sql = file::open_writer(new, &STORE).map_err(|error| {
         let message = error
             .message()

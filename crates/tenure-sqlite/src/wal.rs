@@ -1,7 +1,7 @@
 //! The head of SQLite's write-ahead log: which log it is.
 //!
-//! Every log carries two salts: a number that rises by one each time the log begins anew behind a checkpoint, and a random
-//! one. SQLite replays whatever log it finds beside a file; only the salts tell whether it belongs there.
+//! Every log carries two salts: a number that rises by one each time the log is restarted behind a checkpoint, and a random
+//! one. SQLite replays any log that it finds beside a file; only the salts show whether it belongs there.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use std::path::Path;
 const HEAD: u64 = 32;
 /// The two magic numbers of a log, by the byte order of its checksums.
 const MAGIC: [u32; 2] = [0x377f_0682, 0x377f_0683];
-/// How often a log may have begun anew since its salts were written down. The mark is not synced, so after a power cut it
+/// How often a log may have been restarted since its salts were written down. The mark is not synced, so after a power cut it
 /// can be some commits old.
 const BEGINNINGS: u32 = 1 << 16;
 

@@ -1,6 +1,6 @@
 //! Whether the open files are still the ones at their paths.
 //!
-//! A process goes on writing to a file that was deleted, moved away or replaced, and what it acknowledges then is lost
+//! A process keeps writing to a file that was deleted, moved away or replaced, and what it acknowledges then is lost
 //! with it. So the paths are compared with the open files once a second, before each transaction and after each commit;
 //! while they differ every call is refused.
 
@@ -51,8 +51,8 @@ impl Watch {
         }
     }
 
-    /// Compares all of them. Answers what is wrong, and remembers it for [`Self::check`]. Files that are being closed are in
-    /// nobody's way: SQLite deletes the log of one.
+    /// Compares all of them. Answers what is wrong, and remembers it for [`Self::check`]. Files that are being closed may
+    /// change: SQLite deletes the log of one.
     pub(crate) fn look(&self, closed: impl FnOnce() -> bool) -> Option<String> {
         let wrong = self.files.iter().find_map(Watched::look);
         if wrong.is_some() && closed() {

@@ -203,7 +203,7 @@ impl<B: Bookkeeping> Writer<B> {
         }
         sql.prepare_cached("COMMIT")?.execute([])?;
         self.books.publish();
-        // The file may have been replaced during the transaction; then nobody knows which one is kept.
+        // The file may have been replaced during the transaction; then it is not known which one is kept.
         self.file.look(Outcome::Unknown)
     }
 

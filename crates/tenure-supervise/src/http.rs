@@ -64,12 +64,9 @@ impl Connector {
         match made {
             Ok(client) => {
                 *self.client.write().unwrap_or_else(PoisonError::into_inner) = client;
-                tracing::info!("the files of TLS have changed; what is in them is used from now on");
+                tracing::info!("the TLS files have changed; new connections use them");
             }
-            Err(error) => tracing::warn!(
-                error,
-                "the files of TLS cannot be used; what was read before stays in use"
-            ),
+            Err(error) => tracing::warn!(error, "the TLS files cannot be used; the previous ones stay in use"),
         }
     }
 }

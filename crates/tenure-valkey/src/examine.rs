@@ -165,7 +165,7 @@ async fn search(connection: &Connection) -> Finding {
             "search",
             Severity::Warning,
             format!(
-                "a group on which nobody acts is not found again if the list of groups is lost: {}; allow +scan",
+                "an idle group is not found again if the list of groups is lost: {}; allow +scan",
                 error.chain()
             ),
         ),

@@ -188,7 +188,7 @@ fn of_value(value: &[u8]) -> Said {
     }
 }
 
-/// A text that is no JSON has no fields. One that begins like JSON is to be understood as a whole.
+/// A text that is not JSON has no fields. One that begins like JSON must be valid as a whole.
 fn of_text(text: &[u8], field: &str) -> Said {
     if !matches!(text.trim_ascii().first(), Some(b'{' | b'[')) {
         return Said::Active;

@@ -278,7 +278,7 @@ impl ValkeyStore {
                 let cursor = cursor
                     .parse()
                     .map_err(|_| Malformed(format!("the cursor {cursor:?}")))?;
-                // What is no text was put there by somebody else, like every other name that nobody picks.
+                // What is not UTF-8 was put there by another program, like every other unexpected name.
                 let names = reader.array()?.all_bytes()?.into_iter();
                 let names = names.filter_map(|name| String::from_utf8(name).ok());
                 Ok(Scanned {

@@ -2,7 +2,7 @@
 //!
 //! What is claimed here is remembered. When the tenure ends by `lapsed` or `unknown` and the membership has joined again,
 //! everything remembered is claimed again under the new tenure, but only where the key is free, owned by the dead, or
-//! still owned by an earlier tenure of this very member. What somebody else owns by then is lost, and reported. Once a
+//! still owned by an earlier tenure of this very member. What another member owns by then is lost, and reported. Once a
 //! minute a member looks whether others have taken what it remembers, so that it does not claim that again.
 
 mod remembered;

@@ -137,7 +137,7 @@ struct Inner {
 
 /// A group that is swept.
 struct Entry {
-    /// When it was last named, by the store or by this process. One that nobody names is forgotten, unless it is occupied.
+    /// When it was last named, by the store or by this process. A group that is not named is dropped, unless it is occupied.
     named_at: Mono,
     /// Whether it had members or work left when it was last looked at: the list that names it may have been lost.
     occupied: bool,
@@ -266,7 +266,7 @@ impl Inner {
         due.filter_map(|(group, entry)| slot(entry).take(group, now)).collect()
     }
 
-    /// A visit ended, and was slow or not; the group is due again in a while, or earlier if it was touched meanwhile.
+    /// A visit ended, and was slow or not; the group is due again in a while, or earlier if it was touched since.
     /// Answers when.
     fn visited<W: Default>(
         &self,

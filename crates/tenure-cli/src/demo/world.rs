@@ -95,7 +95,7 @@ impl World {
         let daemon = Process::start(&*clock, args, &dir.path().join("daemon.log")).await?;
         let url = daemon.said.clone();
         let tenure = super::connected(&url).await?;
-        // It is new, and nobody has held a lease.
+        // It is new: no lease was held.
         tenure.store().settle(None, None, Call::default()).await?;
         let rosters = RemoteRosters::new(&url, Arc::clone(&clock), Handle::current(), HttpSettings::default())?;
         Ok(Self {

@@ -55,7 +55,7 @@ settings! {
     brake_floor: u64 = "10", "brake.floor", "MEMBERS", number;
     /// The brake lets go after this long at the latest.
     brake_hold: Duration = "5m", "brake.hold", "DURATION", duration;
-    /// A group in which there has been nobody and nothing for this long is forgotten, with its events. At least twice max_ttl.
+    /// A group that has been empty for this long is forgotten, with its events. At least twice max_ttl.
     groups_forget_after: Duration = "24h", "groups.forget_after", "DURATION", duration;
     /// How many events a group keeps.
     events_max: u64 = "100000", "events.max", "EVENTS", number;

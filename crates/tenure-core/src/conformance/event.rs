@@ -191,8 +191,8 @@ async fn evict_long_keys(world: &World, pass: &str) -> Vec<Event> {
         .collect()
 }
 
-/// R8.5: an event lists a bounded number of bytes; every key is told once, and counted where it is told.
-pub async fn long_keys_are_told_in_several_events(make: Make<'_>) {
+/// R8.5: an event lists a bounded number of bytes; every key is listed once, and counted where it is listed.
+pub async fn long_keys_are_listed_in_several_events(make: Make<'_>) {
     let world = World::new(make).await;
     let evicted = evict_long_keys(&world, "p").await;
     let mut told: Vec<String> = Vec::new();

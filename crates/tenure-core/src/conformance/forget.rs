@@ -1,4 +1,4 @@
-//! Cases about groups that nobody uses any more.
+//! Cases about groups that are not used any more.
 
 use super::world::{Make, World, lease, s};
 use crate::store::{Call, StoreOptions};
@@ -53,11 +53,8 @@ pub async fn a_group_that_was_empty_for_long_is_forgotten(make: Make<'_>) {
     assert!(!world.is_listed().await);
     assert!(!world.forgets().await, "it is gone");
     world.tick().await;
-    assert!(
-        !world.is_listed().await,
-        "whoever looks after it does not bring it back"
-    );
-    // It begins anew, without a wait.
+    assert!(!world.is_listed().await, "a sweep does not bring it back");
+    // It is made again, without a wait.
     let b = world.join("b", s(6)).await;
     assert!(world.is_listed().await);
     assert!(b.term() > a.term());
@@ -81,9 +78,9 @@ pub async fn a_group_in_which_anything_is_left_is_kept(make: Make<'_>) {
     let removed = store.remove_target(&world.group, &target, call).await;
     removed.expect("no target");
     world.rests(s(40)).await;
-    assert!(!world.forgets().await, "what spoke against it makes it wait anew");
+    assert!(!world.forgets().await, "what kept it restarts the wait");
     world.rests(s(40)).await;
-    // Somebody comes between the look and the step.
+    // A member joins between the look and the step.
     world.join("b", s(6)).await;
     assert!(!world.forgets().await, "it has a member again");
     assert!(world.is_listed().await);

@@ -133,7 +133,7 @@ pub async fn force_never_overrides_a_grace(make: Make<'_>) {
     assert_eq!(world.listed(Some("a"), 10).await.len(), 3);
 }
 
-/// The list of groups is only an index: whoever acts on a group puts it back, and nobody lives for longer without it.
+/// The list of groups is only an index: every act on a group puts it back, and no member lives longer without it.
 pub async fn a_lost_list_of_groups_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(6)).await, world.join("b", s(6)).await);
@@ -145,7 +145,7 @@ pub async fn a_lost_list_of_groups_changes_nothing(make: Make<'_>) {
     assert!(listed().await);
     world.lose_list().await;
     world.pass(s(1)).await;
-    assert!(listed().await, "whoever sweeps it has put it back");
+    assert!(listed().await, "the sweep has put it back");
     world.lose_list().await;
     world.beat(&b).await;
     assert!(listed().await, "a beat has put it back");
@@ -191,7 +191,7 @@ pub async fn an_operator_settles_a_group(make: Make<'_>) {
     assert_eq!(settle(None, Some(GapCause::Silent)).await.settled, 1);
 }
 
-/// A daemon that refuses beats gives everyone one full ttl from then on, and unsettles nobody.
+/// A daemon that refuses beats restarts every ttl, and unsettles no group.
 pub async fn refused_beats_lengthen_lives(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(4)).await, world.join("b", s(4)).await);
@@ -213,7 +213,7 @@ pub async fn refused_beats_lengthen_lives(make: Make<'_>) {
 }
 
 /// The dead stay dead, however the refusal is noted.
-pub async fn a_refusal_revives_nobody(make: Make<'_>) {
+pub async fn a_refusal_revives_no_tenure(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(4)).await;
     world.pass(s(4)).await;
@@ -222,7 +222,7 @@ pub async fn a_refusal_revives_nobody(make: Make<'_>) {
 }
 
 /// No flood keeps a dead tenure alive for longer than a max ttl and its own.
-pub async fn a_refusal_that_goes_on_counts_for_one_max_ttl(make: Make<'_>) {
+pub async fn a_lasting_refusal_counts_for_one_max_ttl(make: Make<'_>) {
     let max_ttl = s(10);
     let options = StoreOptions {
         max_ttl,

@@ -25,7 +25,7 @@ impl GroupModel {
         Ok(self.status(now))
     }
 
-    /// Whether the group may be forgotten; if not although it seemed empty for long, it waits anew.
+    /// Whether the group may be forgotten. If something still keeps it, its wait restarts.
     pub(super) fn may_be_forgotten(&mut self, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
         let long = self.options.forget_after;
@@ -118,7 +118,7 @@ impl GroupModel {
         Ok(batch)
     }
 
-    /// Step 1, and when nobody is past their end any more, beats are noted as refused now.
+    /// Step 1; once no member is past its end, notes that beats are refused now.
     pub(super) fn spare(&mut self, limit: u32, call: Call, now: StoreTime) -> Result<EndedBatch> {
         let batch = self.end_lapsed(limit, call, now)?;
         if !batch.more {

@@ -35,7 +35,7 @@ fn bytes(count: usize) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_body_is_read_whole_within_its_limit_and_gives_its_memory_back() {
+async fn a_read_body_gives_its_memory_back() {
     let (bodies, clock) = bodies();
     let (sender, body) = body();
     sender.send(bytes(600)).unwrap();
@@ -68,11 +68,11 @@ async fn a_body_has_its_time() {
     assert_eq!(reading.await.err(), Some(Unread::TooSlow));
 }
 
-/// So many bodies that all but fill what one group of a caller may send; none of them goes on.
+/// So many stalled bodies that nearly fill what one group of a caller may send.
 type Stuck = Vec<mpsc::UnboundedSender<Bytes>>;
 
 #[tokio::test]
-async fn slow_bodies_are_cut_for_others_of_their_caller_and_never_for_strangers() {
+async fn slow_bodies_yield_to_their_own_caller_alone() {
     let (bodies, clock) = bodies();
     let mine = share("10.0.0.1", "g");
     let (mut senders, mut stuck): (Stuck, Vec<_>) = (Vec::new(), Vec::new());
@@ -109,7 +109,7 @@ async fn slow_bodies_are_cut_for_others_of_their_caller_and_never_for_strangers(
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_refused_body_is_read_only_while_it_is_small_and_there() {
+async fn only_a_small_refused_body_is_drained() {
     let clock = ManualClock::new(0, 1);
     assert!(spill(&clock, Body::from("{}")).await);
     assert!(!spill(&clock, Body::from(bytes(SPILL))).await);

@@ -64,7 +64,7 @@ function ofGraces(list) {
     title: isOne ? names[0] + ' is settling.' : number(list.length) + ' groups are settling.',
     text: list.every(({ unsettled }) => unsettled.cause === 'new')
       ? 'The store is new or was emptied: leases are granted from ' + time(until) + '. If nothing was held in it before: tenure settle --yes --store ' + location.origin
-      : 'The store did not serve: ' + causes + '. Until ' + time(until) + ' everyone has time to speak; nobody lapses and no lease is granted.'
+      : 'The store did not serve: ' + causes + '. Until ' + time(until) + ' no member lapses and no lease is granted.'
         + (isOne ? '' : ' ' + names.slice(0, 6).join(', ') + (names.length > 6 ? ', …' : '') + '.'),
   }];
 }

@@ -117,7 +117,7 @@ const TELLERS = {
   sweep_unbraked: (event) => ({ who: 'Removal', what: 'went on', detail: LIFTED[event.reason] ?? event.reason ?? '', tone: 'alive' }),
   group_unsettled: (event) => event.reason === 'new' ? {
     who: 'The group', what: 'waits', tone: 'uncertain',
-    detail: 'the store is new or was emptied: no lease is granted while somebody may trust one that it has forgotten',
+    detail: 'the store is new or was emptied: no lease is granted while a holder may trust one that it has forgotten',
   } : ({
     who: 'The store', what: 'did not serve', tone: 'uncertain',
     detail: about(

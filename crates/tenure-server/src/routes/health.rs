@@ -59,7 +59,7 @@ pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
 ///
 /// The store takes writes, as of the last second, and the daemon is not on its way down. A node of a cluster that takes no
 /// writes while others do, a roster that is `seeding`, and a ledger that does not answer are in the notes: everything else
-/// works. Where tokens are asked for, whoever shows none that may read everything is told what is wrong in one word.
+/// works. Where tokens are required, a caller without one that may read everything gets the reason in one word.
 #[utoipa::path(
     get, path = "/readyz", tag = "daemon",
     security(()),

@@ -17,8 +17,8 @@ use crate::reply::{Answer, json};
 /// End the wait of a new store
 ///
 /// The word of an operator that no lease was held when the wait began: all groups that wait because they are `new` grant
-/// leases at once, and those that are made later in the same wait as well (in a cluster they wait anew). Groups that wait
-/// for another cause go on waiting, unless it is named. Said once; no setting repeats it.
+/// leases at once, and so do those that are made later in the same wait (in a cluster they wait for themselves). Groups that
+/// wait for another cause keep waiting, unless it is named. A command, never a setting.
 #[utoipa::path(
     post, path = "/v1/settle", tag = "groups",
     security(("token" = ["operate", "everywhere"])),

@@ -149,7 +149,7 @@ impl Daemon {
         Self::of(parts, settings).await
     }
 
-    /// Over a store with moods, under a clock that stands still: whatever waits for the store waits until it is let go.
+    /// Over a store with moods, under a stopped clock: a call that waits for the store waits until it is released.
     pub async fn still(settings: Settings) -> (Self, Arc<Faulty>, Arc<ManualClock>) {
         let store = Faulty::new(SystemClock::shared());
         let clock = Arc::new(ManualClock::new(0, 1));

@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// Edits the file while nobody serves it, and serves it again, first with a silence that unsettles the group.
+    /// Edits the file while it is closed, and serves it again, first with a silence that unsettles the group.
     fn edit(&mut self, edit: &str) {
         let sql = rusqlite::Connection::open(&self.path).expect("a file that can be edited");
         sql.execute_batch(edit).expect(edit);

@@ -214,7 +214,7 @@ async fn a_refused_open_leaves_the_locks_of_sqlite_alone() {
     refused(&link);
     std::fs::remove_file(dir.path().join("tenure.db.lock")).unwrap();
     refused(&path);
-    // What the kernel tells is no snapshot: other processes lock and unlock meanwhile.
+    // The kernel's list is no snapshot: other processes lock and unlock at the same time.
     tenure_testkit::wait::until("the locks are as before", s(30), || locks() == before);
     store.close().await;
     assert_eq!(locks(), 0);

@@ -92,7 +92,7 @@ async fn claims_and_leases_of_one_tenure_share_a_durable_revision() {
 
 /// Whatever was granted is in the file: so what is free is granted at once, and what is held stays with its holder.
 #[tokio::test]
-async fn after_a_restart_held_leases_wait_for_one_ttl_and_free_ones_do_not() {
+async fn restart_withholds_held_leases_for_one_ttl_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     let store = open(&path, &clock);

@@ -115,7 +115,7 @@ async fn trimmed_events_leave_the_file() {
         .unwrap();
     assert!(rows < 300, "{rows} rows");
     store.close().await;
-    // What is kept is counted anew, so that the log is as long as before.
+    // What is kept is counted again, so that the log is as long as before.
     let store = SqliteStore::open(&path, options, manual() as Arc<_>).unwrap();
     for n in 0..3 {
         join(&store, &format!("n{n}"), s(10)).await;

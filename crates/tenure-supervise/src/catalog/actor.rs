@@ -228,7 +228,7 @@ impl Actor {
     }
 }
 
-/// Waits until the membership is there that the registration is to be held under.
+/// Waits until the membership is there that will hold the registration.
 async fn joins(missing: Option<&Hold>) {
     match missing {
         None => std::future::pending().await,

@@ -80,8 +80,8 @@ pub fn catalog(settings: ConsulSettings, service: Service, clock: &Arc<dyn Clock
 }
 
 /// As [`catalog`], and holds the registration under a membership, once that is there: a [`Janitor`] then removes it when its
-/// tenure has ended and nobody took it away. The store is waited for at most a beat, and 5 s: then the service is registered
-/// without it, and held once the membership is there.
+/// tenure has ended and it was not deregistered. Registering waits at most a beat, and 5 s, for the store; then the service is
+/// registered without it, and held once the membership is there.
 ///
 /// # Errors
 /// Those of [`catalog`].

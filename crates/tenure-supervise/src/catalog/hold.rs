@@ -46,7 +46,7 @@ impl Hold {
 
     /// Holds it before the registration is made: waits for the membership, and for the store to take the holding, for as
     /// long as `bound`. A supervisor that is killed with its service registered and not held leaves it to Consul's own
-    /// reaper, for minutes. A store that is away for longer keeps nobody from being found.
+    /// reaper, for minutes. A store that is away for longer keeps no service out of the catalog.
     pub(super) async fn take_first(&self, bound: Duration) {
         let taken = async {
             loop {
@@ -60,7 +60,7 @@ impl Hold {
         };
         if within(&*self.clock, bound, taken).await.is_none() {
             let session = &self.session;
-            tracing::warn!(%session, "registering without the store, which does not answer: until it does, no janitor hears of our death");
+            tracing::warn!(%session, "the store does not answer; registering without it: until it answers, no janitor removes this registration");
         }
     }
 

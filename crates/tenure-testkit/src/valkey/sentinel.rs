@@ -24,7 +24,7 @@ pub const NAME: &str = "main";
 
 /// What a sentinel is started with.
 fn conf(port: u16, watched: u16, settings: &str) -> String {
-    // A sentinel stands still while it writes its file, on a slow disk for a second: nobody is dead after that.
+    // A sentinel stalls while it writes its file, on a slow disk for a second: that must mark no server as down.
     format!(
         "port {port}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {watched} 2\n\
          sentinel down-after-milliseconds {NAME} 3000\nsentinel failover-timeout {NAME} 5000\n{settings}\n"
@@ -209,13 +209,13 @@ impl Sentinels {
         });
     }
 
-    /// The sentinels are set up anew, without what they knew and at epoch 0, around a replica that is made a primary. The
-    /// primary of before goes on.
+    /// The sentinels are redeployed, without their state and at epoch 0, around a replica that becomes a primary. The former
+    /// primary keeps running.
     ///
     /// # Panics
     /// When one doesn't start.
     #[track_caller]
-    pub fn set_up_anew(&self, primary: &Server) {
+    pub fn redeploy(&self, primary: &Server) {
         for sentinel in &self.sentinels {
             sentinel.process.kill();
         }

@@ -2,8 +2,8 @@
 //!
 //! All are asked at once and the answer of the highest epoch is believed: a sentinel that was cut off still names the
 //! primary of before. What a majority of the configured sentinels names in three rounds in a row counts more: sentinels that
-//! were set up anew begin at epoch 0 again, and no two processes can hear different majorities. While a connection is up they all go on being asked, since a primary that was replaced behind a
-//! partition neither says so nor goes away. (They would also publish a switch; but a subscription can die in silence, so
+//! were redeployed start at epoch 0 again, and no two processes can see different majorities. They are asked all the time that a
+//! connection is up, since a primary that was replaced behind a partition neither says so nor goes away. (They would also publish a switch; but a subscription can die in silence, so
 //! that one has to ask anyway.)
 //!
 //! Two questions make one answer. Where the primary is, only `SENTINEL GET-MASTER-ADDR-BY-NAME` tells: the sentinel that
@@ -171,7 +171,7 @@ pub(super) struct Dissent {
 }
 
 impl Dissent {
-    /// Takes the answers of one round, and says whom to believe after it. Rounds that follow each other within `apart` count
+    /// Takes the answers of one round, and says which primary to believe after it. Rounds that follow each other within `apart` count
     /// as one.
     fn judge(
         &mut self,
@@ -349,7 +349,7 @@ mod tests {
 
     const ROUND: Duration = Duration::from_secs(1);
 
-    /// Whom the answers of a round lead to, so long after the start.
+    /// The primary that is believed after a round, so long after the start.
     fn judged(dissent: &mut Dissent, before: Option<&Found>, answers: &[Found], millis: u64) -> Option<Found> {
         let now = Mono::from_origin(Duration::from_millis(millis));
         dissent.judge(before, answers, 3, (now, ROUND))
@@ -358,20 +358,20 @@ mod tests {
     #[test]
     fn a_majority_of_lower_epoch_is_believed_after_three_rounds() {
         let ours = at("old", 5);
-        let anew = [at("new", 0), at("new", 0), at("old", 5)];
+        let redeployed = [at("new", 0), at("new", 0), at("old", 5)];
         let mut dissent = Dissent::default();
         for (millis, believed) in [(0, "old"), (10, "old"), (1_000, "old"), (2_000, "new"), (2_010, "new")] {
-            let found = judged(&mut dissent, Some(&ours), &anew, millis).unwrap();
+            let found = judged(&mut dissent, Some(&ours), &redeployed, millis).unwrap();
             assert_eq!(found.at.host, believed, "{millis}");
         }
-        // Whoever connects anew then goes by the same, although one still tells the epoch of before.
-        assert_eq!(judged(&mut dissent, None, &anew, 2_050), Some(at("new", 0)));
+        // A new connection then believes the same, although one sentinel still has the higher epoch.
+        assert_eq!(judged(&mut dissent, None, &redeployed, 2_050), Some(at("new", 0)));
     }
 
     #[test]
     fn fewer_than_a_majority_or_three_rounds_change_nothing() {
         let ours = at("old", 5);
-        let (anew, one) = ([at("new", 0), at("new", 0)], [at("new", 0)]);
+        let (redeployed, one) = ([at("new", 0), at("new", 0)], [at("new", 0)]);
         let mut dissent = Dissent::default();
         for round in 0..10 {
             assert_eq!(
@@ -380,7 +380,10 @@ mod tests {
             );
         }
         // A round without them begins the count again.
-        for (round, answers) in [&anew[..], &anew, &[], &anew, &anew].into_iter().enumerate() {
+        for (round, answers) in [&redeployed[..], &redeployed, &[], &redeployed, &redeployed]
+            .into_iter()
+            .enumerate()
+        {
             let millis = 20_000 + round as u64 * 1_000;
             assert_eq!(judged(&mut dissent, Some(&ours), answers, millis), Some(ours.clone()));
         }

@@ -13,8 +13,8 @@ local rows = count > 0 and redis.call('HMGET', ALIVE, unpack(tenures)) or {}
 
 local min_ttl, max_ttl = group.min_ttl, group.max_ttl
 
--- A beat named a number that was never given out: the tail is lost. Anybody who may beat can say such a thing, so it is
--- believed once in two max ttls, as in `settling.rs`.
+-- A beat named a number that was never given out: the tail is lost. Any caller that may beat can send one, so it is
+-- believed once in two max ttls, as in `recall.rs`.
 local believed
 local function note_lost_tail(number)
   believed = believed or tonumber(redis.call('HGET', META, 'believed') or 0)
@@ -33,7 +33,7 @@ local function unknown(term)
   if group.seq < term and term <= now and term > group.born then
     note_lost_tail(term)
   end
-  -- Somebody is heard of from before the group was born: what counted as new has lost its data.
+  -- A beat names a term from before the group was born: what counted as new has lost its data.
   if group.cause == NEW and group.unsettled_until > 0 and term < group.born then
     if count_members() > 0 then
       group.max_ttl = max_ttl

@@ -1,5 +1,5 @@
--- ARGV 8: at most how many. ARGV 9: '1' when a daemon had to refuse beats, which is noted when nobody is past the end any
--- more. Answers whether more may be due, and the tenures that lapsed.
+-- ARGV 8: at most how many. ARGV 9: '1' when a daemon refuses beats, which is noted once no member is past its end.
+-- Answers whether more may be due, and the tenures that lapsed.
 local limit = tonumber(ARGV[8])
 
 local places = not fell and redis.call('HGET', META, 'fell')

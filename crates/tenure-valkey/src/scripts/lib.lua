@@ -189,7 +189,7 @@ local function create()
   if longest > tonumber(marks[3] or 0) then
     plan('HSET', MARKER, 'longest', text(longest))
   end
-  -- A group that was forgotten goes on where it stopped, and has nothing to wait for.
+  -- A group that was forgotten continues its sequence, and has nothing to wait for.
   local gone = redis.call('HGET', GONE, 'seq')
   if gone then
     group.seq, touched[GONE] = math.max(group.seq, tonumber(gone)), true
@@ -246,12 +246,12 @@ local function note_refusal()
   refused_until = math.min(now, refused_since + MAX_TTL)
   plan('HSET', META, 'refused', pack_refusal(refused_since, refused_until))
 end
--- The instant at which everyone was given one full ttl last.
+-- The instant at which every ttl started again last.
 local function given_at()
   return refused_until > now and group.resumed or math.max(group.resumed, refused_until)
 end
 
--- The end of what lasts for a time, when all had that time anew since `given`. What ends later than its time from now was made
+-- The end of what lasts for a time, when that time started again for all at `given`. What ends later than its time from now was made
 -- by a clock that has fallen back.
 local function end_since(given, at, time)
   if at > now + time then

@@ -1,5 +1,5 @@
 -- After the clock fell back; follows `session.lua`. Entries of the indices by time that were made before are further away
--- than any can be: a part of them is put where it belongs, and the next step goes on from there.
+-- than any can be: a part of them is put where it belongs, and the next step continues from there.
 local AT_ONCE = 200
 
 -- A part of an index, from a place; '-' behind its end. One of a foreign type has nothing for us.

@@ -16,7 +16,7 @@ if meta[1] then
   end
 end
 
--- When everyone was given one full ttl last: beats may have been refused since.
+-- When every ttl started again last: beats may have been refused since.
 local _, refused_until = unpack_refusal(meta[3])
 local given = refused_until > now and resumed or math.max(resumed, refused_until)
 

@@ -31,7 +31,7 @@ local function status(not_before)
     due = math.max(tonumber(due), not_before)
   end
   if meta[3] then
-    -- Nobody is found by an index that a fallen clock has left behind.
+    -- An index that a fallen clock has left behind finds no entry.
     due = now
   end
   local function first_of_some(list)

@@ -1,7 +1,7 @@
 -- ARGV 8, 9: who sweeps, how many bytes of events are kept. Settles a group whose grace is over and lifts a brake whose time
--- is over; answers the status, with a later due time for whoever need not come before that.
+-- is over; answers the status, with a later due time for a sweeper that need not come before that.
 if not stored[1] and redis.call('HGET', GONE, 'seq') then
-  -- It was forgotten, and whoever looks after it does not bring it back.
+  -- It was forgotten, and a sweep does not bring it back.
   return status()
 end
 if group.unsettled_until ~= 0 and now >= group.unsettled_until then
@@ -10,7 +10,7 @@ if group.unsettled_until ~= 0 and now >= group.unsettled_until then
 end
 lift_brake(false)
 
--- Since when everybody who looked found nobody and nothing in it.
+-- Since when every tick has found it empty.
 local since = tonumber(redis.call('HGET', META, 'empty') or nil)
 if count_members() > 0 or is_occupied() then
   if since then

@@ -54,7 +54,7 @@ struct Entries {
 }
 
 impl Entries {
-    /// The names in it, and where to go on.
+    /// The names in it, and where to continue.
     fn page(self, place: impl Fn(&Self, &[u8]) -> String) -> Names {
         let next = self.names.last().filter(|_| self.more).map(|last| place(&self, last));
         let names = self.names.iter().filter_map(|entry| name_of(entry)).collect();

@@ -174,7 +174,7 @@ async fn the_record_of_an_end_is_forgotten_in_time(flavour: Flavour) {
     let record = || world.run(&["HGET", &ended, &gone]);
     assert!(known(record()));
     pass(&world, SECOND * 8, &[&lives]).await;
-    // Nothing comes due in a quiet group; whoever sweeps forgets it.
+    // Nothing comes due in a quiet group; the sweeper forgets it.
     let end_lapsed = async || world.store.end_lapsed(&group(), 100, Call::default()).await.unwrap();
     while end_lapsed().await.more {}
     assert!(!known(record()));

@@ -133,7 +133,7 @@ impl TestClockStore {
         }
     }
 
-    /// Lets time pass while nobody asks the store for anything.
+    /// Lets time pass without any call of the store.
     pub(crate) async fn pass_in_silence(&self, time: Duration) {
         let by = u64::try_from(time.as_micros()).unwrap();
         let now = self.now.fetch_add(by, Ordering::SeqCst) + by;

@@ -104,11 +104,11 @@ impl Connector {
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
                 let number = current.number + 1;
                 *current = Current { client, number };
-                tracing::info!("the files of TLS have changed; connections from now on use what is in them");
+                tracing::info!("the TLS files have changed; new connections use them");
             }
             Err(error) => tracing::warn!(
                 error = error.chain(),
-                "the files of TLS cannot be used; what was read before stays in use"
+                "the TLS files cannot be used; the previous ones stay in use"
             ),
         }
     }

@@ -19,7 +19,7 @@ use crate::membership::{Shared, in_time};
 /// How many keys are claimed again in one call: enough to be quick, few enough to let others in between.
 const PART: usize = 1_000;
 
-/// A key that turned out to belong to somebody else.
+/// A key that turned out to belong to another member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostClaim {
     /// The key.
@@ -105,7 +105,7 @@ impl Remembered {
         held.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Somebody else has a key that was taken to be held under `tenure`. Answers whether it was.
+    /// Another member has a key that counted as held under `tenure`. Answers whether it did.
     pub(super) fn lose(&self, tenure: &TenureId, key: &Key, to: TenureId) -> bool {
         let (mut keys, mut lost) = (self.keys(), self.lost());
         if !keys.get(key).is_some_and(|kept| kept.is_held_under(tenure)) {

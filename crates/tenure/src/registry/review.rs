@@ -1,7 +1,7 @@
 //! Whether what a member remembers to own is still its own.
 //!
-//! Whoever claims a key takes it, and its owner of before hears nothing of it. After a loss of data that one must not claim
-//! the key again: the device has left it. So a member looks now and then, and forgets what others have.
+//! A claim takes a key without notice to its former owner. After a loss of data that member must not claim the key again: the
+//! device has left it. So a member looks now and then, and forgets the keys of others.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -38,18 +38,18 @@ async fn review(shared: &Shared, name: &RegistryName, remembered: &Remembered, t
     take_out_owned(shared, name, tenure, &mut missing).await?;
     let mut taken = 0u64;
     for key in missing.into_iter().take(MOST) {
-        // What the user claims or releases meanwhile waits, so that the answer is about what is remembered.
+        // Claims and releases of the user wait until then, so that the answer is about what is remembered.
         let _turn = remembered.turn().write().await;
         let claim = shared.context.store.claim_of(&shared.group, name, &key);
         let claim = in_time(within(&*shared.context.clock, PATIENCE, claim).await, PATIENCE)?;
-        // A key that nobody owns may have been lost with the end of the store's data: a beat tells that.
+        // A key without an owner may have been lost with the end of the store's data: a beat shows that.
         let other = claim.map(|claim| claim.tenure).filter(|owner| owner != tenure);
         if let Some(other) = other {
             taken += u64::from(remembered.lose(tenure, &key, other));
         }
     }
     if taken > 0 {
-        tracing::info!(group = %shared.group, registry = %name, %tenure, taken, "others have claimed what was ours");
+        tracing::info!(group = %shared.group, registry = %name, %tenure, taken, "other members have claimed keys of this one");
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! Which providers count as heard of lately while the ledger answers in place of the mirror.
+//! Which providers are considered fresh while the ledger answers in place of the mirror.
 //!
-//! The ledger learns of heartbeats late, so a process that alone lost the hot store must not judge by them alone: it would
-//! call everyone stale. While its outage is younger than the roster's `stale_after`, everyone counts as heard of. After
-//! that it needs a proof: a *pass* of a process that reaches the hot store and has written all heartbeats down. To get one
-//! it marks its rosters in the ledger, and those processes then make a pass every few seconds. If no pass comes although
-//! the mark has stood for long enough, no process reaches the hot store; then each of them notes what it hears in the
-//! ledger, and the ledger's times count. In between nothing is known, and a read that depends on it is refused.
+//! The ledger gets heartbeats late, so a process that alone lost the hot store must not judge by them alone: it would
+//! call every provider stale. While its outage is younger than the roster's `stale_after`, it considers all of them fresh.
+//! After that it needs a proof: a *pass* of a process that reaches the hot store and has written all heartbeats to the ledger.
+//! To get one it marks its rosters in the ledger, and those processes then make a pass every few seconds. If no pass comes
+//! although the mark has stood for long enough, no process reaches the hot store; then each of them writes its heartbeats to
+//! the ledger, and the ledger's times count. In between the answer is unknown, and a read that depends on it is refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,10 +153,10 @@ impl Inner {
     }
 }
 
-/// The answer while it is not known who is fresh. The next pass may be there in a moment.
+/// The answer while it is not known which providers are fresh. The next pass may come soon.
 fn unknown() -> Error {
     Error::unavailable(
-        "the hot store cannot be reached from here, and it is not known yet which providers others have heard lately",
+        "the hot store cannot be reached from here, and it is not known yet which providers sent heartbeats to other processes",
         Outcome::Unchanged,
     )
     .with_retry_after(PASS)

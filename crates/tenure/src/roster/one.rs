@@ -307,7 +307,7 @@ impl One {
         self.state().asked_ledger_at = Some(now);
     }
 
-    /// Whether the outbox may have rows that nobody has counted lately.
+    /// Whether the outbox may have rows that were not counted lately.
     pub(super) fn is_left_dirty(&self) -> bool {
         self.state().left_dirty
     }

@@ -1,6 +1,6 @@
 //! The loop that keeps this process in step with the mirrors: it looks whether they are there and what they say of
-//! themselves, drains the outbox, obeys settings, writes down who was heard of while the hot store was away, and sees to
-//! it that processes without the hot store learn who was heard of elsewhere.
+//! themselves, drains the outbox, obeys settings, writes down heartbeats that came while the hot store was away, and
+//! passes heartbeats on to processes without the hot store.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -158,7 +158,7 @@ impl<S: Sweeping> Lanes<S> {
         }
     }
 
-    /// Begins to visit what is due, and tells what became of the visits that ended since the last turn. A visit that
+    /// Begins the visits that are due, and reports those that ended since the last turn. A visit that
     /// panicked makes a turn panic, so that the loop counts it. `longest` bounds how long until the next turn.
     ///
     /// # Errors

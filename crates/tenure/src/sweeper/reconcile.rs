@@ -112,7 +112,10 @@ async fn search(inner: &Inner) {
             settings.reconcile_interval
         }
         Err(error) => {
-            tracing::debug!(error = error.chain(), "the search for lost groups begins anew later");
+            tracing::debug!(
+                error = error.chain(),
+                "the search for lost groups failed; it is retried later"
+            );
             SEARCH_AGAIN
         }
     };

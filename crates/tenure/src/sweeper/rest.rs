@@ -1,8 +1,9 @@
-//! Groups that rest: empty ones, which are visited rarely. Ten thousand of them must cost next to nothing.
+//! Empty groups rest: they are visited rarely, so that ten thousand of them cost next to nothing.
 //!
 //! A group stops resting when its newest event changes. Joins through this process are reported to the sweeper; for the
 //! others the store is asked for the newest event of every resting group, which costs it one read of a field each.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl Inner {
         }
         let (groups, known): (Vec<Group>, Vec<EventId>) = resting.into_iter().unzip();
         let asked = within(&*self.clock, self.settings.give_up, self.store.newest_events(&groups)).await;
-        let known: std::collections::BTreeMap<_, _> = groups.iter().zip(known).collect();
+        let known: BTreeMap<_, _> = groups.iter().zip(known).collect();
         let newest = in_time(asked, self.settings.give_up)?;
         let is_awake = |(group, newest): &(Group, EventId)| known.get(group).is_some_and(|known| known != newest);
         Ok(newest.into_iter().filter(is_awake).map(|(group, _)| group).collect())

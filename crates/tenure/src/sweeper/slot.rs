@@ -47,7 +47,8 @@ impl<W: Default> Slot<W> {
         earlier
     }
 
-    /// Begins a visit, if its time has come and none is under way. What makes it due meanwhile counts; the visit itself only ever makes it later.
+    /// Begins a visit, if its time has come and none is under way. A touch during the visit counts; the visit itself only ever
+    /// makes the next one later.
     pub(super) fn take(&mut self, group: &Group, now: Mono) -> Option<Due<W>> {
         (self.due_at <= now && !self.visited).then(|| {
             self.due_at = TAKEN;

@@ -197,7 +197,7 @@ async fn a_group_of_others_is_discovered_and_an_unnamed_one_forgotten() {
 }
 
 #[tokio::test]
-async fn a_group_that_nobody_names_is_forgotten_only_when_it_is_empty() {
+async fn an_unnamed_group_is_dropped_only_when_empty() {
     let world = world(1);
     let (g, inner) = (group("g"), Arc::clone(&world.sweepers[0].0.inner));
     let tenure = world.join(&g, "a").await;

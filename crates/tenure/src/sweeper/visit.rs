@@ -109,7 +109,7 @@ impl<'a> Visit<'a> {
         }
         let step = self.reach.steps()?.forget_group(group, self.reach.call(status));
         if self.reach.in_time(step).await? {
-            tracing::info!(%group, "forgotten: there was nobody and nothing in it for long");
+            tracing::info!(%group, "the group was empty for long; it is forgotten");
             inner.forget(group);
         }
         Ok(())

@@ -17,7 +17,7 @@ pub struct SettleRequest {
     pub cause: Option<GapCause>,
 }
 
-/// A group whose grace goes on.
+/// A group whose grace continues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Left {
@@ -35,7 +35,7 @@ pub struct Left {
 pub struct SettleAnswer {
     /// How many groups' graces ended.
     pub settled: u64,
-    /// Groups whose grace goes on.
+    /// Groups whose grace continues.
     pub left: Vec<Left>,
 }
 

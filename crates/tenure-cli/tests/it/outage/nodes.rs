@@ -1,4 +1,4 @@
-//! Nodes of a cluster that are away, one after the other and all together, and what a daemon says of itself meanwhile.
+//! Nodes of a cluster that are away, one after the other and all together, and what the daemon reports.
 
 use serde_json::Value;
 use tenure_testkit::valkey::cluster::Cluster;

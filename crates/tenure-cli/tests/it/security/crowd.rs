@@ -16,7 +16,7 @@ const DESCRIPTORS: u64 = 1_024;
 const SLOW: usize = 1_200;
 const SILENT: usize = 1_500;
 /// How many of each are opened again at a time, and how often: all of them about once a second. A faster flood fills the kernel's
-/// queue, and then everybody's next attempt to connect comes a second later, whatever the daemon does.
+/// queue, and then every client retries a second later, whatever the daemon does.
 const RENEWED: usize = 100;
 const RENEWED_EVERY: Duration = Duration::from_millis(75);
 const TTL_MS: u64 = 5_000;
@@ -69,7 +69,7 @@ fn slow(addr: SocketAddr) -> Option<TcpStream> {
     Some(socket)
 }
 
-/// Opens them all, and renews some again and again until it is told to stop.
+/// Opens them all, and renews some again and again until it is stopped.
 fn crowd(addr: SocketAddr, size: usize, open: fn(SocketAddr) -> Option<TcpStream>, flags: &Flags) {
     let mut sockets: Vec<_> = (0..size).map(|_| open(addr)).collect();
     flags.there.store(true, Ordering::Release);

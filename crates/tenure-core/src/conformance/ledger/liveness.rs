@@ -131,7 +131,7 @@ pub async fn heartbeats_only_grow(make: Make<'_>) {
     );
 }
 
-/// R2.5: the mark of a process that cannot reach the hot store ends by itself.
+/// R2.5: the mark of a process that cannot reach the hot store expires.
 pub async fn heartbeats_are_wanted_for_a_time(make: Make<'_>) {
     let world = World::new(make).await;
     let ledger = &world.ledger;

@@ -66,8 +66,8 @@ pub(super) fn deactivated(roster: &RosterName, provider: &ProviderId, row: Optio
 }
 
 /// The refusal of a token that may be from before a deactivation. Between what is certainly older and what is certainly
-/// newer lie the issuer's clock, which may be off by the leeway, and the whole seconds of `iat`: what is in there is told so,
-/// and when a new token will be taken.
+/// newer lie the issuer's clock, which may be off by the leeway, and the whole seconds of `iat`: the
+/// refusal of a token from that range says so, and from when on a new one is accepted.
 pub(super) async fn revoked(
     app: &App,
     roster: &Roster,

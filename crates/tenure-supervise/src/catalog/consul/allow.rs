@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use super::address::Address;
 
-/// The port of an agent's plain HTTP, and that of its TLS, as Consul has them unless it is told otherwise.
+/// The port of an agent's plain HTTP, and that of its TLS, as Consul has them by default.
 const PLAIN: u16 = 8500;
 const SECURE: u16 = 8501;
 

@@ -145,7 +145,7 @@ impl Janitor {
             }
             match within(&*clock, left, self.tries.join_next()).await {
                 Some(Some(Ok((order, done)))) => self.queue.note(&order, done, &*clock),
-                // The loop deals with a panic, and goes on with a fresh body.
+                // The loop catches a panic, and continues with a new body.
                 Some(Some(Err(error))) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 // Nothing is cancelled but by the end of the runtime.
                 Some(Some(Err(_)) | None) | None => return,

@@ -128,7 +128,7 @@ impl Reaper {
     ///
     /// # Errors
     /// `Unavailable` when the store was out of reach (also in the midst of it: what was reaped before was told to the
-    /// listener and is in [`Reaper::unfinished`], and everyone gets the whole age anew), `Denied`, `Misconfigured`.
+    /// listener and is in [`Reaper::unfinished`], and every age starts again), `Denied`, `Misconfigured`.
     pub async fn pass(&mut self) -> Result<ReapReport> {
         let mut report = ReapReport::default();
         self.unfinished = None;

@@ -7,7 +7,7 @@ use super::report::UndoReport;
 use super::step::Mode;
 use crate::adopt::PAGE;
 
-/// Hears what an undo has taken out so far, and says whether it goes on. It must return soon.
+/// Gets what an undo has taken out so far, and says whether it continues. It must return soon.
 pub type UndoListener<'a> = dyn Fn(UndoReport) -> bool + Send + Sync + 'a;
 
 impl Sessions {

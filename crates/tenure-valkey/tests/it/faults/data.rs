@@ -19,7 +19,7 @@ on_both! {
     a_group_whose_liveness_is_lost_recovers,
     terms_at_the_edge_of_2_pow_53,
     a_big_group_is_listed_whole_in_pages,
-    a_group_that_the_list_has_lost_is_found_among_all_other_keys,
+    a_group_lost_from_the_list_is_found_by_scan,
 }
 
 /// Every verb once; the errors.
@@ -287,7 +287,7 @@ async fn a_big_group_is_listed_whole_in_pages(flavour: Flavour) {
     let _ = StoreOptions::default();
 }
 
-async fn a_group_that_the_list_has_lost_is_found_among_all_other_keys(flavour: Flavour) {
+async fn a_group_lost_from_the_list_is_found_by_scan(flavour: Flavour) {
     let server = server(flavour, &[]);
     mature(&server);
     let first = open(&server.url()).await;

@@ -35,7 +35,7 @@ async fn no_event_after_a_lost_tail_is_skipped(flavour: Flavour) {
     let before = open(&primary.url()).await;
     let first = join(&before, "a").await;
     replica.replica_of(&primary);
-    // The replica has heard of the first join; from here on it lags for ever.
+    // The replica has the first join; from here on it lags for ever.
     replica.promote();
     for lost in ["lost-1", "lost-2", "lost-3"] {
         join(&before, lost).await;

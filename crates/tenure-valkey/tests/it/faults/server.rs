@@ -20,7 +20,7 @@ use crate::world::*;
 on_both! {
     every_verb_survives_forgotten_scripts,
     a_server_that_comes_back_empty_unsettles_its_groups,
-    a_new_server_waits_until_somebody_says_that_nothing_was_held,
+    a_new_server_grants_nothing_until_settled,
     a_server_that_comes_back_with_its_data_ends_nobody,
     a_frozen_server_is_down_after_three_timeouts_and_up_again,
     a_full_memory_refuses_a_step_whole,
@@ -109,7 +109,7 @@ async fn a_server_that_comes_back_empty_unsettles_its_groups(flavour: Flavour) {
     );
 }
 
-async fn a_new_server_waits_until_somebody_says_that_nothing_was_held(flavour: Flavour) {
+async fn a_new_server_grants_nothing_until_settled(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     let tenure = join(&store, "a").await;
@@ -146,7 +146,7 @@ async fn a_new_server_waits_until_somebody_says_that_nothing_was_held(flavour: F
         store.tick(&later).await.unwrap().unsettled.expect("a grace").cause,
         GapCause::New
     );
-    // Somebody from before shows that it was not new: then the operator has to say so, too.
+    // A member from before proves that it was not new: then the operator must name that cause.
     assert_eq!(beat(&store, &tenure).await, BeatReply::Unknown);
     let done = store.settle(None, None, Call::default()).await.unwrap();
     assert_eq!((done.settled, done.left), (1, vec![(group(), GapCause::DataLoss)]));

@@ -23,7 +23,7 @@ on_both! {
     a_killed_primary_and_an_ordered_failover_end_nobody,
     two_clients_act_on_one_primary_through_failovers,
     a_grant_that_the_promoted_replica_never_had_is_noticed,
-    sentinels_that_were_set_up_anew_are_followed,
+    redeployed_sentinels_are_followed,
     sentinels_and_their_primary_are_reached_over_tls,
 }
 
@@ -281,7 +281,7 @@ async fn a_grant_that_the_promoted_replica_never_had_is_noticed(flavour: Flavour
     assert!(join(&store, "c").await.term().get() > lost.get());
 }
 
-async fn sentinels_that_were_set_up_anew_are_followed(flavour: Flavour) {
+async fn redeployed_sentinels_are_followed(flavour: Flavour) {
     // As after five failovers.
     let sentinels = sentinels(flavour, "sentinel config-epoch main 5\nsentinel current-epoch 5");
     let (old, new) = (&sentinels.servers()[0], &sentinels.servers()[1]);
@@ -289,7 +289,7 @@ async fn sentinels_that_were_set_up_anew_are_followed(flavour: Flavour) {
     new.catch_up_with(old);
     let store = open_patiently(&sentinels.url()).await;
     until_on(&store, old, "before").await;
-    sentinels.set_up_anew(new);
+    sentinels.redeploy(new);
     until_on(&store, new, "after").await;
     let late = open_patiently(&sentinels.url()).await;
     until_up(&late).await;

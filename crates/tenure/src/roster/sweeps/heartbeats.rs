@@ -54,8 +54,8 @@ impl Sweeping for WriteDown {
 }
 
 impl Visit<'_> {
-    /// The ledger passes over what is no news to it. At the end it is told since when everyone alive had been heard, if the
-    /// mirror was believed all along: one that is not filled may lack anybody.
+    /// The ledger skips what is no news to it. At the end it gets the time since which every living provider was heard, if the
+    /// mirror was believed all along: one that is not filled may lack any provider.
     async fn write_down(&self) -> Result<()> {
         let line = self.line();
         let (mut fresh_since, mut is_believed) = (None, true);

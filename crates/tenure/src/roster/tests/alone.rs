@@ -101,7 +101,7 @@ async fn process_without_hot_store_finds_providers_heard_elsewhere() {
     let found = known(alone.desk.available(100).await).expect("passes come every few seconds");
     assert_eq!(sorted(found), ["ada", "bob"]);
 
-    // Then the passes end, since nobody reaches the store any more: what was noted meanwhile counts.
+    // Then the passes end, since no process reaches the store any more: what was noted in between counts.
     other.store.be(Mode::Fails);
     for n in 0..120 {
         if n % 4 == 0 {

@@ -18,7 +18,7 @@ impl World {
         all.into_iter().find(|status| status.name == name).unwrap()
     }
 
-    /// A member of a group that nobody but the janitor ticks lapses in time.
+    /// A member of a group that only the janitor ticks lapses in time.
     async fn is_swept_in_time(&self, healthy: &Group) {
         let dead = self.join(healthy, "dead").await;
         self.claim(healthy, &dead, 5).await;

@@ -1,4 +1,4 @@
-//! A process that alone cannot reach the hot store says nothing untrue about who is there.
+//! A process that alone cannot reach the hot store answers nothing untrue about which providers are available.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! A provider that another program writes, in a roster that nobody has ever named to Tenure.
+//! A provider that another program writes, in a roster that was never named to Tenure.
 
 use tenure_core::ledger::{Change, Reason};
 use tenure_core::membership::EndReason;

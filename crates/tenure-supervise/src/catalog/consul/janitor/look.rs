@@ -1,7 +1,7 @@
 //! Which orders there are: the disconnected sessions of a group whose names are those of registrations.
 //!
 //! They come by when their grace ends, and that of an order is long: whatever else waits in the group comes before it. So a
-//! look reads only so many pages, and the next one goes on where it stopped.
+//! look reads only so many pages, and the next one continues where it stopped.
 
 use std::collections::BTreeSet;
 

@@ -21,7 +21,7 @@ const ORDER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 #[derive(Debug, Default)]
 pub(super) struct Queue(BTreeMap<String, Agent>);
 
-/// One agent and what is to be done at it.
+/// One agent and its orders.
 #[derive(Debug, Default)]
 struct Agent {
     orders: BTreeMap<(Group, SessionId), Waiting>,

@@ -14,7 +14,7 @@ use crate::catalog::consul::{ConsulSettings, Token, held_catalog};
 use crate::catalog::{Catalog, Joined, Phase, Service};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// No turn takes longer, on a machine that may stand still for a moment: a loop that takes half a minute counts as stuck.
+/// No turn takes longer, on a machine that may stall for a moment: a loop that takes half a minute counts as stuck.
 const A_TURN: Duration = Duration::from_secs(20);
 
 /// A supervisor without a child: a member with a registration.
