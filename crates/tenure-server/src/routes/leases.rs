@@ -43,7 +43,7 @@ const LEASES: &str = "leases";
         (status = 200, description = "That tenure holds it now", body = AcquireAnswer),
         Ended,
         Writes,
-        (status = 409, description = "`lease_held` (`held_by` or `reserved_for` says by or for whom), `unsettled`, `too_late`; \
+        (status = 409, description = "`lease_held` (`holder` and `tenure` say by whom, or `reserved_for` for whom), `unsettled`, `too_late`; \
             `retry_after_ms` says when to ask again", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -80,7 +80,7 @@ pub(crate) async fn acquire(
 
 fn held(lease: &LeaseName, by: TenureId, free_in: Duration) -> Failure {
     let problem = Problem::new(Code::LeaseHeld, format!("{lease} is held by the tenure {by}"));
-    problem.with_held_by(by).with_retry_after(free_in).into()
+    problem.with_holder(by).with_retry_after(free_in).into()
 }
 
 fn reserved(lease: &LeaseName, to: MemberId, free_in: Duration) -> Failure {
@@ -154,7 +154,7 @@ async fn ask(
         (status = 200, description = "That tenure does not hold it (any more)", body = ReleaseLeaseAnswer),
         Ended,
         Writes,
-        (status = 409, description = "`not_holder` (`held_by` says who is), `too_late`", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`not_holder` (`holder` and `tenure` say who is), `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn release(
@@ -177,7 +177,7 @@ pub(crate) async fn release(
             } else {
                 format!("{lease} is held by {by}")
             };
-            return Err(Problem::new(Code::NotHolder, detail).with_held_by(by).into());
+            return Err(Problem::new(Code::NotHolder, detail).with_holder(by).into());
         }
     };
     let answer = ReleaseLeaseAnswer {

@@ -35,7 +35,7 @@ const KEYS: &str = "keys";
         (status = 200, description = "It is owned by that tenure now", body = ClaimAnswer),
         Ended,
         Writes,
-        (status = 409, description = "`claim_held` (`held_by` says by whom), `too_late`", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`claim_held` (`owner` and `tenure` say by whom), `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn claim(
@@ -52,9 +52,9 @@ pub(crate) async fn claim(
     let claimed = app.write(claimed).await?;
     app.watch.heard_of(&group, &registry);
     let result = ClaimResult::new(key, only(claimed.outcomes, KEYS)?);
-    if let (ClaimWord::Held, Some(by)) = (result.outcome, result.held_by) {
+    if let (ClaimWord::Held, Some(by)) = (result.outcome, result.tenure) {
         let detail = format!("{} is owned by the living tenure {by}", result.key);
-        return Err(Failure::from(Problem::new(Code::ClaimHeld, detail).with_held_by(by)));
+        return Err(Failure::from(Problem::new(Code::ClaimHeld, detail).with_owner(by)));
     }
     let (owner, tenure) = (request.tenure.member().clone(), request.tenure);
     let answer = ClaimAnswer {

@@ -135,7 +135,7 @@ async fn ask(
         (status = 204, description = "It is gone, or was before"),
         Ended,
         Writes,
-        (status = 409, description = "`not_holder` (`held_by` says who is), `too_late`", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`not_holder` (`holder` and `tenure` say who is), `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn detach(
@@ -152,7 +152,7 @@ pub(crate) async fn detach(
                 "{} of the session {} is held by {by}",
                 detach.connection, detach.session
             );
-            Err(Problem::new(Code::NotHolder, detail).with_held_by(by).into())
+            Err(Problem::new(Code::NotHolder, detail).with_holder(by).into())
         }
         DetachOutcome::Detached { .. } | DetachOutcome::NotAttached | DetachOutcome::Stale { .. } => Ok(no_content()),
     }

@@ -215,11 +215,18 @@ pub struct Problem {
     /// effect (or may still, up to its `Tenure-Not-After`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// With `claim_held`: the tenure that owns the key. With `lease_held` and `not_holder`: the one that holds the lease or
-    /// the connection.
+    /// With `lease_held` and `not_holder`: the member that holds the lease or the connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub held_by: Option<TenureId>,
+    pub holder: Option<MemberId>,
+    /// With `claim_held`: the member that owns the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub owner: Option<MemberId>,
+    /// With `holder` and `owner`: the tenure of that member under which it is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub tenure: Option<TenureId>,
     /// With `lease_held`: the member that the lease is kept for, when it was handed off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -256,7 +263,9 @@ impl Problem {
             retry_after_ms: None,
             reason: None,
             outcome: None,
-            held_by: None,
+            holder: None,
+            owner: None,
+            tenure: None,
             reserved_for: None,
             session: None,
             connections: None,
@@ -283,10 +292,19 @@ impl Problem {
         self
     }
 
-    /// Adds who holds the key or the lease.
+    /// Adds the holder of the lease or the connection.
     #[must_use]
-    pub fn with_held_by(mut self, tenure: TenureId) -> Self {
-        self.held_by = Some(tenure);
+    pub fn with_holder(mut self, tenure: TenureId) -> Self {
+        self.holder = Some(tenure.member().clone());
+        self.tenure = Some(tenure);
+        self
+    }
+
+    /// Adds the owner of the key.
+    #[must_use]
+    pub fn with_owner(mut self, tenure: TenureId) -> Self {
+        self.owner = Some(tenure.member().clone());
+        self.tenure = Some(tenure);
         self
     }
 

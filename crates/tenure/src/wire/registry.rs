@@ -117,17 +117,21 @@ pub struct ClaimResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub from: Option<TenureId>,
-    /// With `held`: the owner.
+    /// With `held`: the member that owns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub held_by: Option<TenureId>,
+    pub owner: Option<MemberId>,
+    /// With `held`: the tenure it is held under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub tenure: Option<TenureId>,
 }
 
 impl ClaimResult {
     /// Puts the answer for one key together.
     #[must_use]
     pub fn new(key: Key, outcome: ClaimOutcome) -> Self {
-        let (outcome, from, held_by) = match outcome {
+        let (outcome, from, tenure) = match outcome {
             ClaimOutcome::New => (ClaimWord::New, None, None),
             ClaimOutcome::Kept => (ClaimWord::Kept, None, None),
             ClaimOutcome::Moved { from } => (ClaimWord::Moved, Some(from), None),
@@ -137,7 +141,8 @@ impl ClaimResult {
             key,
             outcome,
             from,
-            held_by,
+            owner: tenure.as_ref().map(|tenure| tenure.member().clone()),
+            tenure,
         }
     }
 
@@ -148,7 +153,7 @@ impl ClaimResult {
             ClaimWord::New => Some(ClaimOutcome::New),
             ClaimWord::Kept => Some(ClaimOutcome::Kept),
             ClaimWord::Moved => self.from.map(|from| ClaimOutcome::Moved { from }),
-            ClaimWord::Held => self.held_by.map(|by| ClaimOutcome::Held { by }),
+            ClaimWord::Held => self.tenure.map(|by| ClaimOutcome::Held { by }),
         }
     }
 }

@@ -181,8 +181,8 @@ fn an_answer_with_a_part_missing_is_none() {
         r#"{"lease":"l","outcome":"granted"}"#,
         r#"{"lease":"l","outcome":"granted","token":0}"#,
         r#"{"lease":"l","outcome":"held","retry_after_ms":5}"#,
-        r#"{"lease":"l","outcome":"held","held_by":"a@1"}"#,
-        r#"{"lease":"l","outcome":"reserved","held_by":"a@1","retry_after_ms":5}"#,
+        r#"{"lease":"l","outcome":"held","holder":"a","tenure":"a@1"}"#,
+        r#"{"lease":"l","outcome":"reserved","tenure":"a@1","retry_after_ms":5}"#,
         r#"{"lease":"l","outcome":"unsettled"}"#,
     ] {
         let result: AcquireResult = serde_json::from_str(broken).unwrap();

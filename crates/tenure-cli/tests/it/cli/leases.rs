@@ -78,8 +78,8 @@ fn the_lease_of_a_killed_holder_is_taken_over_within_a_second_of_its_deadline() 
     for node in &nodes[1..] {
         let (status, refused) = daemon.acquire(GROUP, "poll", &node.tenure);
         assert_eq!(
-            (status, &refused["code"], &refused["held_by"]),
-            (409, &json!("lease_held"), &json!(nodes[0].tenure))
+            (status, &refused["code"], &refused["holder"], &refused["tenure"]),
+            (409, &json!("lease_held"), &json!("node-0"), &json!(nodes[0].tenure))
         );
     }
     nodes[0].process.signal(Signal::KILL).unwrap();
@@ -169,7 +169,7 @@ fn the_lease_of_a_superseded_holder_waits_for_its_last_deadline() {
     assert!(
         refused
             .iter()
-            .all(|answer| answer["code"] == "lease_held" && answer["held_by"] == zombie.tenure),
+            .all(|answer| answer["code"] == "lease_held" && answer["tenure"] == zombie.tenure),
         "{refused:?}"
     );
     let took = at.duration_since(asked_at);

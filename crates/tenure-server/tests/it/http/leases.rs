@@ -60,7 +60,10 @@ async fn a_lease_is_granted_then_kept_and_has_one_holder() {
     assert_eq!((&again["outcome"], &again["token"]), (&json!("kept"), &json!(token)));
     let others = acquire(&daemon, "poll", &b).await;
     assert_eq!((others.status.as_u16(), others.code()), (409, "lease_held".to_owned()));
-    assert_eq!(others.json()["held_by"], json!(a));
+    assert_eq!(
+        (&others.json()["holder"], &others.json()["tenure"]),
+        (&json!("a"), &json!(a))
+    );
     let wait = others.json()["retry_after_ms"].as_u64().expect("when to ask again");
     assert!((1..=30_000).contains(&wait), "{others:?}");
     assert!(others.header("retry-after").parse::<u64>().is_ok());
@@ -98,7 +101,10 @@ async fn a_release_names_tenure_and_token_and_may_be_said_twice() {
             (refused.status.as_u16(), refused.code()),
             (409, "not_holder".to_owned())
         );
-        assert_eq!(refused.json()["held_by"], json!(a));
+        assert_eq!(
+            (&refused.json()["holder"], &refused.json()["tenure"]),
+            (&json!("a"), &json!(a))
+        );
         assert!(refused.text.contains(must_say), "{refused:?}");
     }
     for _ in 0..2 {
@@ -128,7 +134,7 @@ async fn a_lease_that_was_handed_off_is_kept_for_its_successor() {
         (409, "lease_held".to_owned())
     );
     let problem = refused.json();
-    assert_eq!((&problem["reserved_for"], problem.get("held_by")), (&json!("b"), None));
+    assert_eq!((&problem["reserved_for"], problem.get("holder")), (&json!("b"), None));
     assert!(
         (1..=5_000).contains(&problem["retry_after_ms"].as_u64().unwrap()),
         "{problem}"
@@ -200,7 +206,7 @@ async fn many_leases_are_acquired_listed_and_released_at_once() {
     let results = answer["results"].as_array().unwrap();
     let outcomes: Vec<_> = results.iter().map(|r| r["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["granted", "held", "granted", "kept"]);
-    assert_eq!(results[1]["held_by"], json!(b));
+    assert_eq!((&results[1]["holder"], &results[1]["tenure"]), (&json!("b"), &json!(b)));
     assert_eq!(
         (&results[0]["token"], &answer["revision"]),
         (&results[3]["token"], &results[2]["token"])
@@ -239,7 +245,7 @@ async fn many_leases_are_acquired_listed_and_released_at_once() {
         given["results"],
         json!([
             {"lease": "l1", "outcome": "reserved"},
-            {"lease": "l2", "outcome": "not_holder", "held_by": b},
+            {"lease": "l2", "outcome": "not_holder", "holder": "b", "tenure": b},
             {"lease": "free", "outcome": "released"},
         ])
     );

@@ -176,3 +176,33 @@ async fn every_schema_that_is_named_is_there() {
     }
     assert_eq!(tenure_server::document(), daemon.get("/openapi.json").await.text);
 }
+
+/// A holder or an owner is a member, and stands beside the tenure that it holds under.
+#[tokio::test]
+async fn holders_and_owners_have_one_shape() {
+    let daemon = Daemon::start().await;
+    let document = daemon.get("/openapi.json").await.json();
+    let schemas = document["components"]["schemas"].as_object().expect("schemas");
+    let mut with_holder = Vec::new();
+    for (name, schema) in schemas {
+        let Some(fields) = schema["properties"].as_object() else {
+            continue;
+        };
+        assert!(!fields.contains_key("held_by"), "{name}: a holder is called holder");
+        if fields.contains_key("holder") || fields.contains_key("owner") {
+            assert!(fields.contains_key("tenure"), "{name} names no tenure");
+            with_holder.push(name.as_str());
+        }
+    }
+    for name in [
+        "Lease",
+        "Claim",
+        "Target",
+        "Problem",
+        "AcquireResult",
+        "ClaimResult",
+        "DetachResult",
+    ] {
+        assert!(with_holder.contains(&name), "{name} is not among {with_holder:?}");
+    }
+}

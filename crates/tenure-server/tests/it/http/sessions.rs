@@ -168,10 +168,14 @@ async fn a_late_detach_is_ignored_and_that_of_another_is_refused() {
         "it was attached again since"
     );
     let problem = refused(&detach(&daemon, "s", &b, "c", None).await, 409, "not_holder");
-    assert_eq!(problem["held_by"], json!(a));
+    assert_eq!((&problem["holder"], &problem["tenure"]), (&json!("a"), &json!(a)));
     attached(&daemon, "s", &b, "c", json!({})).await;
     let problem = refused(&detach(&daemon, "s", &a, "c", None).await, 409, "not_holder");
-    assert_eq!(problem["held_by"], json!(b), "it moved");
+    assert_eq!(
+        (&problem["holder"], &problem["tenure"]),
+        (&json!("b"), &json!(b)),
+        "it moved"
+    );
     daemon.delete(&format!("/v1/groups/g/tenures/{b}")).await;
     refused(&detach(&daemon, "s", &b, "c", None).await, 410, "tenure_ended");
 }
@@ -424,7 +428,7 @@ async fn many_connections_are_attached_and_detached_at_once() {
             {"session": "s1", "connection": "c", "outcome": "detached", "reap_in_ms": 1000, "reap_in_us": 1_000_000},
             {"session": "s1", "connection": "c", "outcome": "not_attached"},
             {"session": "s2", "connection": "c", "outcome": "detached"},
-            {"session": "s2", "connection": "d", "outcome": "not_holder", "held_by": b},
+            {"session": "s2", "connection": "d", "outcome": "not_holder", "holder": "b", "tenure": b},
         ])
     );
     daemon.delete(&format!("/v1/groups/g/tenures/{a}")).await;

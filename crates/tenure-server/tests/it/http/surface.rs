@@ -171,7 +171,10 @@ async fn a_claim_is_new_then_kept_then_moved_and_is_released_by_its_owner_only()
     }
     let held = daemon.send("PUT", path, json!({"tenure": a, "if_absent": true})).await;
     assert_eq!((held.status.as_u16(), held.code()), (409, "claim_held".to_owned()));
-    assert_eq!(held.json()["held_by"], json!(b));
+    assert_eq!(
+        (&held.json()["owner"], &held.json()["tenure"]),
+        (&json!("b"), &json!(b))
+    );
     assert_eq!(
         daemon.get(path).await.json(),
         json!({"key": "d1", "owner": "b", "tenure": b, "alive": true})
@@ -207,7 +210,7 @@ async fn many_keys_are_claimed_at_once_and_listed_by_owner() {
         claimed.json()["results"],
         json!([
             {"key": "k1", "outcome": "new"},
-            {"key": "k2", "outcome": "held", "held_by": b},
+            {"key": "k2", "outcome": "held", "owner": "b", "tenure": b},
             {"key": "k3", "outcome": "new"},
         ])
     );

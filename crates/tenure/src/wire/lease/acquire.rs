@@ -103,10 +103,14 @@ pub struct AcquireResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub from: Option<TenureId>,
-    /// With `held`: by whom. That tenure may have ended; its process may still run.
+    /// With `held`: the member that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub held_by: Option<TenureId>,
+    pub holder: Option<MemberId>,
+    /// With `held`: the tenure it is held under. That tenure may have ended; its process may still run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub tenure: Option<TenureId>,
     /// With `reserved`: for whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -139,7 +143,8 @@ impl AcquireResult {
             outcome: word,
             token: outcome.token(),
             from: None,
-            held_by: None,
+            holder: None,
+            tenure: None,
             reserved_for: None,
             retry_after_ms: None,
             retry_after_us: None,
@@ -152,7 +157,8 @@ impl AcquireResult {
             }
             AcquireOutcome::Kept { .. } => return result,
             AcquireOutcome::Held { by, free_in } => {
-                result.held_by = Some(by);
+                result.holder = Some(by.member().clone());
+                result.tenure = Some(by);
                 free_in
             }
             AcquireOutcome::Reserved { to, free_in } => {
@@ -184,7 +190,7 @@ impl AcquireResult {
             },
             AcquireWord::Kept => AcquireOutcome::Kept { token: token? },
             AcquireWord::Held => AcquireOutcome::Held {
-                by: self.held_by?,
+                by: self.tenure?,
                 free_in: wait?,
             },
             AcquireWord::Reserved => AcquireOutcome::Reserved {

@@ -97,17 +97,21 @@ pub struct ReleaseLeaseResult {
     pub lease: LeaseName,
     /// What became of it.
     pub outcome: ReleaseWord,
-    /// With `not_holder`: who holds it.
+    /// With `not_holder`: the member that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub held_by: Option<TenureId>,
+    pub holder: Option<MemberId>,
+    /// With `not_holder`: the tenure it is held under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub tenure: Option<TenureId>,
 }
 
 impl ReleaseLeaseResult {
     /// Puts the answer for one lease together.
     #[must_use]
     pub fn new(lease: LeaseName, outcome: ReleaseOutcome) -> Self {
-        let (outcome, held_by) = match outcome {
+        let (outcome, tenure) = match outcome {
             ReleaseOutcome::Released => (ReleaseWord::Released, None),
             ReleaseOutcome::Reserved => (ReleaseWord::Reserved, None),
             ReleaseOutcome::NotHolder { by } => (ReleaseWord::NotHolder, Some(by)),
@@ -115,7 +119,8 @@ impl ReleaseLeaseResult {
         Self {
             lease,
             outcome,
-            held_by,
+            holder: tenure.as_ref().map(|tenure| tenure.member().clone()),
+            tenure,
         }
     }
 
@@ -125,7 +130,7 @@ impl ReleaseLeaseResult {
         match self.outcome {
             ReleaseWord::Released => Some(ReleaseOutcome::Released),
             ReleaseWord::Reserved => Some(ReleaseOutcome::Reserved),
-            ReleaseWord::NotHolder => self.held_by.map(|by| ReleaseOutcome::NotHolder { by }),
+            ReleaseWord::NotHolder => self.tenure.map(|by| ReleaseOutcome::NotHolder { by }),
         }
     }
 }

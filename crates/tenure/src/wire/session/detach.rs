@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, Result};
-use tenure_core::id::{ConnectionId, SessionId, TenureId};
+use tenure_core::id::{ConnectionId, MemberId, SessionId, TenureId};
 use tenure_core::session::{Detach, DetachOutcome, Epoch};
 use tenure_core::time::micros;
 
@@ -143,10 +143,14 @@ pub struct DetachResult {
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub epoch: Option<Epoch>,
-    /// With `not_holder`: who holds it.
+    /// With `not_holder`: the member that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub held_by: Option<TenureId>,
+    pub holder: Option<MemberId>,
+    /// With `not_holder`: the tenure it is held under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub tenure: Option<TenureId>,
 }
 
 impl DetachResult {
@@ -160,7 +164,8 @@ impl DetachResult {
             reap_in_ms: None,
             reap_in_us: None,
             epoch: None,
-            held_by: None,
+            holder: None,
+            tenure: None,
         };
         match outcome {
             DetachOutcome::Detached { reap_in } => {
@@ -175,7 +180,8 @@ impl DetachResult {
             }
             DetachOutcome::NotHolder { by } => {
                 result.outcome = DetachWord::NotHolder;
-                result.held_by = Some(by);
+                result.holder = Some(by.member().clone());
+                result.tenure = Some(by);
             }
         }
         result
@@ -193,7 +199,7 @@ impl DetachResult {
             }),
             DetachWord::NotAttached => Some(DetachOutcome::NotAttached),
             DetachWord::Stale => self.epoch.map(|epoch| DetachOutcome::Stale { epoch }),
-            DetachWord::NotHolder => self.held_by.map(|by| DetachOutcome::NotHolder { by }),
+            DetachWord::NotHolder => self.tenure.map(|by| DetachOutcome::NotHolder { by }),
         }
     }
 }
