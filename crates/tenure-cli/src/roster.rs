@@ -35,7 +35,8 @@ enum Action {
     /// Writes a provider down, or changes it.
     Put(provider::Put),
     /// Removes providers that are offline and have no open engagement.
-    Rm(provider::Remove),
+    #[command(visible_alias = "rm")]
+    Remove(provider::Remove),
     /// Takes providers online.
     Online(provider::Act),
     /// Takes providers offline.
@@ -121,7 +122,7 @@ impl Roster {
             Action::List(list) => list.run(),
             Action::Show(show) => show.run(),
             Action::Put(put) => put.run(),
-            Action::Rm(remove) => remove.run(),
+            Action::Remove(remove) => remove.run(),
             Action::Online(act) => act.run(What::Online),
             Action::Offline(act) => act.run(What::Offline),
             Action::Activate(act) => act.run(What::Activate),

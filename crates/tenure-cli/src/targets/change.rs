@@ -30,7 +30,8 @@ pub(super) enum Change {
     /// Puts paused targets back to work.
     Resume(Which),
     /// Removes targets: whoever holds their leases gives them up.
-    Rm(Which),
+    #[command(visible_alias = "rm")]
+    Remove(Which),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -65,7 +66,7 @@ impl Change {
 
     fn which(&self) -> &Which {
         match self {
-            Self::Add { which, .. } | Self::Pause(which) | Self::Resume(which) | Self::Rm(which) => which,
+            Self::Add { which, .. } | Self::Pause(which) | Self::Resume(which) | Self::Remove(which) => which,
         }
     }
 
@@ -102,7 +103,7 @@ impl Change {
                 let new = store.put_target(group, target, spec, Call::default()).await?;
                 return Ok(done(if new { "added" } else { "set" }, Some(spec)));
             }
-            Self::Rm(_) => {
+            Self::Remove(_) => {
                 let removed = store.remove_target(group, target, Call::default()).await?;
                 return Ok(done("removed", None).filter(|_| removed));
             }

@@ -48,12 +48,18 @@ fn targets_are_added_listed_paused_resumed_and_removed() {
     assert_eq!((&seen["paused"], &seen["weight"]), (&json!(true), &json!(7)));
     done(targets(&daemon, &["resume", "endpoint-2"]));
 
-    let mixed = targets(&daemon, &["rm", "endpoint-2", "endpoint-3"]);
+    let mixed = targets(&daemon, &["remove", "endpoint-2", "endpoint-3"]);
     assert_eq!(mixed.code, Some(1));
     assert_eq!(mixed.err, "tenure: there is no target endpoint-3 in the group g\n");
     assert_eq!(
         columns(mixed.out.lines().nth(1).unwrap()),
         ["endpoint-2", "removed", "-", "-"]
+    );
+    let short = targets(&daemon, &["rm", "endpoint-1", "--json"]).json();
+    assert_eq!(
+        short,
+        json!({"targets": [{"target": "endpoint-1", "outcome": "removed"}]}),
+        "the short word does the same"
     );
     let missing = targets(&daemon, &["pause", "endpoint-3"]);
     assert_eq!((missing.code, missing.out.as_str()), (Some(1), ""));
@@ -65,7 +71,10 @@ fn targets_are_added_listed_paused_resumed_and_removed() {
         .iter()
         .map(|event| &event["reason"])
         .collect();
-    assert_eq!(told, ["added", "added", "changed", "changed", "changed", "removed"]);
+    assert_eq!(
+        told,
+        ["added", "added", "changed", "changed", "changed", "removed", "removed"]
+    );
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn wrong_arguments_are_refused_with_what_would_be_right() {
         (&["targets", "add", "t", "--weight", "0"], "0 is not in 1..=1000"),
         (&["targets", "add", "t", "--weight", "1001"], "1001 is not in 1..=1000"),
         (&["targets", "rm", "t", "--paused"], "unexpected argument '--paused'"),
-        (&["targets", "--limit", "5", "rm", "t"], "cannot be used with"),
+        (&["targets", "--limit", "5", "remove", "t"], "cannot be used with"),
         (
             &["events", "--type", "died"],
             "\"died\" is not a type of event; there are joined, left, lapsed",

@@ -84,7 +84,7 @@ fn providers_are_written_down_come_online_and_are_seen() {
     failed(&roster(&daemon, &["rm", "ana"]), "ana is online; it stays");
     done(roster(&daemon, &["activate", "ben"]));
     assert_eq!(
-        first_row(&done(roster(&daemon, &["rm", "ben"])))[..2],
+        first_row(&done(roster(&daemon, &["remove", "ben"])))[..2],
         ["ben", "removed"]
     );
     let log = done(roster(&daemon, &["log", "ben"]));
