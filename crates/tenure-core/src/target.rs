@@ -5,6 +5,7 @@
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::id::{Group, LeaseName};
@@ -47,6 +48,24 @@ impl TargetSpec {
     }
 }
 
+/// Whether the text of a field says that its target is paused. Only an empty text, `0`, `false`, `no` and `off` do not: a
+/// target is not worked on when it is unclear whether it is paused.
+#[must_use]
+pub fn text_pauses(text: &[u8]) -> bool {
+    let text = text.trim_ascii().to_ascii_lowercase();
+    !matches!(&text[..], b"" | b"0" | b"false" | b"no" | b"off")
+}
+
+/// The text of a field of a JSON object: that of a string as it is, nothing for `null`, and JSON for everything else.
+#[must_use]
+pub fn text_of(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
 /// A target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
@@ -84,4 +103,31 @@ pub trait TargetStore: Send + Sync {
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
     async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_field_pauses_unless_it_says_no() {
+        for active in ["", "0", "false", "False", "no", "OFF", " 0 "] {
+            assert!(!text_pauses(active.as_bytes()), "{active:?}");
+        }
+        for paused in [&b"1"[..], b"true", b"yes", b"2026-01-01", b"paused", b"0.5", b"\xff"] {
+            assert!(text_pauses(paused), "{paused:?}");
+        }
+    }
+
+    #[test]
+    fn values_of_json_pause_as_texts_do() {
+        for active in [json!(null), json!(false), json!(0), json!("off"), json!("")] {
+            assert!(!text_pauses(text_of(&active).as_bytes()), "{active}");
+        }
+        for paused in [json!(true), json!(1), json!("yes"), json!({"since": 5}), json!([])] {
+            assert!(text_pauses(text_of(&paused).as_bytes()), "{paused}");
+        }
+    }
 }

@@ -1,26 +1,29 @@
 //! Targets that another program keeps as keys of its own: one key each, found by a pattern ([`KeyPattern`]) with the place
-//! of the target's name. With a field named, a key that is a hash or a JSON object may say that its target is paused.
+//! of the target's name. With fields named, a key that is a hash or a JSON object may say that its target is paused, or that it
+//! is a session without connections, which is no target.
 //!
 //! The keys are only read: by `SCAN` in steps with a pause between them, so that a large keyspace costs the server little
-//! at a time, and the field by one script per step. A target that is there throughout a reading is in it; one that comes
+//! at a time, and the fields by one script per step. A target that is there throughout a reading is in it; one that comes
 //! or goes meanwhile may or may not be. A reading that cannot be finished is an error, never a shorter list.
 //!
 //! What it refuses: to write, and to guess. Keys whose name cannot be a target's are left out, and targets of keys that
 //! cannot be understood are paused; both are counted.
 
+mod fields;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redis::Value;
-use serde_json::Value as Json;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::LeaseName;
 use tenure_core::target::TargetSpec;
 
 use crate::connection::Connection;
 use crate::pattern::KeyPattern;
-use crate::reply::{Read, Reader};
+use crate::reply::{Malformed, Read, Reader};
 use crate::script::{Invocation, Lateness, Script};
+use fields::{Fields, Said};
 
 /// How many keys one step of a scan looks at.
 const STEP: usize = 500;
@@ -47,21 +50,12 @@ pub struct ForeignTargets {
     pub unclear: usize,
 }
 
-/// What a key says of its target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
-    Active,
-    Paused,
-    /// It cannot be understood, and so the target is not worked on.
-    Unclear,
-}
-
 /// Reads targets of another program.
 #[derive(Debug, Clone)]
 pub struct ForeignReader {
     connection: Connection,
     pattern: KeyPattern,
-    paused_field: Option<String>,
+    fields: Fields,
     script: std::sync::Arc<Script>,
 }
 
@@ -74,14 +68,26 @@ impl ForeignReader {
     pub fn new(connection: Connection, pattern: KeyPattern, paused_field: Option<String>) -> Self {
         let text = [
             include_str!("scripts/clock.lua"),
-            include_str!("scripts/foreign_paused.lua"),
+            include_str!("scripts/foreign_fields.lua"),
         ];
         Self {
             connection,
             pattern,
-            paused_field,
-            script: std::sync::Arc::new(Script::new("foreign_paused", &text)),
+            fields: Fields {
+                paused: paused_field,
+                disconnected: None,
+            },
+            script: std::sync::Arc::new(Script::new("foreign_fields", &text)),
         }
+    }
+
+    /// The keys are sessions, and this field says since when one has no connection: one of which it says so is left out. It
+    /// does with any number but `0`; a session without the field has connections. What is no number, and a string that is no
+    /// JSON object, is not understood: those targets are paused.
+    #[must_use]
+    pub fn disconnected_field(mut self, field: String) -> Self {
+        self.fields.disconnected = Some(field);
+        self
     }
 
     /// Reads them all. O(keys of the database), throttled.
@@ -135,35 +141,38 @@ impl ForeignReader {
     /// The targets of these keys, and how many of them are unclear.
     async fn specifications(&self, named: Vec<(LeaseName, Vec<u8>)>) -> Result<(Vec<(LeaseName, TargetSpec)>, usize)> {
         let (targets, keys): (Vec<LeaseName>, Vec<Vec<u8>>) = named.into_iter().unzip();
-        let said = match &self.paused_field {
-            Some(field) if !keys.is_empty() => self.said(keys, field).await?,
-            _ => vec![Said::Active; targets.len()],
+        let said = if keys.is_empty() || self.fields.names().is_empty() {
+            vec![Said::Live; targets.len()]
+        } else {
+            self.said(keys).await?
         };
         let unclear = said.iter().filter(|said| **said == Said::Unclear).count();
-        let spec = |said| TargetSpec {
-            paused: said != Said::Active,
-            ..TargetSpec::default()
-        };
-        Ok((targets.into_iter().zip(said.into_iter().map(spec)).collect(), unclear))
+        let live = targets.into_iter().zip(said);
+        let live = live.filter(|(_, said)| *said != Said::Disconnected);
+        let with_spec = live.map(|(target, said)| {
+            let spec = TargetSpec {
+                paused: said != Said::Live,
+                ..TargetSpec::default()
+            };
+            (target, spec)
+        });
+        Ok((with_spec.collect(), unclear))
     }
 
-    async fn said(&self, keys: Vec<Vec<u8>>, field: &str) -> Result<Vec<Said>> {
+    async fn said(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Said>> {
         let count = keys.len();
         let invocation = Invocation::new(Vec::new(), Lateness::Harmless)
             .foreign_keys(keys)
-            .arg(field)
-            .number(MAX_TEXT as u64);
+            .number(MAX_TEXT as u64)
+            .args(self.fields.names());
         self.connection
             .call(&self.script, invocation, |reader, _| {
                 let mut answers = reader.array()?;
                 if answers.left() != count {
-                    return Err(crate::reply::Malformed(format!(
-                        "{} fields of {count} keys",
-                        answers.left()
-                    )));
+                    return Err(Malformed(format!("{} answers for {count} keys", answers.left())));
                 }
                 (0..count)
-                    .map(|_| Ok(said_by(&answers.maybe_bytes()?.unwrap_or_default(), field)))
+                    .map(|_| said_by(answers.array()?.all_bytes()?, &self.fields))
                     .collect()
             })
             .await
@@ -171,35 +180,12 @@ impl ForeignReader {
 }
 
 /// Reads what the script tells of a key.
-fn said_by(answer: &[u8], field: &str) -> Said {
+fn said_by(answer: Vec<Vec<u8>>, fields: &Fields) -> Read<Said> {
     match answer.split_first() {
-        None => Said::Active,
-        Some((b'h', value)) => of_value(value),
-        Some((b't', text)) => of_text(text, field),
-        Some(_) => Said::Unclear,
-    }
-}
-
-fn of_value(value: &[u8]) -> Said {
-    let value = value.trim_ascii().to_ascii_lowercase();
-    match &value[..] {
-        b"" | b"0" | b"false" | b"no" | b"off" => Said::Active,
-        _ => Said::Paused,
-    }
-}
-
-/// A text that is not JSON has no fields. One that begins like JSON must be valid as a whole.
-fn of_text(text: &[u8], field: &str) -> Said {
-    if !matches!(text.trim_ascii().first(), Some(b'{' | b'[')) {
-        return Said::Active;
-    }
-    let Ok(Json::Object(fields)) = serde_json::from_slice(text) else {
-        return Said::Unclear;
-    };
-    match fields.get(field) {
-        None | Some(Json::Null) => Said::Active,
-        Some(Json::String(value)) => of_value(value.as_bytes()),
-        Some(value) => of_value(value.to_string().as_bytes()),
+        Some((kind, values)) if kind == b"h" => Ok(fields.of_hash(values)),
+        Some((kind, [text])) if kind == b"t" => Ok(fields.of_text(text)),
+        Some((kind, [])) if kind == b"?" => Ok(Said::Unclear),
+        _ => Err(Malformed("neither a hash, a text nor anything else".to_owned())),
     }
 }
 
@@ -233,38 +219,5 @@ mod tests {
             assert_eq!(named(none), None, "{none}");
         }
         assert_eq!(target(&pattern, b"poll:\xff:config"), None);
-    }
-
-    #[test]
-    fn a_field_pauses_unless_it_says_no() {
-        for active in ["", "0", "false", "False", "no", "OFF", " 0 "] {
-            assert_eq!(of_value(active.as_bytes()), Said::Active, "{active:?}");
-        }
-        for paused in ["1", "true", "yes", "2026-01-01", "paused", "\u{ff}"] {
-            assert_eq!(of_value(paused.as_bytes()), Said::Paused, "{paused:?}");
-        }
-    }
-
-    #[test]
-    fn json_that_is_not_understood_is_unclear() {
-        for (text, said) in [
-            (r#"{"IsPaused":true}"#, Said::Paused),
-            (r#" {"url":"http://a","IsPaused":1} "#, Said::Paused),
-            (r#"{"IsPaused":"yes"}"#, Said::Paused),
-            (r#"{"IsPaused":{"since":"2026-01-01"}}"#, Said::Paused),
-            (r#"{"IsPaused":false}"#, Said::Active),
-            (r#"{"IsPaused":"off"}"#, Said::Active),
-            (r#"{"IsPaused":0}"#, Said::Active),
-            (r#"{"IsPaused":null}"#, Said::Active),
-            (r#"{"isPaused":true}"#, Said::Active),
-            ("{}", Said::Active),
-            ("http://a", Said::Active),
-            ("", Said::Active),
-            (r#"{"IsPaused":true"#, Said::Unclear),
-            ("{IsPaused: false}", Said::Unclear),
-            (r#"[{"IsPaused":false}]"#, Said::Unclear),
-        ] {
-            assert_eq!(of_text(text.as_bytes(), "IsPaused"), said, "{text}");
-        }
     }
 }

@@ -10,6 +10,8 @@
 //! done
 //! ```
 //!
+//! With `--sessions chat` it polls for the live sessions of the group `chat` in place of a list.
+//!
 //! Each poll is one line: the node, the endpoint, the fencing token, and what came of it. The token travels along as the
 //! header `Fencing-Token`, so that an endpoint that remembers the highest one can refuse an older.
 //!
@@ -25,14 +27,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::fleet::{Assignment, Fleet, FleetSettings, TargetList};
+use tenure::fleet::{Assignment, Fleet, FleetSettings, LiveSessions, TargetList};
 use tenure::{ClientSettings, Error, JoinOptions, Membership, OpenOptions, Result, SystemClock, Tenure};
 use tenure_core::clock::Clock;
 use tenure_core::time::parse_duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 const USAGE: &str = "usage: polling_fleet --store URL --url URL_WITH_{} [--group pollers] [--node NAME] [--targets 30] \
-                     [--every 1s] [--ttl 30s] [--max-ttl 2m] [--weight 1]";
+                     [--sessions GROUP] [--every 1s] [--ttl 30s] [--max-ttl 2m] [--weight 1]";
 
 /// How long a store that is away is waited for at the start.
 const STORE_WAIT: Duration = Duration::from_secs(60);
@@ -44,6 +46,7 @@ struct Options {
     group: String,
     node: Option<String>,
     targets: usize,
+    sessions: Option<String>,
     every: Duration,
     ttl: Duration,
     max_ttl: Duration,
@@ -58,6 +61,7 @@ impl Options {
             group: "pollers".to_owned(),
             node: None,
             targets: 30,
+            sessions: None,
             every: Duration::from_secs(1),
             ttl: Duration::from_secs(30),
             max_ttl: Duration::from_secs(120),
@@ -73,6 +77,7 @@ impl Options {
                 "--group" => options.group = value,
                 "--node" => options.node = Some(value),
                 "--targets" => options.targets = value.parse().map_err(|_| Error::invalid("--targets is a number"))?,
+                "--sessions" => options.sessions = Some(value),
                 "--every" => options.every = parse_duration(&value)?,
                 "--ttl" => options.ttl = parse_duration(&value)?,
                 "--max-ttl" => options.max_ttl = parse_duration(&value)?,
@@ -120,8 +125,12 @@ async fn run(options: Options) -> Result<()> {
         client: plain_http()?,
         clock: SystemClock::new(),
     });
-    let fleet = Fleet::builder(&membership)
-        .targets(TargetList::new(names)?)
+    let fleet = Fleet::builder(&membership);
+    let fleet = match &options.sessions {
+        Some(group) => fleet.targets(LiveSessions::of(&tenure.group(group)?)),
+        None => fleet.targets(TargetList::new(names)?),
+    };
+    let fleet = fleet
         .settings(FleetSettings::default())
         .start(move |target| Arc::clone(&poller).work(target))?;
 

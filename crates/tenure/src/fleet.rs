@@ -67,6 +67,7 @@
 mod assignment;
 mod chore;
 mod errand;
+mod live;
 mod running;
 mod settings;
 mod sight;
@@ -97,6 +98,7 @@ use work::{Starter, Task};
 
 pub use assignment::Assignment;
 pub(crate) use assignment::Condition;
+pub use live::LiveSessions;
 pub use settings::{FleetSettings, Nodes};
 pub use source::{MAX_TARGETS, StoredTargets, TargetList, TargetSource};
 pub use tenure_core::fleet::Settings as PlacingSettings;

@@ -32,6 +32,10 @@ impl GroupHandle {
         Self { context, group }
     }
 
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &Group {

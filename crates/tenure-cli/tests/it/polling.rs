@@ -8,13 +8,15 @@
 mod endpoints;
 mod fleet;
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::json;
 use tenure_testkit::proxy::Mode;
-use tenure_testkit::{Proxy, wait};
+use tenure_testkit::{Process, Proxy, wait};
 
-use crate::support::{self, Lateness};
+use crate::support::{self, Daemon, Lateness, SOON};
 use fleet::{Backend, Fleet, TARGETS, TTL};
 
 /// What a busy machine may take on top of a promise, and of what it was late.
@@ -129,4 +131,53 @@ fn a_holder_that_was_stopped_is_refused_by_the_fence(backend: &Backend) {
     );
     assert!(late.iter().all(|poll| !poll.accepted), "{late:?}");
     assert_eq!(fleet.endpoints.one_at_a_time(), TARGETS);
+}
+
+/// The sessions are in a group in which no node is.
+#[test]
+fn live_sessions_of_another_group_are_polled() {
+    let daemon = Daemon::start(&[]);
+    let front = daemon.join("chat", "front", 120_000);
+    let attach = |session: &str| {
+        let body = json!({"tenure": front, "connection": "socket"}).to_string();
+        let (status, answer) = daemon.answered("PUT", &format!("/v1/groups/chat/sessions/{session}"), &body);
+        assert!(status == 200 || status == 201, "{answer}");
+    };
+    attach("one");
+    attach("two");
+    let node = Process::spawn("node", |_| {
+        let mut command = Command::new(fleet::example());
+        command.args(["--store", &daemon.url(), "--url", "http://127.0.0.1:9/{}"]);
+        command.args([
+            "--group",
+            "pollers",
+            "--node",
+            "node",
+            "--ttl",
+            "20s",
+            "--sessions",
+            "chat",
+        ]);
+        command
+    });
+    let node = node.expect("the example can be started");
+    let times = |session: &str, what: &str| {
+        let begin = format!("node {session} token=");
+        let log = node.log();
+        log.lines()
+            .filter(|line| line.starts_with(&begin) && line.ends_with(what))
+            .count()
+    };
+    wait::until("both sessions are polled", SOON, || {
+        times("one", "is ours") == 1 && times("two", "is ours") == 1
+    });
+    let path = format!("/v1/groups/chat/sessions/one/connections/socket?tenure={front}");
+    assert_eq!(daemon.answered("DELETE", &path, "").0, 204);
+    wait::until("nothing is polled for the one that is away", SOON, || {
+        times("one", "is given back") == 1
+    });
+    attach("one");
+    wait::until("it is polled again", SOON, || times("one", "is ours") == 2);
+    assert_eq!(times("two", "is given back"), 0, "{}", node.log());
+    assert!(node.terminate(SOON).expect("it ends when it is asked to").success());
 }

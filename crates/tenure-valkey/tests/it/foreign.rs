@@ -27,6 +27,7 @@ macro_rules! on_both {
 on_both! {
     targets_are_found_by_pattern_and_paused_by_a_field,
     json_pauses_and_what_is_unclear_is_paused,
+    sessions_without_a_connection_are_no_targets,
     a_large_keyspace_is_read_whole,
     without_the_right_to_scan_it_is_denied_and_no_empty_list,
 }
@@ -112,6 +113,40 @@ async fn json_pauses_and_what_is_unclear_is_paused(flavour: Flavour) {
         (7, 0),
         "without a field nothing is asked"
     );
+}
+
+async fn sessions_without_a_connection_are_no_targets(flavour: Flavour) {
+    let server = server(flavour);
+    let run = |args: &[&str]| server.cli(args).unwrap();
+    run(&["HSET", "session:hash-live", "last_disconnect", "0", "paused", "no"]);
+    run(&["HSET", "session:hash-gone", "last_disconnect", "1767225600"]);
+    run(&["HSET", "session:hash-paused", "paused", "1"]);
+    run(&["HSET", "session:hash-odd", "last_disconnect", "yesterday"]);
+    run(&["SET", "session:json-live", r#"{"last_disconnect":0,"user":"a"}"#]);
+    run(&["SET", "session:json-gone", r#"{"last_disconnect":1767225600123}"#]);
+    run(&[
+        "SET",
+        "session:json-paused",
+        r#"{"last_disconnect":null,"paused":true}"#,
+    ]);
+    run(&["SET", "session:json-broken", r#"{"last_disconnect":0"#]);
+    run(&["SET", "session:text", "online"]);
+    let reader = reader(&server.url(), "session:{id}", Some("paused")).await;
+    let found = reader
+        .disconnected_field("last_disconnect".to_owned())
+        .read()
+        .await
+        .unwrap();
+    let named = |paused: bool| -> Vec<&str> {
+        let of = found.targets.iter().filter(|(_, spec)| spec.paused == paused);
+        of.map(|(name, _)| name.as_str()).collect()
+    };
+    assert_eq!(named(false), ["hash-live", "json-live"]);
+    assert_eq!(
+        named(true),
+        ["hash-odd", "hash-paused", "json-broken", "json-paused", "text"]
+    );
+    assert_eq!((found.unclear, found.nameless), (3, 0));
 }
 
 async fn a_large_keyspace_is_read_whole(flavour: Flavour) {

@@ -70,6 +70,17 @@ impl KeyTargets {
         })
     }
 
+    /// The keys are sessions of another program, and only those with a connection are targets. The field, of a hash or of a
+    /// JSON object, says since when a session has none (`last_disconnect`): nothing or `0` means that it has one, any other
+    /// number that it is no target for as long. What is neither pauses its target, as does a string that is no JSON object.
+    #[must_use]
+    pub fn disconnected_field(self, field: &str) -> Self {
+        Self {
+            reader: self.reader.disconnected_field(field.to_owned()),
+            ..self
+        }
+    }
+
     /// How many keys match whose target's name cannot be that of a lease, as of the last reading. They are left out.
     #[must_use]
     pub fn skipped(&self) -> usize {
@@ -102,7 +113,7 @@ impl TargetSource for KeyTargets {
             tracing::warn!(
                 keys,
                 place,
-                "keys that are neither a hash nor a JSON object cannot say whether their targets are paused: these count as paused"
+                "keys that cannot be understood do not say whether their targets are to be worked on: these count as paused"
             );
         }
         Ok(found.targets)

@@ -10,13 +10,14 @@ use futures_util::future::BoxFuture;
 use tenure_core::clock::{Mono, within};
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::event::{Event, EventId, EventKind, EventQuery};
-use tenure_core::id::{LeaseName, MemberId, RegistryName, TenureId};
+use tenure_core::id::{Group, LeaseName, MemberId, RegistryName, TenureId};
 use tenure_core::lease::{Lease, ReleaseOutcome, Token};
 use tenure_core::membership::Member;
 use tenure_core::store::{MAX_PAGE, Page, PageRequest};
 use tenure_core::target::TargetSpec;
 
 use super::source::{MAX_TARGETS, TargetSource, check_count};
+use crate::client::Context;
 use crate::lease::{Acquire, LeaseGuard, Leases};
 use crate::membership::{Shared, in_time};
 use crate::nodes::{DRAINING, MAX_NODES};
@@ -159,11 +160,19 @@ pub(super) async fn targets(shared: Arc<Shared>, source: Arc<dyn TargetSource>) 
 
 /// Reads the events after a point, waiting for them for a while. Without a point: where to begin.
 pub(super) async fn events(shared: Arc<Shared>, after: Option<EventId>, patience: Duration) -> Done {
-    Done::Events(listen(&shared, after, patience).await)
+    Done::Events(listen(&shared.context, &shared.group, after, patience, &KINDS).await)
 }
 
-async fn listen(shared: &Shared, after: Option<EventId>, patience: Duration) -> Result<Heard> {
-    let (store, group, clock) = (&shared.context.store, &shared.group, &*shared.context.clock);
+/// Reads the events of some kinds after a point, waiting for any for a while. Without a point: where to begin, as if
+/// something had been missed.
+pub(super) async fn listen(
+    context: &Context,
+    group: &Group,
+    after: Option<EventId>,
+    patience: Duration,
+    kinds: &[EventKind],
+) -> Result<Heard> {
+    let (store, clock) = (&context.store, &*context.clock);
     let Some(after) = after else {
         let status = in_time(within(clock, PATIENCE, store.status(group)).await, PATIENCE)?;
         return Ok(Heard {
@@ -178,7 +187,7 @@ async fn listen(shared: &Shared, after: Option<EventId>, patience: Duration) -> 
     let query = EventQuery {
         after: Some(after),
         limit: MAX_PAGE,
-        kinds: KINDS.to_vec(),
+        kinds: kinds.to_vec(),
         ..EventQuery::default()
     };
     let page = in_time(within(clock, PATIENCE, store.events(group, &query)).await, PATIENCE)?;

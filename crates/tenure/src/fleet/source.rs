@@ -17,7 +17,8 @@ use crate::group::GroupHandle;
 /// The most targets of one fleet. A source that tells of more is refused as a whole: none is better than some.
 pub const MAX_TARGETS: usize = 1_000_000;
 
-/// What there is to work on, from wherever it is kept: a configuration file, a database, another program's keys.
+/// What there is to work on, from wherever it is kept: a configuration file, a database, the live sessions of a group
+/// ([`LiveSessions`](super::LiveSessions)), another program's keys (`KeyTargets` of [`crate::adopt`]).
 #[async_trait]
 pub trait TargetSource: Send + Sync + 'static {
     /// All targets there are now. It is asked every few seconds, and may take its time.

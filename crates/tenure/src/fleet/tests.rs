@@ -188,6 +188,51 @@ async fn the_targets_of_the_store_are_followed_by_its_events() {
 }
 
 #[tokio::test]
+async fn live_sessions_are_followed_by_their_events() {
+    let mut world = World::new(0);
+    world.live_sessions = Some("muted");
+    for name in ["a", "b"] {
+        world.join(name).await;
+    }
+    world.pass(secs(1)).await;
+    let front = world.front().await;
+    let sessions = front.sessions();
+    let attach = |name: &'static str, socket: &'static str| {
+        let attach = sessions.attach(name, socket).into_future();
+        world.run(async move { attach.await.unwrap().attached().unwrap() })
+    };
+    let mut connections = Vec::new();
+    for name in ["s-0", "s-1", "s-2"] {
+        connections.push(attach(name, "socket").await);
+    }
+    world
+        .until("all are worked on", secs(1), |world| world.held_in_all() == 3)
+        .await;
+    let away = connections.remove(1);
+    world.run(away.detach()).await.unwrap();
+    world
+        .until("nobody works for whom is away", secs(1), |world| {
+            world.held_in_all() == 2
+        })
+        .await;
+    assert!(world.workers("s-1").is_empty() && world.lease("s-1").await.is_none());
+    connections.push(attach("s-1", "another").await);
+    world
+        .until("it is worked on again", secs(1), |world| world.held_in_all() == 3)
+        .await;
+
+    // No event tells of this one.
+    let group = sessions.group();
+    let muted = tenure_core::session::Data::from([("muted".to_owned(), true.into())]);
+    world.run(group.patch("s-2", &muted)).await.unwrap();
+    world
+        .until("the paused one is not", secs(1), |world| world.held_in_all() == 2)
+        .await;
+    assert!(world.workers("s-2").is_empty());
+    world.check_store().await;
+}
+
+#[tokio::test]
 async fn work_pauses_before_the_deadline_and_goes_on_once_the_store_has_confirmed_it() {
     let mut world = World::new(10);
     world.join("a").await;

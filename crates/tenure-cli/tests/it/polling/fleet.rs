@@ -223,7 +223,7 @@ fn in_ms(duration: Duration) -> String {
 }
 
 /// The example, built once.
-fn example() -> &'static Path {
+pub(crate) fn example() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| crate::example::example("polling_fleet"))
 }

@@ -18,13 +18,16 @@ use tenure_core::verdict::Verdict;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
-use super::super::{Assignment, Fleet, FleetSettings, TargetList, TargetSource};
+use super::super::{Assignment, Fleet, FleetSettings, LiveSessions, TargetList, TargetSource};
 use crate::client::{ClientSettings, Tenure};
+use crate::group::GroupHandle;
 use crate::membership::{JoinOptions, Membership};
 use crate::nodes::DRAINING;
 use crate::testing::{Fault, Faulty, START, Verb, pass, secs, settle};
 
 pub(super) const TTL: Duration = secs(12);
+/// The group of the sessions, in which no node is.
+const CHAT: &str = "chat";
 /// How often a task works.
 const CYCLE: Duration = Duration::from_millis(500);
 
@@ -64,7 +67,7 @@ pub(super) struct World {
     pub(super) clock: Arc<ManualClock>,
     memory: Arc<dyn Store>,
     /// Its janitor keeps the store going.
-    _other: Tenure,
+    other: Tenure,
     group: Group,
     members: BTreeMap<String, Member>,
     record: Arc<Mutex<Record>>,
@@ -73,6 +76,8 @@ pub(super) struct World {
     broken: Arc<Mutex<bool>>,
     pub(super) settings: FleetSettings,
     pub(super) stored_targets: bool,
+    /// The field that pauses live sessions, which are the targets then.
+    pub(super) live_sessions: Option<&'static str>,
 }
 
 /// The list, which may be made to panic.
@@ -127,7 +132,7 @@ impl World {
         Self {
             clock,
             memory,
-            _other: other.unwrap(),
+            other: other.unwrap(),
             group: Group::new("g").unwrap(),
             members: BTreeMap::new(),
             record: Arc::default(),
@@ -136,6 +141,7 @@ impl World {
             broken: Arc::default(),
             settings: FleetSettings::default(),
             stored_targets: false,
+            live_sessions: None,
         }
     }
 
@@ -146,7 +152,10 @@ impl World {
     pub(super) async fn join_labelled(&mut self, name: &str, labels: &[(&str, &str)]) {
         let membership = self.member(name, labels).await;
         let mut builder = Fleet::builder(&membership).settings(self.settings.clone());
-        if !self.stored_targets {
+        if let Some(field) = self.live_sessions {
+            let chat = GroupHandle::new(membership.shared().context.clone(), Group::new(CHAT).unwrap());
+            builder = builder.targets(LiveSessions::of(&chat).paused_field(field));
+        } else if !self.stored_targets {
             builder = builder.targets(Source {
                 list: self.list.clone(),
                 broken: Arc::clone(&self.broken),
@@ -296,6 +305,22 @@ impl World {
         let put = self.memory.put_target(&self.group, &target, spec, Call::default());
         put.await.unwrap();
         settle().await;
+    }
+
+    /// A front-end in the group of the sessions.
+    pub(super) async fn front(&self) -> Membership {
+        let chat = self.other.group(CHAT).unwrap();
+        let joined = self.run(chat.join(JoinOptions::named("front").unwrap()));
+        joined.await.unwrap()
+    }
+
+    /// Lets virtual time pass until some work is done.
+    pub(super) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = self.pass(secs(30)) => panic!("it is not done after 30 s"),
+        }
     }
 
     pub(super) async fn lease(&self, target: &str) -> Option<Lease> {
