@@ -4,6 +4,7 @@
 mod api;
 mod clients;
 mod deployment;
+mod fleets;
 mod offered;
 mod panels;
 mod restore;

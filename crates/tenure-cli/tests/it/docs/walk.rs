@@ -123,3 +123,28 @@ fn the_calls_on_the_page_about_the_api_are_answered_as_it_says() {
         ],
     );
 }
+
+#[test]
+fn a_node_of_a_fleet_is_a_few_calls() {
+    let (Some(bash), Some(_)) = (have("bash").or_skip(), have("curl").or_skip()) else {
+        return;
+    };
+    let port = Port::reserve();
+    let log = walk(
+        &bash,
+        &text("docs/guides/polling-fleet-http.md"),
+        &[("127.0.0.1:7717", port.addr().to_string())],
+    );
+    shows(
+        &log,
+        &[
+            "\"preferred\":\"node-1\"",
+            "\"outcome\":\"granted\"",
+            "\"paused\":true",
+            "\"outcome\":\"released\"",
+        ],
+    );
+    let last = log.rsplit("\"target\":\"endpoint-1\"").next().unwrap_or_default();
+    let last = last.split('}').next().unwrap_or_default();
+    assert!(last.contains("\"weight\":1") && !last.contains("node-1"), "{log}");
+}
