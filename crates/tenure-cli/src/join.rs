@@ -39,7 +39,8 @@ use crate::settings::LONGEST_TTL;
 pub(crate) struct Join {
     #[command(flatten)]
     group: GroupArgs,
-    /// The name to join under; a stable one supersedes its own previous life at once. Generated when left out.
+    /// The name to join under; a stable one supersedes its own previous life at once. When left out, a new one at every
+    /// start: HOST-START-RANDOM.
     #[arg(long, value_name = "MEMBER")]
     member: Option<MemberId>,
     /// How long the store waits for a heartbeat before the tenure lapses.

@@ -65,7 +65,7 @@ pub(crate) struct Run {
     guard: Option<LeaseName>,
     #[command(flatten)]
     group: GroupArgs,
-    /// The name to join the group under, for a lease; generated when left out.
+    /// The name to join the group under, for a lease. When left out, a new one at every start: HOST-START-RANDOM.
     #[arg(long, value_name = "MEMBER")]
     member: Option<MemberId>,
     /// After this long without a sign of life others may take the lease, and the service is critical.

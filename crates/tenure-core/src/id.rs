@@ -170,18 +170,18 @@ impl From<&MemberId> for ProviderId {
 }
 
 impl MemberId {
-    /// The host part of a generated id (`hostname-<boot ns>-<8 hex>`), or the whole name when it is not a generated
-    /// one. Used where a label per boot would grow without bound.
+    /// The host part of a generated id (`hostname-<start ns>-<8 hex>`), or the whole name when it is not a generated
+    /// one. Used where a label per start of a process would grow without bound.
     #[must_use]
     pub fn host(&self) -> &str {
         let mut parts = self.0.rsplitn(3, '-');
-        let (hex, boot, host) = (parts.next(), parts.next(), parts.next());
-        match (hex, boot, host) {
-            (Some(hex), Some(boot), Some(host))
+        let (hex, start, host) = (parts.next(), parts.next(), parts.next());
+        match (hex, start, host) {
+            (Some(hex), Some(start), Some(host))
                 if hex.len() == 8
                     && hex.bytes().all(|b| b.is_ascii_hexdigit())
-                    && boot.len() >= 10
-                    && boot.bytes().all(|b| b.is_ascii_digit())
+                    && start.len() >= 10
+                    && start.bytes().all(|b| b.is_ascii_digit())
                     && !host.is_empty() =>
             {
                 host
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_of_a_generated_id_leaves_boot_and_nonce_out() {
+    fn the_host_of_a_generated_id_leaves_start_and_nonce_out() {
         assert_eq!(
             MemberId::new("web-3-1763676800000000000-0a1b2c3d").unwrap().host(),
             "web-3"

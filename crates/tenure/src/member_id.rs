@@ -1,8 +1,9 @@
-//! Names for members that have none: `hostname-<boot ns>-<8 hex>`.
+//! Names for members that have none: `hostname-<start ns>-<8 hex>`.
 //!
-//! The host is for people and for metric labels ([`MemberId::host`]), the boot tells two lives of one machine apart, and
-//! the eight random digits tell two processes of one boot apart. A program whose identity should outlive its restarts
-//! (so that a restart *supersedes* the old process at once) passes a stable name of its own instead.
+//! The host is for people and for metric labels ([`MemberId::host`]), the start tells two lives of one program apart, and
+//! the eight random digits tell two processes apart that started together. So a process has another name after every
+//! restart, and the tenure of the process before lapses. A program whose identity should outlive its restarts (so that a
+//! restart *supersedes* the old process at once) passes a stable name of its own instead.
 
 use std::sync::OnceLock;
 
@@ -13,27 +14,27 @@ use tenure_core::{MemberId, Result};
 /// What is used when the machine does not tell its name.
 const NAMELESS: &str = "host";
 
-/// A fresh member id for this machine.
+/// A fresh member id for this process.
 ///
-/// The boot part is when the machine booted, in nanoseconds since the epoch with the resolution of a second. It is read
-/// once per process, so every id of one process carries the same one, even when the wall clock is corrected meanwhile.
+/// The start is when the process first asked for an id, in nanoseconds since the epoch with the resolution of a
+/// microsecond. Every id of one process carries the same one, even when the wall clock is corrected meanwhile.
 /// The last part is drawn anew each time: call it once and keep the id when several groups are joined under one name.
 ///
 /// # Errors
 /// None in practice: the host name is fitted to the alphabet of names first.
 pub fn generated(clock: &dyn Clock) -> Result<MemberId> {
-    static BOOT: OnceLock<u64> = OnceLock::new();
-    let boot = *BOOT.get_or_init(|| boot_nanos().unwrap_or_else(|| clock.wall_micros().saturating_mul(1_000)));
+    static STARTED: OnceLock<u64> = OnceLock::new();
+    let started = *STARTED.get_or_init(|| clock.wall_micros().saturating_mul(1_000));
     compose(
         rustix::system::uname().nodename().to_str().unwrap_or(NAMELESS),
-        boot,
+        started,
         clock.entropy(),
     )
 }
 
 /// Puts an id together from its three parts.
-fn compose(host: &str, boot_nanos: u64, chance: u64) -> Result<MemberId> {
-    let tail = format!("-{boot_nanos:010}-{:08x}", chance >> 32);
+fn compose(host: &str, started_nanos: u64, chance: u64) -> Result<MemberId> {
+    let tail = format!("-{started_nanos:010}-{:08x}", chance >> 32);
     let fitted: String = host
         .chars()
         .map(|c| {
@@ -49,22 +50,6 @@ fn compose(host: &str, boot_nanos: u64, chance: u64) -> Result<MemberId> {
     MemberId::new(format!("{host}{tail}"))
 }
 
-/// When the machine booted, from `/proc/stat`. Without it (another system, a locked-down container) the start of the
-/// process stands in.
-fn boot_nanos() -> Option<u64> {
-    parse_boot(&std::fs::read_to_string("/proc/stat").ok()?)
-}
-
-fn parse_boot(stat: &str) -> Option<u64> {
-    let seconds: u64 = stat
-        .lines()
-        .find_map(|line| line.strip_prefix("btime "))?
-        .trim()
-        .parse()
-        .ok()?;
-    seconds.checked_mul(1_000_000_000).filter(|nanos| *nanos > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,7 +62,7 @@ mod tests {
         assert_ne!(one, two);
         assert_eq!(one.host(), two.host());
         assert_ne!(one.host(), one.as_str(), "{one} does not read as a generated id");
-        // Host and boot agree, only the last part differs.
+        // Host and start agree, only the last part differs.
         assert_eq!(
             one.as_str().rsplit_once('-').unwrap().0,
             two.as_str().rsplit_once('-').unwrap().0
@@ -101,26 +86,8 @@ mod tests {
         let long = compose(&"x".repeat(400), u64::MAX, u64::MAX).unwrap();
         assert_eq!(long.as_str().len(), MAX_NAME);
         assert!(long.host().len() < MAX_NAME);
-        // A machine without a real boot time still makes ids that read as generated.
+        // A machine whose clock was never set still makes ids that read as generated.
         assert_eq!(compose("h", 5, 0).unwrap().as_str(), "h-0000000005-00000000");
         assert_eq!(compose("h", 5, 0).unwrap().host(), "h");
-    }
-
-    #[test]
-    fn the_boot_time_is_read_from_the_kernels_words() {
-        assert_eq!(
-            parse_boot("cpu 1 2\nbtime 1763676800\nprocesses 9\n"),
-            Some(1_763_676_800_000_000_000)
-        );
-        for bad in [
-            "",
-            "btime\n",
-            "btime x\n",
-            "btime 0\n",
-            "btime 99999999999999999999\n",
-            "xbtime 5\n",
-        ] {
-            assert_eq!(parse_boot(bad), None, "{bad:?}");
-        }
     }
 }

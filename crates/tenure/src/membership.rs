@@ -42,7 +42,7 @@ const TRIES: u32 = 3;
 #[derive(Debug, Clone)]
 pub struct JoinOptions {
     /// Under which name. A stable name (a pod, a host) supersedes its own previous life at once; without one, a name is
-    /// generated that no other process has ([`crate::member_id`]).
+    /// generated that no other process has, nor this one after a restart ([`crate::member_id`]).
     pub member: Option<MemberId>,
     /// How long the store waits for a beat: 1 s to the store's `max_ttl`. Shorter notices a death sooner, longer
     /// survives longer hiccups.

@@ -36,6 +36,21 @@ fn the_exit_code_is_that_of_the_command_and_the_member_has_left() {
 }
 
 #[test]
+fn a_generated_name_is_new_at_every_start() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let start = || {
+        let ran = daemon.run(&["join", "--group", "g", "--", "sh", "-c", "echo $TENURE_MEMBER"]);
+        let name = ran.out.trim().to_owned();
+        let mut parts = name.rsplitn(3, '-');
+        let (random, started) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        assert!(random.len() == 8 && parts.next().is_some(), "{name}");
+        started.parse::<u64>().unwrap_or_else(|_| panic!("{name}"))
+    };
+    let (first, second) = (start(), start());
+    assert!(first < second, "{first} and {second} are starts of two processes");
+}
+
+#[test]
 fn a_command_that_cannot_be_started_is_126_or_127_and_nothing_stays_joined() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let ran = daemon.run(&["join", "--group", "g", "--", "no-such-command-here"]);
