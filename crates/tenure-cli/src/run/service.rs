@@ -94,9 +94,9 @@ impl ServiceArgs {
     }
 
     /// What has to be said and is not, all of it.
-    fn missing(&self, port: Option<u16>, env: impl Fn(&str) -> Option<String> + Copy) -> Vec<String> {
+    fn missing(&self, has_port: bool, env: impl Fn(&str) -> Option<String> + Copy) -> Vec<String> {
         let mut missing = Vec::new();
-        if port.is_none() {
+        if !has_port {
             missing.push(format!("--port (or {})", self.variable("NOMAD_PORT_")));
         }
         if self.is_task_of_nomad(env) {
@@ -122,14 +122,17 @@ impl ServiceArgs {
         let Some(name) = &self.service else {
             return Ok(None);
         };
-        let port = self.port(env)?;
-        let missing = self.missing(port, env);
-        let (Some(port), true) = (port, missing.is_empty()) else {
+        let port = self.port(env);
+        let missing = self.missing(!matches!(port, Ok(None)), env);
+        let lacks = || {
             let missing = missing.join(", ");
-            return Err(Usage::new(format!(
-                "--service {name} lacks {missing}; is --label {} right?",
-                self.label
-            )));
+            format!("--service {name} lacks {missing}; is --label {} right?", self.label)
+        };
+        let port = match port {
+            Ok(Some(port)) if missing.is_empty() => port,
+            Err(wrong) if missing.is_empty() => return Err(wrong),
+            Err(wrong) => return Err(Usage::new(format!("{wrong}; {}", lacks()))),
+            Ok(_) => return Err(Usage::new(lacks())),
         };
         let id = self.id.clone().unwrap_or_else(|| match env(ALLOCATION) {
             Some(allocation) => format!("{name}-{allocation}"),
@@ -233,6 +236,10 @@ mod tests {
         }
         let error = service(&given, &[("NOMAD_PORT_http", "80a")]).unwrap_err();
         assert!(error.contains("\"80a\" is not a port"), "{error}");
+        let error = service(&["--service", "music"], &[("NOMAD_PORT_http", "80a")]).unwrap_err();
+        for part in ["\"80a\" is not a port", "NOMAD_IP_http", "NOMAD_ALLOC_ID"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
     }
 
     #[test]
