@@ -92,18 +92,23 @@ impl Default for SweeperSettings {
 
 impl SweeperSettings {
     fn check(&self) -> Result<()> {
-        let shortest = self
-            .interval
-            .min(self.reap_interval)
-            .min(self.reconcile_interval)
-            .min(self.discover)
-            .min(self.idle_tick)
-            .min(self.slice)
-            .min(self.give_up);
-        if shortest < FLOOR || self.at_once == 0 {
-            return Err(Error::invalid(format!(
-                "the durations of the sweeps must be at least {FLOOR:?} and at_once at least 1: {self:?}"
-            )));
+        let durations = [
+            ("interval", self.interval),
+            ("reap_interval", self.reap_interval),
+            ("reconcile_interval", self.reconcile_interval),
+            ("discover", self.discover),
+            ("idle_tick", self.idle_tick),
+            ("slice", self.slice),
+            ("give_up", self.give_up),
+        ];
+        if let Some((name, given)) = durations.into_iter().find(|(_, given)| *given < FLOOR) {
+            let message = format!("the setting {name} of the sweeps is {given:?}; it must be at least {FLOOR:?}");
+            return Err(Error::invalid(message));
+        }
+        if self.at_once == 0 {
+            return Err(Error::invalid(
+                "the setting at_once of the sweeps is 0; it must be at least 1",
+            ));
         }
         Ok(())
     }

@@ -114,7 +114,8 @@ async fn asked_to_leave(membership: &Membership, term: &mut Signal) -> bool {
     tokio::select! {
         _ = term.recv() => true,
         reason = membership.ended() => {
-            say(format_args!("{} is over: {reason:?}", membership.tenure()));
+            let reason = reason.map_or_else(|error| error.chain(), |reason| reason.as_str().to_owned());
+            say(format_args!("{} is over: {reason}", membership.tenure()));
             false
         }
     }

@@ -94,7 +94,9 @@ impl Hold {
                 *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
                 return;
             }
-            Some(Ok(other)) => format!("{other:?}"),
+            Some(Ok(tenure::Attach::AliasTaken { by })) => format!("its alias belongs to {by}"),
+            Some(Ok(tenure::Attach::Gone)) => "there is no such session".to_owned(),
+            Some(Ok(tenure::Attach::Full { of })) => format!("it cannot have more than {of}"),
             Some(Err(error)) => error.chain(),
             None => "the store does not answer".to_owned(),
         };

@@ -123,7 +123,14 @@ fn seen(dir: &Path, rule: MountRule) -> Result<Sight, Failed> {
     }
     match kind_of(opened.as_fd()) {
         Ok(FileType::RegularFile) => Ok(Sight::Present),
-        Ok(other) => Ok(Sight::Unclear(format!("{PRIMARY} in {} is a {other:?}", dir.display()))),
+        Ok(other) => {
+            let kind = match other {
+                FileType::Directory => "a directory",
+                FileType::Symlink => "a symbolic link",
+                _ => "no regular file",
+            };
+            Ok(Sight::Unclear(format!("{PRIMARY} in {} is {kind}", dir.display())))
+        }
         Err(Errno::NOENT) => Ok(Sight::Absent { mount }),
         Err(error) => Err((PRIMARY, error)),
     }

@@ -60,20 +60,22 @@ impl RostersSettings {
     /// Refuses what cannot work.
     ///
     /// # Errors
-    /// `Invalid`, with the settings.
+    /// `Invalid`, with the setting.
     pub(crate) fn check(&self) -> Result<()> {
         let durations = [
-            self.mirror_timeout,
-            self.ledger_timeout,
-            self.look,
-            self.drain,
-            self.discover,
-            self.note,
+            ("mirror_timeout", self.mirror_timeout),
+            ("ledger_timeout", self.ledger_timeout),
+            ("look", self.look),
+            ("drain", self.drain),
+            ("discover", self.discover),
+            ("note", self.note),
         ];
-        if durations.iter().any(|duration| *duration < FLOOR) || self.max_rosters == 0 {
-            return Err(Error::invalid(format!(
-                "the durations of the rosters must be at least {FLOOR:?} and max_rosters at least 1: {self:?}"
-            )));
+        if let Some((name, given)) = durations.into_iter().find(|(_, given)| *given < FLOOR) {
+            let message = format!("the setting {name} of the rosters is {given:?}; it must be at least {FLOOR:?}");
+            return Err(Error::invalid(message));
+        }
+        if self.max_rosters == 0 {
+            return Err(Error::invalid("the setting max_rosters is 0; it must be at least 1"));
         }
         self.sweeps.check()
     }

@@ -54,7 +54,9 @@ async fn serve(sessions: &Sessions, socket: TcpStream, name: &str) -> anyhow::Re
     };
     let connection = match attach.await? {
         Attach::Attached(connection) => connection,
-        other => bail!("that session cannot be had: {other:?}"),
+        Attach::AliasTaken { by } => bail!("its alias belongs to the session {by}"),
+        Attach::Gone => bail!("there is no such session to resume"),
+        Attach::Full { of } => bail!("it cannot have more than {of}"),
     };
     let how = match connection.how() {
         How::Created => "created",
