@@ -28,6 +28,7 @@ mod report;
 mod sessions;
 mod slot;
 mod step;
+mod watch;
 
 use std::time::Duration;
 

@@ -10,17 +10,17 @@ use anyhow::Context;
 use async_trait::async_trait;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tenure::loops::{LoopBody, LoopSettings, Loops, Turn};
-use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::clock::{Clock, SystemClock, jitter};
 use tenure_core::error::Result;
 use tenure_valkey::Connection;
-use tenure_valkey::adopt::{AdoptSettings, Janitor, Notice, PassReport, text};
+use tenure_valkey::adopt::{AdoptSettings, Janitor, Notice, PassReport};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::meters::{self, Meters};
-use super::tally::Tally;
+use super::tally::{Removed, Tally};
 use super::{Early, Registry, scrape, show};
 use crate::exit::{DONE, FAILED};
 use crate::output::line;
@@ -106,6 +106,7 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
         janitor: Shared::default(),
         connection,
         settings,
+        interval,
     };
     let (stop, janitor) = (body.stop.clone(), Arc::clone(&body.janitor));
     let place = body.connection.place().to_owned();
@@ -126,6 +127,8 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
                 entries = unsure,
                 "a reply was lost: so many entries may have been removed without being counted"
             );
+            let removed = Removed::unsure(unsure);
+            tell_part(&args.given.hash, &removed, Early::Interrupted, args.format.json);
         }
     }
     tracing::info!("stopped");
@@ -176,6 +179,7 @@ impl LoopBody for Upkeep {
 struct Body {
     connection: Connection,
     settings: AdoptSettings,
+    interval: Duration,
     meters: Meters,
     stop: CancellationToken,
     /// What the pass has removed so far.
@@ -193,6 +197,7 @@ impl Body {
         Self {
             connection: self.connection.clone(),
             settings: self.settings.clone(),
+            interval: self.interval,
             meters: self.meters.clone(),
             stop: self.stop.clone(),
             tally: self.tally.clone(),
@@ -211,35 +216,15 @@ impl Body {
         Janitor::new(self.connection.clone(), self.settings.clone()).with_listener(Box::new(listener))
     }
 
-    /// Tells what a pass removed that is left for the end of the daemon.
-    fn left(&self) {
-        let removed = self.tally.removed(Early::Interrupted, 0);
-        if removed.is_nothing() {
-            return;
-        }
-        for (owner, entries) in &removed.evicted {
-            let owner = text(owner);
-            tracing::info!(
-                registry = self.hash,
-                owner,
-                entries,
-                "evicted in a pass that was left before its end"
-            );
-        }
-        tracing::info!(
-            registry = self.hash,
-            evicted = removed.evicted_total(),
-            unsure = removed.unsure,
-            "a pass was left before its end"
-        );
-        if self.json
-            && let Err(error) = show::part_line(&self.hash, &removed, Early::Interrupted)
-        {
-            tracing::warn!(error = format!("{error:#}"), "a pass could not be printed");
+    /// Tells what a pass removed that did not come to its end. The log names each owner already.
+    fn left(&self, why: Early, pending: u64) {
+        let removed = self.tally.removed(why, pending);
+        if !removed.is_nothing() {
+            tell_part(&self.hash, &removed, why, self.json);
         }
     }
 
-    fn done(&self, report: &PassReport) -> Turn {
+    fn done(&self, report: &PassReport, next: Duration) -> Turn {
         self.meters.passed(report);
         tracing::info!(
             registry = self.hash,
@@ -251,14 +236,12 @@ impl Body {
             quarantined = report.quarantined.is_some(),
             "pass done"
         );
-        if self.json
-            && let Err(error) = show::pass_line(&self.hash, report)
-        {
-            tracing::warn!(error = format!("{error:#}"), "a pass could not be printed");
+        if self.json {
+            printed(show::pass_line(&self.hash, report));
         }
         Turn {
             skipped: u64::from(report.quarantined.is_some()),
-            ..Turn::default()
+            ..Turn::again_in(next)
         }
     }
 }
@@ -267,24 +250,57 @@ impl Body {
 impl LoopBody for Body {
     async fn turn(&mut self) -> Result<Turn> {
         let mut janitor = taken(&self.janitor).unwrap_or_else(|| self.make());
+        let clock = Arc::clone(self.connection.clock());
+        let until = clock.mono() + at_most(&*clock, self.interval);
         self.tally.begin();
         let stopped = async {
             self.stop.cancelled().await;
-            self.tally.at_rest(self.connection.clock(), LAST_PAGE).await;
+            self.tally.at_rest(&clock, LAST_PAGE).await;
         };
-        let report = tokio::select! {
+        let done = tokio::select! {
             biased;
-            report = janitor.pass(false) => Some(report),
-            () = stopped => None,
+            done = janitor.pass_until(until) => done,
+            () = stopped => {
+                self.left(Early::Interrupted, janitor.close().await);
+                return Ok(Turn::idle());
+            }
         };
         *self.janitor.lock().unwrap_or_else(PoisonError::into_inner) = Some(janitor);
-        match report {
-            Some(report) => report.map(|report| self.done(&report)),
-            None => {
-                self.left();
-                Ok(Turn::idle())
+        match done {
+            Ok(report) => Ok(self.done(&report, until.since(clock.mono()))),
+            Err(error) => {
+                // What became of a page without a reply is in the report of the next pass.
+                self.left(Early::Failed, 0);
+                Err(error)
             }
         }
+    }
+}
+
+/// How long from the beginning of one pass to that of the next: never longer than the interval, which is a promise, and
+/// not the same in all processes.
+pub(super) fn at_most(clock: &dyn Clock, interval: Duration) -> Duration {
+    jitter(clock, interval.mul_f64(0.95), 5)
+}
+
+/// Tells what was removed outside of a pass that was done.
+fn tell_part(hash: &str, removed: &Removed, why: Early, json: bool) {
+    tracing::info!(
+        registry = hash,
+        evicted = removed.evicted_total(),
+        unsure = removed.unsure,
+        "a pass was left before its end: {}",
+        why.as_str()
+    );
+    if json {
+        printed(show::part_line(hash, removed, why));
+    }
+}
+
+/// A daemon goes on when nobody reads what it prints.
+pub(super) fn printed(done: anyhow::Result<()>) {
+    if let Err(error) = done {
+        tracing::warn!(error = format!("{error:#}"), "a pass could not be printed");
     }
 }
 

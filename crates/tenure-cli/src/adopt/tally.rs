@@ -32,6 +32,14 @@ impl Removed {
         self.evicted.values().sum()
     }
 
+    /// Nothing but entries that nobody could count.
+    pub(super) fn unsure(entries: u64) -> Self {
+        Self {
+            unsure: entries,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn is_nothing(&self) -> bool {
         self.evicted.is_empty() && self.unsure == 0
     }

@@ -25,7 +25,7 @@ settings! {
     settle: Duration = "30s", "adopt.registry.settle", "DURATION", duration;
     /// Values are JSON, and the id stands at this place in it, like /instance. Otherwise the value is the id.
     owner_pointer: Option<String> = "", "adopt.registry.owner_pointer", "POINTER", |given| optional(given, text);
-    /// Go on for ever, with a pass this often (±10 %); 60s when no time is said.
+    /// Go on for ever, with a pass at least this often; 60s when no time is said.
     interval: Option<Duration> = "", "adopt.registry.interval", "DURATION", |given| optional(given, duration), bare "60s";
     /// Serve metrics for Prometheus on this address (/metrics). Only with --interval.
     metrics_listen: Option<SocketAddr> = "", "adopt.registry.metrics_listen", "ADDRESS", |given| optional(given, address);
@@ -77,7 +77,7 @@ settings! {
     alias: Option<String> = "", "adopt.sessions.alias", "TEMPLATES", |given| optional(given, text), shared "TENURE_ADOPT_SESSIONS_ALIAS";
     /// With --reap: the most sessions that one pass reaps.
     limit: Option<u64> = "", "adopt.sessions.limit", "SESSIONS", |given| optional(given, number), shared "TENURE_ADOPT_SESSIONS_LIMIT";
-    /// Go on for ever, with a pass this often (±10 %); 30s when no time is said.
+    /// Go on for ever, with a pass at least this often; 30s when no time is said.
     interval: Option<Duration> = "", "adopt.sessions.interval", "DURATION", |given| optional(given, duration), bare "30s", shared "TENURE_ADOPT_SESSIONS_INTERVAL";
     /// With --reap and --interval: bring the index up to date this often as well, for as long as some writer does not. Otherwise the keyspace is never scanned.
     index_every: Option<Duration> = "", "adopt.sessions.index_every", "DURATION", |given| optional(given, duration), bare "10m", shared "TENURE_ADOPT_SESSIONS_INDEX_EVERY";

@@ -1,5 +1,7 @@
 //! `tenure adopt registry` as people and programs use it: the built binary, real servers, exit codes.
 
+mod bound;
+
 use std::process::{Command, Output};
 use std::time::Duration;
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_core::clock::Mono;
 use tenure_core::error::{Outcome, Result};
 use tenure_core::time::StoreTime;
 
@@ -12,6 +11,7 @@ use super::health::{Break, Vitals};
 use super::pass::Janitor;
 use super::report::{Notice, PassReport};
 use super::step::{Candidate, read_marks};
+use super::watch::Watch;
 use super::{PAGE, text};
 
 /// How long one pass tries to read back a page.
@@ -49,6 +49,27 @@ impl Pending {
     }
 }
 
+/// What was removed of each owner: one line each, also when the pass fails or is dropped in the midst of it.
+struct Removed {
+    registry: String,
+    pass: String,
+    entries: BTreeMap<Vec<u8>, u64>,
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        for (owner, entries) in &self.entries {
+            tracing::info!(
+                registry = self.registry,
+                owner = text(owner),
+                entries,
+                pass = self.pass,
+                "evicted: the owner's heartbeat is gone"
+            );
+        }
+    }
+}
+
 /// What became of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Told {
@@ -64,38 +85,33 @@ impl Janitor {
     /// Removes the entries of these owners, page by page.
     pub(super) async fn evict(
         &mut self,
-        epoch: &str,
-        vitals: &Vitals,
+        watch: &mut Watch,
         free: &Dead,
         report: &mut PassReport,
     ) -> Result<Option<Break>> {
         if free.is_empty() {
             return Ok(None);
         }
-        let mut removed: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
-        let done = self.evict_pages(epoch, vitals, free, report, &mut removed).await;
-        for (owner, entries) in removed {
-            tracing::info!(
-                registry = text(&self.settings.hash),
-                owner = text(&owner),
-                entries,
-                pass = epoch,
-                "evicted: the owner's heartbeat is gone"
-            );
+        let mut removed = self.nothing_removed(report);
+        self.evict_pages(watch, free, report, &mut removed).await
+    }
+
+    fn nothing_removed(&self, report: &PassReport) -> Removed {
+        Removed {
+            registry: text(&self.settings.hash),
+            pass: report.pass.clone(),
+            entries: BTreeMap::new(),
         }
-        done
     }
 
     async fn evict_pages(
         &mut self,
-        epoch: &str,
-        vitals: &Vitals,
+        watch: &mut Watch,
         free: &Dead,
         report: &mut PassReport,
-        removed: &mut BTreeMap<Vec<u8>, u64>,
+        removed: &mut Removed,
     ) -> Result<Option<Break>> {
         let mut cursor = "0".to_owned();
-        let mut number = 0;
         loop {
             let page = self.steps.scan(&cursor).await?;
             self.tell(&Notice::Scanned {
@@ -104,15 +120,12 @@ impl Janitor {
             report.scanned += page.entries.len() as u64;
             let candidates = self.candidates(page.entries, free);
             for some in candidates.chunks(PAGE) {
-                number += 1;
-                if self.steps.connection.life() != Some(vitals.life) {
+                watch.pages += 1;
+                if self.steps.connection.life() != Some(watch.last.life) {
                     return Ok(Some(Break::Reconnected));
                 }
                 self.tell(&Notice::Evicting(some));
-                match self
-                    .evict_page(epoch, number, some, (vitals.at, vitals.arrived), report)
-                    .await?
-                {
+                match self.evict_page(watch, some, report).await? {
                     Ok(marks) => self.count(some, &marks, report, removed),
                     Err(broken) => return Ok(Some(broken)),
                 }
@@ -128,15 +141,14 @@ impl Janitor {
     /// One page: whether each candidate was removed and is to be counted, or why the looks have to begin anew.
     async fn evict_page(
         &mut self,
-        epoch: &str,
-        page: u64,
+        watch: &Watch,
         candidates: &[Candidate],
-        (store, local): (StoreTime, Mono),
         report: &mut PassReport,
     ) -> Result<Result<Vec<bool>, Break>> {
+        let (page, last) = (watch.pages, &watch.last);
         let timeout = self.steps.connection.options().request_timeout;
-        let not_after = store + self.clock().mono().since(local) + timeout;
-        let error = match self.steps.evict(epoch, page, candidates, not_after).await {
+        let not_after = last.at + self.clock().mono().since(last.arrived) + timeout;
+        let error = match self.steps.evict(&watch.epoch, page, candidates, not_after).await {
             Ok(Some(marks)) => return Ok(Ok(marks)),
             Ok(None) => return Ok(Err(Break::DataLost)),
             Err(error) if error.outcome() == Outcome::Unknown => error,
@@ -145,12 +157,12 @@ impl Janitor {
         let reason = error.chain();
         tracing::warn!(
             reason,
-            pass = epoch,
+            pass = report.pass,
             page,
             "the reply to a page was lost; reading back what became of it"
         );
         self.pending = Some(Pending {
-            epoch: epoch.to_owned(),
+            epoch: watch.epoch.clone(),
             page,
             not_after,
             candidates: candidates.to_vec(),
@@ -188,7 +200,10 @@ impl Janitor {
             return Ok(told);
         };
         match &told {
-            Told::Removed(marks) => self.count(&pending.candidates, marks, report, &mut BTreeMap::new()),
+            Told::Removed(marks) => {
+                let mut removed = self.nothing_removed(report);
+                self.count(&pending.candidates, marks, report, &mut removed);
+            }
             Told::Never => {}
             Told::Nothing => {
                 let entries = pending.size();
@@ -211,20 +226,14 @@ impl Janitor {
         judged.collect()
     }
 
-    fn count(
-        &self,
-        candidates: &[Candidate],
-        marks: &[bool],
-        report: &mut PassReport,
-        removed: &mut BTreeMap<Vec<u8>, u64>,
-    ) {
+    fn count(&self, candidates: &[Candidate], marks: &[bool], report: &mut PassReport, removed: &mut Removed) {
         let mut page: BTreeMap<&[u8], u64> = BTreeMap::new();
         for (entry, _) in candidates.iter().zip(marks).filter(|(_, removed)| **removed) {
             *page.entry(&entry.owner).or_default() += 1;
         }
         for (owner, entries) in page {
             *report.evicted.entry(owner.to_vec()).or_default() += entries;
-            *removed.entry(owner.to_vec()).or_default() += entries;
+            *removed.entries.entry(owner.to_vec()).or_default() += entries;
             self.tell(&Notice::Evicted { owner, entries });
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tenure_core::clock::Mono;
 use tenure_core::error::Result;
 use tenure_core::settling::MAX_GAP;
 
@@ -10,8 +11,9 @@ use super::brake::Dead;
 use super::health::{Break, Vitals};
 use super::owner::{Owners, Pulse};
 use super::pass::{BACKOFF, Janitor};
-use super::report::Notice;
+use super::report::{Notice, PassReport};
 use super::step::{Candidate, Page};
+use super::watch::Watch;
 use super::{PAGE, text};
 
 /// The longest time between two checks of the store's health.
@@ -88,37 +90,61 @@ impl Janitor {
         Ok(())
     }
 
-    /// Waits between the looks while watching the store's health.
-    pub(super) async fn settle(&self, epoch: &str, base: &Vitals, absent: u64) -> Result<Option<Break>> {
-        if absent == 0 || self.settings.settle.is_zero() {
-            return Ok(None);
+    /// Looks at all owners, and watches those that have no heartbeat from now on.
+    pub(super) async fn look(&self, watch: &mut Watch, report: &mut PassReport) -> Result<Option<Break>> {
+        let base = watch.last.clone();
+        let survey = self.survey(Some(&watch.epoch)).await?;
+        report.scanned += survey.scanned;
+        report.skipped = survey.skipped;
+        report.owners = survey.owners.len();
+        report.endless = survey.owners.with(Pulse::Endless);
+        if survey.marker_lost {
+            return Ok(Some(Break::DataLost));
         }
-        let (mut last, _) = self.steps.check(epoch).await?;
-        let until = last.at + self.settings.settle;
-        self.tell(&Notice::Settling {
-            absent,
-            wait: self.settings.settle,
-        });
-        tracing::info!(
-            registry = text(&self.settings.hash),
-            owners = absent,
-            settle_ms = self.settings.settle.as_millis(),
-            "owners without a heartbeat; looking again after the settle time"
-        );
-        loop {
-            if let Some(broken) = base.broken_by(&last) {
-                return Ok(Some(broken));
-            }
-            let left = until.since(last.at);
-            if left.is_zero() {
-                return Ok(None);
-            }
-            self.clock().sleep(left.min(TICK)).await;
-            match self.next_vitals(epoch, &last).await? {
-                Ok(vitals) => last = vitals,
-                Err(broken) => return Ok(Some(broken)),
-            }
+        let settle = self.settings.settle;
+        if !settle.is_zero()
+            && let Some(broken) = self.catch_up(watch).await?
+        {
+            return Ok(Some(broken));
         }
+        let fresh = watch.learn(&survey.owners.absent(), report.owners, base, settle);
+        if fresh > 0 && !settle.is_zero() {
+            self.tell(&Notice::Settling {
+                absent: fresh,
+                wait: settle,
+            });
+            tracing::info!(
+                registry = text(&self.settings.hash),
+                owners = fresh,
+                settle_ms = settle.as_millis(),
+                "owners without a heartbeat; looking again after the settle time"
+            );
+        }
+        Ok(None)
+    }
+
+    /// Asks for the store's health after work that may have taken longer than a store may be silent.
+    pub(super) async fn catch_up(&self, watch: &mut Watch) -> Result<Option<Break>> {
+        let (vitals, _) = self.steps.check(&watch.epoch).await?;
+        Ok(watch.checked(vitals))
+    }
+
+    /// Waits for the next owner that is due, or for a moment, while watching the store's health.
+    pub(super) async fn wait(&self, watch: &mut Watch, until: Option<Mono>) -> Result<Option<Break>> {
+        let clock = self.clock();
+        let rest = until.map_or(TICK, |until| until.since(clock.mono()));
+        clock
+            .sleep(watch.settles_in().unwrap_or(TICK).min(TICK).min(rest))
+            .await;
+        self.check_on(watch).await
+    }
+
+    /// Asks for the store's health a moment after the last time, so that a silence shows as well.
+    pub(super) async fn check_on(&self, watch: &mut Watch) -> Result<Option<Break>> {
+        Ok(match self.next_vitals(&watch.epoch, &watch.last).await? {
+            Ok(vitals) => watch.checked(vitals),
+            Err(broken) => Some(broken),
+        })
     }
 
     /// Checks the store's health until it answers, but not for longer than it may be silent.

@@ -1,9 +1,13 @@
 //! A pass: look, wait, look again, ask the brake, remove.
+//!
+//! A pass of a daemon does not wait for those that it finds: it ends when the next one is due, and they settle across
+//! passes. So an owner is looked at for the first time within one interval after its heartbeat went, however many others
+//! are settling by then.
 
 use std::fmt;
 use std::time::Duration;
 
-use tenure_core::clock::Clock;
+use tenure_core::clock::{Clock, Mono};
 use tenure_core::error::{Error, ErrorKind, Result};
 
 use super::brake::{self, Change, Dead, Ruling};
@@ -12,6 +16,7 @@ use super::health::{Break, Vitals};
 use super::owner::Pulse;
 use super::report::{Notice, PassReport, Preview};
 use super::step::{Brakes, Steps};
+use super::watch::Watch;
 use super::{AdoptSettings, MARKER_KEPT, text};
 use crate::connection::Connection;
 
@@ -32,6 +37,8 @@ pub struct Janitor {
     listener: Option<Listener>,
     /// The last look at the server, and the marker of then.
     previous: Option<(Vitals, String)>,
+    /// Owners that a pass of a daemon left to the next one.
+    watch: Option<Watch>,
     pub(super) pending: Option<Pending>,
     said_no_info: bool,
 }
@@ -65,6 +72,7 @@ impl Janitor {
             settings,
             listener: None,
             previous: None,
+            watch: None,
             pending: None,
             said_no_info: false,
         }
@@ -85,17 +93,31 @@ impl Janitor {
     /// settings say. What was removed before stays removed and was told to the listener.
     pub async fn pass(&mut self, force: bool) -> Result<PassReport> {
         let mut report = PassReport::default();
-        self.resolve(&mut report).await?;
+        self.run(&mut report, force, None).await?;
+        self.watch = None;
+        Ok(report)
+    }
+
+    /// Runs one pass of a daemon, whose next one begins at `until`: it ends by then, or earlier when there is nothing left
+    /// to wait for. Owners without a heartbeat are watched on by the next pass, so it should begin at once.
+    ///
+    /// # Errors
+    /// Those of [`Janitor::pass`]. All owners are looked at twice again after it.
+    pub async fn pass_until(&mut self, until: Mono) -> Result<PassReport> {
+        let mut report = PassReport::default();
+        self.run(&mut report, false, Some(until)).await?;
+        Ok(report)
+    }
+
+    async fn run(&mut self, report: &mut PassReport, force: bool, until: Option<Mono>) -> Result<()> {
+        report.pass = format!("{:016x}", self.clock().entropy());
+        self.resolve(report).await?;
         // Without a wait a second attempt would see nothing that the first one did not.
         let mut left = if self.settings.settle.is_zero() { 0 } else { RESTARTS };
         let mut away_since = None;
         loop {
-            let broken = match self.attempt(&mut report, force).await {
-                Ok(Attempt::Done) => {
-                    self.tell(&Notice::Settled);
-                    report.quarantined = None;
-                    return Ok(report);
-                }
+            let broken = match self.attempt(report, force, until).await {
+                Ok(Attempt::Done) => return Ok(()),
                 Ok(Attempt::Broken(broken)) => broken,
                 Err(error) if is_passing(&error) && left > 0 && self.pending.is_none() => {
                     let now = self.clock().mono();
@@ -123,7 +145,7 @@ impl Janitor {
             report.breaks.push(broken.clone());
             report.quarantined = Some(broken);
             if left == 0 {
-                return Ok(report);
+                return Ok(());
             }
             left -= 1;
         }
@@ -171,49 +193,88 @@ impl Janitor {
         }
     }
 
-    async fn attempt(&mut self, report: &mut PassReport, force: bool) -> Result<Attempt> {
-        let epoch = format!("{:016x}", self.clock().entropy());
-        report.pass.clone_from(&epoch);
-        let base = self.begin(&epoch).await?;
-        if let Some(broken) = self.broken_since_last_pass(&base) {
-            self.previous = Some((base, epoch));
-            return Ok(Attempt::Broken(broken));
-        }
-        self.previous = Some((base.clone(), epoch.clone()));
-        let survey = self.survey(Some(&epoch)).await?;
-        report.scanned += survey.scanned;
-        report.skipped = survey.skipped;
-        report.owners = survey.owners.len();
-        report.endless = survey.owners.with(Pulse::Endless);
-        if survey.marker_lost {
-            return Ok(Attempt::Broken(Break::DataLost));
-        }
-        let absent = survey.owners.absent();
-        if let Some(broken) = self.settle(&epoch, &base, absent.len() as u64).await? {
-            return Ok(Attempt::Broken(broken));
-        }
-        let dead = match self.second_look(&epoch, absent).await? {
-            Ok(dead) => dead,
+    /// One attempt. What was watched is watched on only when it comes to its end unbroken.
+    async fn attempt(&mut self, report: &mut PassReport, force: bool, until: Option<Mono>) -> Result<Attempt> {
+        let begun = match self.watch.take() {
+            Some(mut watch) => {
+                let broken = self.check_on(&mut watch).await?;
+                broken.map_or_else(|| Ok(watch), Err)
+            }
+            None => self.begin().await?,
+        };
+        let mut watch = match begun {
+            Ok(watch) => watch,
             Err(broken) => return Ok(Attempt::Broken(broken)),
         };
-        let (vitals, _) = self.steps.check(&epoch).await?;
-        self.previous = Some((vitals.clone(), epoch.clone()));
-        if let Some(broken) = base.broken_by(&vitals) {
+        if let Some(broken) = self.work(&mut watch, report, force, until).await? {
             return Ok(Attempt::Broken(broken));
         }
-        let alive = survey.owners.len().saturating_sub(dead.len() as u64);
-        report.dead.clone_from(&dead);
-        let (ruling, record) = self.ask_brake(&dead, alive, force).await?;
-        report.braked = ruling.braked;
-        if let Some(broken) = self.evict(&epoch, &vitals, &ruling.free, report).await? {
-            return Ok(Attempt::Broken(broken));
-        }
-        self.lift_brake(&ruling, record).await?;
+        self.watch = (!watch.is_empty()).then_some(watch);
         Ok(Attempt::Done)
     }
 
-    async fn begin(&mut self, epoch: &str) -> Result<Vitals> {
-        let (mut base, before) = self.steps.begin(epoch).await?;
+    async fn work(
+        &mut self,
+        watch: &mut Watch,
+        report: &mut PassReport,
+        force: bool,
+        until: Option<Mono>,
+    ) -> Result<Option<Break>> {
+        if let Some(broken) = self.look(watch, report).await? {
+            return Ok(Some(broken));
+        }
+        // Also when nothing is due: a brake ends by that.
+        let mut is_due = watch.is_due() || !watch.is_settling();
+        loop {
+            if is_due && let Some(broken) = self.judge(watch, report, force).await? {
+                return Ok(Some(broken));
+            }
+            let is_over = |until: Mono| watch.is_empty() || self.clock().mono() >= until;
+            if until.map_or(!watch.is_settling(), is_over) {
+                return Ok(None);
+            }
+            if let Some(broken) = self.wait(watch, until).await? {
+                return Ok(Some(broken));
+            }
+            is_due = watch.has_settled();
+        }
+    }
+
+    /// Removes what those own that are due, unless the brake holds it back.
+    async fn judge(&mut self, watch: &mut Watch, report: &mut PassReport, force: bool) -> Result<Option<Break>> {
+        let dead = match self.second_look(&watch.epoch, watch.due()).await? {
+            Ok(dead) => dead,
+            Err(broken) => return Ok(Some(broken)),
+        };
+        let (vitals, _) = self.steps.check(&watch.epoch).await?;
+        self.previous = Some((vitals.clone(), watch.epoch.clone()));
+        if let Some(broken) = watch.judged(vitals, &dead) {
+            return Ok(Some(broken));
+        }
+        report.dead.extend(dead.clone());
+        // Whoever is still settling is silent as well: a mass death is one, however the passes divide it.
+        let absent = watch.absent();
+        let (ruling, record) = self.ask_brake(&absent, watch.alive, force).await?;
+        report.braked.clone_from(&ruling.braked);
+        let mut free = dead;
+        free.retain(|owner, _| ruling.free.contains_key(owner));
+        if let Some(broken) = self.evict(watch, &free, report).await? {
+            return Ok(Some(broken));
+        }
+        watch.forget(|owner| free.contains_key(owner));
+        self.lift_brake(&ruling, record).await?;
+        self.tell(&Notice::Settled);
+        report.quarantined = None;
+        if watch.is_empty() {
+            return Ok(None);
+        }
+        self.catch_up(watch).await
+    }
+
+    /// A new epoch, or what broke since the last one.
+    async fn begin(&mut self) -> Result<Result<Watch, Break>> {
+        let epoch = format!("{:016x}", self.clock().entropy());
+        let (mut base, before) = self.steps.begin(&epoch).await?;
         if let Some((previous, epoch)) = &self.previous {
             let fresh = base.arrived.since(previous.arrived) < MARKER_KEPT / 2;
             base.marker = !fresh || before.is_some_and(|before| before.starts_with(epoch.as_str()));
@@ -229,7 +290,9 @@ impl Janitor {
             }
             _ => {}
         }
-        Ok(base)
+        let broken = self.broken_since_last_pass(&base);
+        self.previous = Some((base.clone(), epoch.clone()));
+        Ok(broken.map_or_else(|| Ok(Watch::begin(epoch, base)), Err))
     }
 
     /// With a wait, a pass looks twice after whatever happened before it. With one look only, it has to ask.

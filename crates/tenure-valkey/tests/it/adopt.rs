@@ -1,5 +1,6 @@
 //! Adopting the registry of other programs, on real servers.
 
+mod across;
 mod brake;
 mod faults;
 mod health;

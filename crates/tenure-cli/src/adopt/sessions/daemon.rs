@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::meters::{self, Meters};
 use super::{Work, show};
-use crate::adopt::daemon::{Signals, on_runtime, serve_metrics};
+use crate::adopt::daemon::{Signals, at_most, on_runtime, serve_metrics};
 
 /// The names of its loops, the label `sweep` of the loops' metrics.
 const REAP: &str = "adopt_sessions_reap";
@@ -65,6 +65,7 @@ async fn serve(work: &Work, interval: Duration) -> anyhow::Result<u8> {
                 shared: shared.clone(),
                 reaping: reaping.clone(),
                 reaper: Arc::clone(&kept),
+                interval,
             })?;
             work.given.index_every
         }
@@ -74,6 +75,7 @@ async fn serve(work: &Work, interval: Duration) -> anyhow::Result<u8> {
         let shared = shared.clone();
         loops.start(LoopSettings::new(INDEX, every), move || IndexBody {
             shared: shared.clone(),
+            every,
         })?;
     }
     let code = signals.until_over(&loops).await;
@@ -130,6 +132,7 @@ struct ReapBody {
     shared: Shared,
     reaping: ReapSettings,
     reaper: Kept,
+    interval: Duration,
 }
 
 impl ReapBody {
@@ -143,7 +146,7 @@ impl ReapBody {
             .with_stop(Arc::clone(&shared.ending)))
     }
 
-    fn done(&self, report: &ReapReport) -> Turn {
+    fn done(&self, report: &ReapReport, next: Duration) -> Turn {
         self.shared.meters.reaped(report);
         tracing::info!(
             sessions = %self.shared.settings.pattern,
@@ -161,11 +164,10 @@ impl ReapBody {
             tracing::warn!(error = format!("{error:#}"), "a pass could not be printed");
         }
         // Right after a quarantine everyone has had their time.
-        let next = (!report.settles_in.is_zero()).then_some(report.settles_in);
+        let settles_in = Some(report.settles_in).filter(|settles_in| !settles_in.is_zero());
         Turn {
-            next,
             skipped: u64::from(report.quarantined.is_some()),
-            ..Turn::default()
+            ..Turn::again_in(settles_in.map_or(next, |settles_in| settles_in.min(next)))
         }
     }
 }
@@ -177,10 +179,12 @@ impl LoopBody for ReapBody {
             Some(reaper) => reaper,
             None => self.make()?,
         };
+        let clock = Arc::clone(self.shared.connection.clock());
+        let until = clock.mono() + at_most(&*clock, self.interval);
         let report = reaper.pass().await;
         *self.reaper.lock().unwrap_or_else(PoisonError::into_inner) = Some(reaper);
         match report {
-            Ok(report) => Ok(self.done(&report)),
+            Ok(report) => Ok(self.done(&report, until.since(clock.mono()))),
             Err(error) => {
                 self.shared.meters.missed();
                 Err(error)
@@ -192,12 +196,15 @@ impl LoopBody for ReapBody {
 /// Brings the index up to date.
 struct IndexBody {
     shared: Shared,
+    every: Duration,
 }
 
 #[async_trait]
 impl LoopBody for IndexBody {
     async fn turn(&mut self) -> Result<Turn> {
         let shared = &self.shared;
+        let clock = Arc::clone(shared.connection.clock());
+        let until = clock.mono() + at_most(&*clock, self.every);
         let sessions = Sessions::new(shared.connection.clone(), shared.settings.clone())?;
         let report = tokio::select! {
             biased;
@@ -215,6 +222,6 @@ impl LoopBody for IndexBody {
             quiet_passes = report.quiet,
             "index up to date"
         );
-        Ok(Turn::idle())
+        Ok(Turn::again_in(until.since(clock.mono())))
     }
 }

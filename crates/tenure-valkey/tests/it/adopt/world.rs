@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure_core::clock::SystemClock;
+use tenure_core::clock::{Clock, SystemClock};
 use tenure_testkit::resp::Reply;
 use tenure_testkit::valkey::Flavour;
-use tenure_valkey::adopt::{AdoptSettings, Janitor, Notice};
+use tenure_valkey::adopt::{AdoptSettings, Janitor, Listener, Notice, PassReport};
 use tenure_valkey::{Connection, ConnectionOptions};
 
 pub(crate) const HASH: &str = "connections:registry";
@@ -58,25 +58,68 @@ pub(crate) fn settings(settle_ms: u64) -> AdoptSettings {
 /// Waits until the connection is up, so that the first call finds it. A machine that stands still for a moment is not what
 /// these tests are about.
 pub(crate) async fn ready(url: &str, settings: AdoptSettings) -> Janitor {
-    let patient = ConnectionOptions {
+    ready_with(url, settings, patient()).await
+}
+
+fn patient() -> ConnectionOptions {
+    ConnectionOptions {
         request_timeout: PATIENCE,
         connect_timeout: PATIENCE / 3,
         ..ConnectionOptions::default()
-    };
-    ready_with(url, settings, patient).await
+    }
 }
 
 pub(crate) async fn ready_with(url: &str, settings: AdoptSettings, options: ConnectionOptions) -> Janitor {
+    Janitor::new(connected(url, options).await, settings)
+}
+
+async fn connected(url: &str, options: ConnectionOptions) -> Connection {
     let connection = Connection::open(url, options, Vec::new(), SystemClock::shared()).unwrap();
     connection.first_try().await;
-    Janitor::new(connection, settings)
+    connection
+}
+
+/// A janitor as a daemon runs it.
+pub(crate) struct Daemon {
+    janitor: Janitor,
+    clock: Arc<dyn Clock>,
+}
+
+impl Daemon {
+    pub(crate) async fn ready(url: &str, settings: AdoptSettings, listener: Option<Listener>) -> Self {
+        let connection = connected(url, patient()).await;
+        let clock = Arc::clone(connection.clock());
+        let mut janitor = Janitor::new(connection, settings);
+        if let Some(listener) = listener {
+            janitor = janitor.with_listener(listener);
+        }
+        Self { janitor, clock }
+    }
+
+    /// A pass whose next one begins soon.
+    pub(crate) async fn quick(&mut self) -> PassReport {
+        let until = self.clock.mono() + Duration::from_millis(50);
+        self.janitor.pass_until(until).await.unwrap()
+    }
+
+    /// Passes until `is_over` holds for one.
+    pub(crate) async fn passes(&mut self, what: &str, is_over: impl Fn(&PassReport) -> bool) -> PassReport {
+        let give_up = self.clock.mono() + PATIENCE;
+        loop {
+            let report = self.quick().await;
+            if is_over(&report) {
+                return report;
+            }
+            assert!(self.clock.mono() < give_up, "waited in vain until {what}: {report:?}");
+        }
+    }
 }
 
 /// Calls `act` at the first notice that `when` picks.
 pub(crate) fn at_first(
     when: impl Fn(&Notice<'_>) -> bool + Send + Sync + 'static,
     act: impl FnOnce() + Send + 'static,
-) -> tenure_valkey::adopt::Listener {
+) -> Listener {
     let act = Mutex::new(Some(act));
     Box::new(move |notice| {
         if when(notice)
