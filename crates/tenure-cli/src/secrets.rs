@@ -17,7 +17,7 @@ const SECRETS: [&str; 5] = [
     "TENURE_LEDGER",
     "TENURE_JWT_SECRET",
     "TENURE_REGISTRATIONS_TOKEN",
-    "TENURE_ADOPT_TENURE_STORE",
+    "TENURE_ADOPT_LEASES_TENURE_STORE",
 ];
 /// The settings in a store's URL that a command may know. What is new is a secret until it is written here.
 const KNOWN: [&str; 7] = [

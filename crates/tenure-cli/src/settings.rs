@@ -3,7 +3,7 @@
 //!
 //! A setting with the key `janitor.interval` is the flag `--janitor-interval`, the variable
 //! `TENURE_JANITOR_INTERVAL` and `interval` under `[janitor]` in the file. The keys of `tenure adopt registry` begin with
-//! `adopt.registry.`, which its flags leave out. A flag beats the environment, the environment beats the file, the file
+//! `adopt.registry.`, which its flags leave out, and its variables do not. A flag beats the environment, the environment beats the file, the file
 //! beats the default. An empty variable counts as not set.
 //!
 //! One file may hold all tables: each command reads its own keys, and refuses those that are in no table.
@@ -24,7 +24,7 @@ pub(crate) struct Setting {
     pub(crate) default: &'static str,
     /// The value when its flag is given without one; `None` when it needs one.
     pub(crate) bare: Option<&'static str>,
-    /// The name of its environment variable, where that does not follow from the key.
+    /// The name of its environment variable, where that is one of all commands and does not follow from the key.
     pub(crate) shared: Option<&'static str>,
     /// What it is for.
     pub(crate) doc: &'static str,
@@ -47,9 +47,8 @@ impl Setting {
 
     /// The name of its environment variable.
     pub(crate) fn variable(&self) -> String {
-        let of = if self.name() == self.key { "" } else { "ADOPT_" };
         self.shared.map_or_else(
-            || format!("TENURE_{of}{}", self.name().replace('.', "_").to_uppercase()),
+            || format!("TENURE_{}", self.key.replace('.', "_").to_uppercase()),
             str::to_owned,
         )
     }

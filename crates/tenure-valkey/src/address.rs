@@ -75,8 +75,14 @@ impl Address {
     /// `Misconfigured` for everything that is not such a URL. No error repeats more of the URL than its scheme, since the
     /// rest may be a password.
     pub(crate) fn parse(url: &str) -> Result<Self> {
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| refused("it has no scheme"))?;
-        let kind = Scheme::parse(scheme).ok_or_else(|| refused("its scheme is not one of a Valkey or Redis"))?;
+        let (scheme, rest) = url.split_once(':').ok_or_else(|| refused("it has no scheme"))?;
+        let kind = Scheme::parse(scheme).ok_or_else(|| {
+            let shown: String = scheme.chars().take(32).collect();
+            refused(&format!("its scheme {shown:?} is not one of a Valkey or Redis"))
+        })?;
+        let rest = rest
+            .strip_prefix("//")
+            .ok_or_else(|| refused("it has no // after its scheme"))?;
         if rest.contains('#') {
             return Err(refused("it has a # part, which means nothing here"));
         }
@@ -212,8 +218,8 @@ fn refused(why: &str) -> Error {
     Error::new(
         ErrorKind::Misconfigured,
         format!(
-            "the store's URL is refused: {why}; write valkey://[user:password@]host:port[/db], valkeys://… for TLS, \
-             valkey-sentinel://host:port,…/name or valkey-cluster://host:port,…"
+            "the store's URL is refused: {why}; write valkey:// or redis://[user:password@]host:port[/db], valkeys:// or \
+             rediss://… for TLS, valkey-sentinel://host:port,…/name or valkey-cluster://host:port,…"
         ),
     )
 }

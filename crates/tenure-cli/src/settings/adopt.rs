@@ -30,11 +30,11 @@ settings! {
     /// Serve metrics for Prometheus on this address (/metrics). Only with --interval.
     metrics_listen: Option<SocketAddr> = "", "adopt.registry.metrics_listen", "ADDRESS", |given| optional(given, address);
     /// Nothing is removed for a while when more than this share of the owners seems dead at once; 1.0 never brakes.
-    brake_share: f64 = "0.5", "adopt.registry.brake.share", "SHARE", share, shared "TENURE_BRAKE_SHARE";
+    brake_share: f64 = "0.5", "adopt.registry.brake.share", "SHARE", share;
     /// With fewer owners than this the brake never engages.
-    brake_floor: u64 = "10", "adopt.registry.brake.floor", "OWNERS", number, shared "TENURE_BRAKE_FLOOR";
+    brake_floor: u64 = "10", "adopt.registry.brake.floor", "OWNERS", number;
     /// The brake lets go after this long at the latest.
-    brake_hold: Duration = "5m", "adopt.registry.brake.hold", "DURATION", duration, shared "TENURE_BRAKE_HOLD";
+    brake_hold: Duration = "5m", "adopt.registry.brake.hold", "DURATION", duration;
 }
 
 settings! {
@@ -58,31 +58,31 @@ settings! {
     Sessions
 
     /// How the keys of the sessions are called, with {id} or one * where the id goes: 'session:*'
-    pattern: String = "", "adopt.sessions.pattern", "PATTERN", text, shared "TENURE_ADOPT_SESSIONS_PATTERN";
+    pattern: String = "", "adopt.sessions.pattern", "PATTERN", text;
     /// The field of a session that says since when it is disconnected; missing, empty or 0 while it is active.
-    disconnected_field: String = "", "adopt.sessions.disconnected_field", "FIELD", text, shared "TENURE_ADOPT_SESSIONS_DISCONNECTED_FIELD";
+    disconnected_field: String = "", "adopt.sessions.disconnected_field", "FIELD", text;
     /// Where the other programs write, one server: valkey://HOST or redis://HOST, with TLS valkeys:// or rediss://.
     store: String = "", "adopt.sessions.store", "URL", text, shared "TENURE_STORE";
     /// The index, a sorted set of id by time, when other programs use it as well. Otherwise one under tenure:adopt:.
-    index: Option<String> = "", "adopt.sessions.index", "KEY", |given| optional(given, text), shared "TENURE_ADOPT_SESSIONS_INDEX";
+    index: Option<String> = "", "adopt.sessions.index", "KEY", |given| optional(given, text);
     /// The unit of the field and of the index: s or ms.
-    unit: Unit = "s", "adopt.sessions.unit", "UNIT", unit, shared "TENURE_ADOPT_SESSIONS_UNIT";
+    unit: Unit = "s", "adopt.sessions.unit", "UNIT", unit;
     /// How many keys a second are looked at, at most.
-    rate: u64 = "20000", "adopt.sessions.rate", "KEYS", number, shared "TENURE_ADOPT_SESSIONS_RATE";
+    rate: u64 = "20000", "adopt.sessions.rate", "KEYS", number;
     /// With --reap: for how long a session is disconnected before it is an orphan.
-    max_age: Duration = "60s", "adopt.sessions.max_age", "DURATION", duration, shared "TENURE_ADOPT_SESSIONS_MAX_AGE";
+    max_age: Duration = "60s", "adopt.sessions.max_age", "DURATION", duration;
     /// With --reap: the key that counts who refers to a session, like 'session:{id}:refs'. Unless it is missing or 0 the session is kept.
-    refs: Option<String> = "", "adopt.sessions.refs", "TEMPLATE", |given| optional(given, text), shared "TENURE_ADOPT_SESSIONS_REFS";
+    refs: Option<String> = "", "adopt.sessions.refs", "TEMPLATE", |given| optional(given, text);
     /// With --reap: keys that lead to a session and go with it, like 'alias:{field:broadcaster_id}'; several with spaces between.
-    alias: Option<String> = "", "adopt.sessions.alias", "TEMPLATES", |given| optional(given, text), shared "TENURE_ADOPT_SESSIONS_ALIAS";
+    alias: Option<String> = "", "adopt.sessions.alias", "TEMPLATES", |given| optional(given, text);
     /// With --reap: the most sessions that one pass reaps.
-    limit: Option<u64> = "", "adopt.sessions.limit", "SESSIONS", |given| optional(given, number), shared "TENURE_ADOPT_SESSIONS_LIMIT";
+    limit: Option<u64> = "", "adopt.sessions.limit", "SESSIONS", |given| optional(given, number);
     /// Go on for ever, with a pass at least this often; 30s when no time is said.
-    interval: Option<Duration> = "", "adopt.sessions.interval", "DURATION", |given| optional(given, duration), bare "30s", shared "TENURE_ADOPT_SESSIONS_INTERVAL";
+    interval: Option<Duration> = "", "adopt.sessions.interval", "DURATION", |given| optional(given, duration), bare "30s";
     /// With --reap and --interval: bring the index up to date this often as well, for as long as some writer does not. Otherwise the keyspace is never scanned.
-    index_every: Option<Duration> = "", "adopt.sessions.index_every", "DURATION", |given| optional(given, duration), bare "10m", shared "TENURE_ADOPT_SESSIONS_INDEX_EVERY";
+    index_every: Option<Duration> = "", "adopt.sessions.index_every", "DURATION", |given| optional(given, duration), bare "10m";
     /// Serve metrics for Prometheus on this address (/metrics). Only with --interval.
-    metrics_listen: Option<SocketAddr> = "", "adopt.sessions.metrics_listen", "ADDRESS", |given| optional(given, address), shared "TENURE_ADOPT_SESSIONS_METRICS_LISTEN";
+    metrics_listen: Option<SocketAddr> = "", "adopt.sessions.metrics_listen", "ADDRESS", |given| optional(given, address);
 }
 
 /// The key of the interval, with which a command line tells a run for ever from a single one.
@@ -214,18 +214,20 @@ fn unit(text: &str) -> Result<Unit, String> {
     Unit::parse(text).map_err(|error| error.to_string())
 }
 
-/// Refuses what has no default and was not given.
+/// Refuses what has no default and was not given: all of it at once.
 fn require<T: Table>(given: &[(&str, &str)]) -> Result<(), Usage> {
-    let missing = given.iter().find(|(_, value)| value.is_empty());
-    let row = missing.and_then(|(key, _)| T::ROWS.iter().find(|setting| setting.key == *key));
-    row.map_or(Ok(()), |setting| {
-        let what = setting.doc.trim().trim_end_matches('.');
-        Err(Usage::new(format!(
-            "{} is missing ({what}): give it as {}",
-            setting.flag(),
-            setting.ways()
-        )))
-    })
+    let missing = given.iter().filter(|(_, value)| value.is_empty());
+    let rows = missing.filter_map(|(key, _)| T::ROWS.iter().find(|setting| setting.key == *key));
+    let lines: Vec<String> = rows
+        .map(|setting| {
+            let what = setting.doc.trim().trim_end_matches('.');
+            format!("--{} is missing ({what}): give it as {}", setting.flag(), setting.ways())
+        })
+        .collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    Err(Usage::new(lines.join("\n")))
 }
 
 #[cfg(test)]

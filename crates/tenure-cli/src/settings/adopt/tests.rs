@@ -92,7 +92,7 @@ fn every_setting_can_be_given_in_each_of_the_three_ways() {
 }
 
 #[test]
-fn flags_and_variables_are_those_that_were_there_before_the_file() {
+fn flags_and_variables_follow_from_the_keys() {
     let names = |rows: &[Setting]| -> Vec<(String, String)> {
         rows.iter()
             .map(|setting| (setting.flag(), setting.variable()))
@@ -100,24 +100,24 @@ fn flags_and_variables_are_those_that_were_there_before_the_file() {
     };
     let as_text = |(flag, variable): (&str, &str)| (flag.to_owned(), format!("TENURE_{variable}"));
     let wanted = [
-        ("hash", "ADOPT_HASH"),
-        ("heartbeat", "ADOPT_HEARTBEAT"),
+        ("hash", "ADOPT_REGISTRY_HASH"),
+        ("heartbeat", "ADOPT_REGISTRY_HEARTBEAT"),
         ("store", "STORE"),
-        ("settle", "ADOPT_SETTLE"),
-        ("owner-pointer", "ADOPT_OWNER_POINTER"),
-        ("interval", "ADOPT_INTERVAL"),
-        ("metrics-listen", "ADOPT_METRICS_LISTEN"),
-        ("brake-share", "BRAKE_SHARE"),
-        ("brake-floor", "BRAKE_FLOOR"),
-        ("brake-hold", "BRAKE_HOLD"),
+        ("settle", "ADOPT_REGISTRY_SETTLE"),
+        ("owner-pointer", "ADOPT_REGISTRY_OWNER_POINTER"),
+        ("interval", "ADOPT_REGISTRY_INTERVAL"),
+        ("metrics-listen", "ADOPT_REGISTRY_METRICS_LISTEN"),
+        ("brake-share", "ADOPT_REGISTRY_BRAKE_SHARE"),
+        ("brake-floor", "ADOPT_REGISTRY_BRAKE_FLOOR"),
+        ("brake-hold", "ADOPT_REGISTRY_BRAKE_HOLD"),
     ];
     assert_eq!(names(Registry::ROWS), wanted.map(as_text));
     let wanted = [
-        ("pattern", "ADOPT_PATTERN"),
+        ("pattern", "ADOPT_LEASES_PATTERN"),
         ("store", "STORE"),
-        ("tenure-store", "ADOPT_TENURE_STORE"),
+        ("tenure-store", "ADOPT_LEASES_TENURE_STORE"),
         ("group", "GROUP"),
-        ("wait", "ADOPT_WAIT"),
+        ("wait", "ADOPT_LEASES_WAIT"),
     ];
     assert_eq!(names(Leases::ROWS), wanted.map(as_text));
 }
@@ -126,13 +126,13 @@ fn flags_and_variables_are_those_that_were_there_before_the_file() {
 fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
     let (flag, variable, key) = (
         ("adopt.registry.settle", "11s"),
-        ("TENURE_ADOPT_SETTLE", "12s"),
+        ("TENURE_ADOPT_REGISTRY_SETTLE", "12s"),
         ("adopt.registry.settle", "13s"),
     );
     let settle = |loaded: Result<Registry, String>| loaded.unwrap().settle.as_secs();
     assert_eq!(settle(registry(&[flag], &[variable], &[key])), 11);
     assert_eq!(settle(registry(&[], &[variable], &[key])), 12);
-    assert_eq!(settle(registry(&[], &[("TENURE_ADOPT_SETTLE", "")], &[key])), 13);
+    assert_eq!(settle(registry(&[], &[("TENURE_ADOPT_REGISTRY_SETTLE", "")], &[key])), 13);
     assert_eq!(settle(registry(&[], &[], &[])), 30);
 }
 
@@ -155,9 +155,13 @@ fn what_is_missing_or_wrong_is_told_by_all_its_names() {
     };
     assert_eq!(
         without("adopt.registry.hash").unwrap_err(),
-        "hash is missing (The hash of key -> owner's id): give it as --hash KEY, TENURE_ADOPT_HASH or adopt.registry.hash in the configuration file"
+        "--hash is missing (The hash of key -> owner's id): give it as --hash KEY, TENURE_ADOPT_REGISTRY_HASH or adopt.registry.hash in the configuration file"
     );
     assert!(without("adopt.registry.store").unwrap_err().contains("TENURE_STORE"));
+    let all = without("adopt.registry.").unwrap_err();
+    let flags = ["--hash KEY", "--heartbeat TEMPLATE", "--store URL"];
+    assert!(flags.iter().all(|flag| all.contains(flag)), "{all}");
+    assert_eq!(all.lines().count(), 3, "{all}");
     let table: &[(Pairs, Given, Given, &str)] = &[
         (
             &[],
@@ -173,7 +177,7 @@ fn what_is_missing_or_wrong_is_told_by_all_its_names() {
         ),
         (
             &[],
-            &[("TENURE_ADOPT_INTERVAL", "10ms")],
+            &[("TENURE_ADOPT_REGISTRY_INTERVAL", "10ms")],
             &[],
             "adopt.registry.interval is 10ms, which is below 1s",
         ),
@@ -222,10 +226,14 @@ fn no_two_settings_of_sessions_and_of_others_share_a_variable_but_the_store() {
     let ours = variables(Sessions::ROWS);
     let shared: Vec<_> = ours.iter().filter(|variable| others.contains(variable)).collect();
     assert_eq!(shared, ["TENURE_STORE"]);
-    let systematic = ours
-        .iter()
-        .filter(|variable| variable.starts_with("TENURE_ADOPT_SESSIONS_"));
-    assert_eq!(systematic.count(), ours.len() - 1);
+    for (prefix, variables, of_all_commands) in [
+        ("TENURE_ADOPT_REGISTRY_", variables(Registry::ROWS), 1),
+        ("TENURE_ADOPT_LEASES_", variables(Leases::ROWS), 2),
+        ("TENURE_ADOPT_SESSIONS_", ours.clone(), 1),
+    ] {
+        let systematic = variables.iter().filter(|variable| variable.starts_with(prefix));
+        assert_eq!(systematic.count(), variables.len() - of_all_commands, "{variables:?}");
+    }
 }
 
 #[test]
