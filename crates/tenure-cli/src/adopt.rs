@@ -65,6 +65,9 @@ struct RegistryArgs {
     /// Lift the brake first. Never overrides the looks, nor the store's health.
     #[arg(long, conflicts_with = settings::INTERVAL)]
     force: bool,
+    /// Do not fail when the hash is empty or missing, which is the same.
+    #[arg(long, conflicts_with = settings::INTERVAL)]
+    allow_empty: bool,
     #[command(flatten)]
     format: FormatArgs,
 }
@@ -74,6 +77,7 @@ struct Registry {
     given: settings::Registry,
     dry_run: bool,
     force: bool,
+    allow_empty: bool,
     format: FormatArgs,
 }
 
@@ -81,12 +85,12 @@ impl RegistryArgs {
     fn run(self) -> anyhow::Result<u8> {
         let once = self.dry_run || self.force;
         let given = settings::Registry::load(&self.flags, once, &|name| std::env::var(name).ok())?;
-        let (dry_run, force, format) = (self.dry_run, self.force, self.format);
         let registry = Registry {
             given,
-            dry_run,
-            force,
-            format,
+            dry_run: self.dry_run,
+            force: self.force,
+            allow_empty: self.allow_empty,
+            format: self.format,
         };
         let settings = registry.settings()?;
         match registry.given.interval {
@@ -136,7 +140,9 @@ impl Registry {
         };
         let mut janitor = Janitor::new(connection, settings).with_listener(Box::new(listener));
         if self.dry_run {
-            return show::preview(self, &janitor.preview().await?);
+            let preview = janitor.preview().await?;
+            show::preview(self, &preview)?;
+            return Ok(self.code(preview.scanned > 0));
         }
         let mut signals = Signals::new()?;
         let stopped = async {
@@ -156,7 +162,8 @@ impl Registry {
                     show::unsure(pending);
                 }
                 let held_back = report.braked.is_some() || report.quarantined.is_some();
-                Ok(if held_back { FAILED } else { DONE })
+                let code = self.code(report.scanned > 0);
+                Ok(if held_back { FAILED } else { code })
             }
             Some(Err(error)) => {
                 let removed = tally.removed(Early::Failed, pending);
@@ -170,6 +177,20 @@ impl Registry {
                 Ok(FAILED)
             }
         }
+    }
+}
+
+impl Registry {
+    /// The exit code of a run that went well, but for a hash that is not there: mostly its name is mistyped.
+    fn code(&self, is_there: bool) -> u8 {
+        if is_there || self.allow_empty {
+            return DONE;
+        }
+        say(format_args!(
+            "the hash {:?} is missing or empty, which is the same: is --hash right? If it is, say --allow-empty",
+            self.given.hash
+        ));
+        FAILED
     }
 }
 

@@ -44,8 +44,8 @@ pub use owner::{MAX_OWNER, MAX_OWNERS, OwnerAt};
 pub use pass::{Janitor, Listener};
 pub use report::{Notice, PassReport, Preview};
 pub use sessions::{
-    Comparison, DEFAULT_RATE, Difference, IndexReport, KeyTemplate, Kind, MIN_MAX_AGE, ReapListener, ReapNotice,
-    ReapReport, ReapSettings, Reaper, SessionSettings, Sessions, Standing, UndoListener, UndoReport, Unit,
+    Comparison, DEFAULT_RATE, Difference, Doomed, IndexReport, KeyTemplate, Kind, MIN_MAX_AGE, ReapListener,
+    ReapNotice, ReapReport, ReapSettings, Reaper, SessionSettings, Sessions, Standing, UndoListener, UndoReport, Unit,
     WalkListener, WalkNotice,
 };
 pub use step::Candidate;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -102,6 +103,7 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
         stop: CancellationToken::new(),
         tally: Tally::default(),
         hash: args.given.hash.clone(),
+        was_there: Arc::new(AtomicBool::new(true)),
         json: args.format.json,
         janitor: Shared::default(),
         connection,
@@ -185,6 +187,8 @@ struct Body {
     /// What the pass has removed so far.
     tally: Tally,
     hash: String,
+    /// Whether the hash was there at the last pass.
+    was_there: Arc<AtomicBool>,
     json: bool,
     janitor: Shared,
 }
@@ -202,6 +206,7 @@ impl Body {
             stop: self.stop.clone(),
             tally: self.tally.clone(),
             hash: self.hash.clone(),
+            was_there: Arc::clone(&self.was_there),
             json: self.json,
             janitor: Arc::clone(&self.janitor),
         }
@@ -226,6 +231,13 @@ impl Body {
 
     fn done(&self, report: &PassReport, next: Duration) -> Turn {
         self.meters.passed(report);
+        let is_there = report.scanned > 0;
+        if report.quarantined.is_none() && self.was_there.swap(is_there, Ordering::Relaxed) && !is_there {
+            tracing::warn!(
+                registry = self.hash,
+                "the hash is missing or empty, which is the same; is --hash right?"
+            );
+        }
         tracing::info!(
             registry = self.hash,
             pass = report.pass,

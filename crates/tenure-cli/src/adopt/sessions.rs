@@ -4,8 +4,9 @@ mod daemon;
 mod meters;
 mod progress;
 mod show;
+mod so_far;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
@@ -13,7 +14,7 @@ use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::error::{Error, Outcome};
 use tenure_core::store::Health;
 use tenure_valkey::adopt::{
-    KeyTemplate, ReapNotice, ReapSettings, Reaper, SessionSettings, Sessions, UndoReport, WalkNotice, text,
+    IndexReport, KeyTemplate, ReapNotice, ReapSettings, Reaper, SessionSettings, Sessions, UndoReport, WalkNotice, text,
 };
 use tenure_valkey::{Connection, ConnectionOptions};
 
@@ -25,6 +26,7 @@ use crate::exit::{DONE, FAILED, Usage};
 use crate::settings::{FlagsOf, adopt as settings};
 use daemon::LAST_PAGE;
 use progress::Progress;
+use so_far::{IndexSoFar, PageInFlight, is_nothing};
 
 /// Builds an index of the disconnected over sessions that other programs keep as hashes, and reaps the orphans by it.
 ///
@@ -45,12 +47,18 @@ pub(super) struct SessionsArgs {
     /// Take out of the index what was added to it, and nothing else.
     #[arg(long, conflicts_with_all = ["reap", settings::SESSIONS_INTERVAL])]
     undo: bool,
+    /// Give the entries of others in --index the time of their session as well, or take them out when it is active or gone.
+    #[arg(long, conflicts_with_all = ["reap", "undo", "compare", settings::SESSIONS_INTERVAL])]
+    repair: bool,
     /// Only tell what would be done now; nothing is written.
     #[arg(long, conflicts_with_all = ["compare", settings::SESSIONS_INTERVAL])]
     dry_run: bool,
     /// Tell about each session that is indexed, mended or reaped.
     #[arg(long, short)]
     verbose: bool,
+    /// Do not fail when no key is called like --pattern.
+    #[arg(long, conflicts_with_all = ["reap", "undo", settings::SESSIONS_INTERVAL])]
+    allow_empty: bool,
     #[command(flatten)]
     format: FormatArgs,
 }
@@ -63,14 +71,16 @@ struct Work {
     reaping: Option<ReapSettings>,
     compare: bool,
     undo: bool,
+    repair: bool,
     dry_run: bool,
     verbose: bool,
+    allow_empty: bool,
     json: bool,
 }
 
 impl SessionsArgs {
     pub(super) fn run(self) -> anyhow::Result<u8> {
-        let once = self.dry_run || self.compare || self.undo;
+        let once = self.dry_run || self.compare || self.undo || self.repair;
         let given = settings::Sessions::load(&self.flags, once, &|name| std::env::var(name).ok())?;
         let mut settings = SessionSettings::new(&given.pattern, &given.disconnected_field)?;
         (settings.index, settings.unit, settings.rate) = (given.index.clone(), given.unit, given.rate);
@@ -81,8 +91,10 @@ impl SessionsArgs {
             reaping: self.reap.then_some(reaping),
             compare: self.compare,
             undo: self.undo,
+            repair: self.repair,
             dry_run: self.dry_run,
             verbose: self.verbose,
+            allow_empty: self.allow_empty,
             json: self.format.json,
             given,
         };
@@ -125,33 +137,81 @@ impl Work {
         }
         let sessions = Sessions::new(connection, self.settings.clone())?;
         match &self.reaping {
-            Some(reaping) => self.reap(Reaper::new(sessions, reaping.clone())?).await,
+            Some(reaping) => self.reap(sessions, reaping.clone()).await,
             None if self.undo => self.take_out(&sessions).await,
             None if self.compare => self.compare(&sessions).await,
-            None => self.index(&sessions).await,
+            None => self.index(sessions).await,
         }
     }
 
-    async fn index(&self, sessions: &Sessions) -> anyhow::Result<u8> {
-        let progress = Progress::new(self.verbose);
-        let listener = |notice: &WalkNotice<'_>| progress.note(notice);
+    async fn index(&self, sessions: Sessions) -> anyhow::Result<u8> {
         if self.dry_run {
-            let report = sessions.preview(&listener).await;
-            progress.finish();
-            show::index(self, &report?, None)?;
-            return Ok(DONE);
+            return self.preview(&sessions).await;
         }
-        let report = sessions.index(&listener).await;
+        let ending = Ending::new()?;
+        let sessions = sessions.with_stop(Arc::clone(&ending.asked));
+        let (progress, so_far) = (Progress::new(self.verbose), IndexSoFar::default());
+        let listener = |notice: &WalkNotice<'_>| {
+            progress.note(notice);
+            so_far.note(notice);
+        };
+        let pass = async {
+            if self.repair {
+                sessions.repair(&listener).await
+            } else {
+                sessions.index(&listener).await
+            }
+        };
+        let done = ending.or_asked(pass).await;
         progress.finish();
-        let report = report?;
+        let report = match done {
+            Some(Ok(report)) if !ending.is_asked() => report,
+            Some(Err(error)) => return self.index_failed(&so_far.report(), error.into()),
+            Some(Ok(_)) | None => {
+                show::index(self, &so_far.report(), None, Some(Early::Interrupted))?;
+                return Ok(FAILED);
+            }
+        };
         // A second look, which has no part in the first one's counts.
         let progress = Progress::new(false);
         let listener = |notice: &WalkNotice<'_>| progress.note(notice);
-        let found = sessions.compare(Some(report.began), &listener).await;
+        let found = ending.or_asked(sessions.compare(Some(report.began), &listener)).await;
         progress.finish();
-        let found = found?;
-        show::index(self, &report, Some(&found))?;
-        Ok(if found.missing == 0 { DONE } else { FAILED })
+        match found {
+            Some(Ok(found)) if !ending.is_asked() => {
+                show::index(self, &report, Some(&found), None)?;
+                let is_there = report.standing.scanned > 0 || self.allow_empty;
+                Ok(if found.missing == 0 && is_there { DONE } else { FAILED })
+            }
+            Some(Err(error)) => self.index_failed(&report, error.into()),
+            Some(Ok(_)) | None => {
+                show::index(self, &report, None, Some(Early::Interrupted))?;
+                Ok(FAILED)
+            }
+        }
+    }
+
+    /// Tells what a pass did before it failed.
+    fn index_failed(&self, report: &IndexReport, error: anyhow::Error) -> anyhow::Result<u8> {
+        if !report.is_nothing() {
+            show::index(self, report, None, Some(Early::Failed))?;
+        }
+        Err(error)
+    }
+
+    async fn preview(&self, sessions: &Sessions) -> anyhow::Result<u8> {
+        let progress = Progress::new(self.verbose);
+        let listener = |notice: &WalkNotice<'_>| progress.note(notice);
+        let report = if self.repair {
+            sessions.preview_repair(&listener).await
+        } else {
+            sessions.preview(&listener).await
+        };
+        progress.finish();
+        let report = report?;
+        show::index(self, &report, None, None)?;
+        let is_there = report.standing.scanned > 0 || self.allow_empty;
+        Ok(if is_there { DONE } else { FAILED })
     }
 
     async fn compare(&self, sessions: &Sessions) -> anyhow::Result<u8> {
@@ -161,7 +221,8 @@ impl Work {
         progress.finish();
         let found = found?;
         show::comparison(self, &found)?;
-        Ok(if found.is_equal() { DONE } else { FAILED })
+        let is_there = found.standing.scanned > 0 || self.allow_empty;
+        Ok(if found.is_equal() && is_there { DONE } else { FAILED })
     }
 
     async fn take_out(&self, sessions: &Sessions) -> anyhow::Result<u8> {
@@ -194,54 +255,48 @@ impl Work {
         }
     }
 
-    async fn reap(&self, reaper: Reaper) -> anyhow::Result<u8> {
+    async fn reap(&self, sessions: Sessions, reaping: ReapSettings) -> anyhow::Result<u8> {
         let (verbose, dry_run) = (self.verbose, self.dry_run);
-        let page: Arc<AtomicU64> = Arc::default();
-        let under_way = Arc::clone(&page);
+        let page = PageInFlight::default();
+        let in_flight = page.clone();
+        let refs = self.given.refs.clone().unwrap_or_default();
         let tell = move |notice: &ReapNotice<'_>| {
-            let size = match notice {
-                ReapNotice::Reaping(ids) => ids.len() as u64,
-                _ => 0,
-            };
-            under_way.store(size, Ordering::Relaxed);
-            if let ReapNotice::Reaped(id) = notice
-                && verbose
-            {
-                let what = if dry_run { "would be reaped" } else { "reaped" };
-                crate::exit::say(format_args!("{} {what}", text(id)));
+            in_flight.note(notice);
+            match notice {
+                ReapNotice::Reaped(id) if verbose => {
+                    let what = if dry_run { "would be reaped" } else { "reaped" };
+                    crate::exit::say(format_args!("{} {what}", text(id)));
+                }
+                ReapNotice::Uncounted(sessions) => show::uncounted(*sessions, &refs),
+                _ => {}
             }
         };
-        let mut reaper = reaper.with_listener(Box::new(tell));
         if dry_run {
-            let report = reaper.preview().await?;
-            show::reap(self, &report, None)?;
+            let mut reaper = Reaper::new(sessions, reaping)?.with_listener(Box::new(tell));
+            show::reap(self, &reaper.preview().await?, None)?;
             return Ok(DONE);
         }
         let ending = Ending::new()?;
-        let mut reaper = reaper.with_stop(Arc::clone(&ending.asked));
+        let sessions = sessions.with_stop(Arc::clone(&ending.asked));
+        let mut reaper = Reaper::new(sessions, reaping)?.with_listener(Box::new(tell));
         let done = ending.or_asked(reaper.pass()).await;
-        let unfinished = reaper.unfinished().cloned();
-        let unsure = reaper.close().await;
         match done {
             Some(Ok(mut report)) => {
-                report.unsure += unsure;
+                report.unsure += reaper.close().await;
                 show::reap(self, &report, ending.is_asked().then_some(Early::Interrupted))?;
                 let is_done = report.quarantined.is_none() && !ending.is_asked();
                 Ok(if is_done { DONE } else { FAILED })
             }
             Some(Err(error)) => {
-                let mut report = unfinished.unwrap_or_default();
-                report.unsure += unsure;
-                if report.reaped + report.without_session + report.unsure > 0 {
+                let mut report = reaper.unfinished().cloned().unwrap_or_default();
+                report.unsure += reaper.close().await;
+                if !is_nothing(&report) {
                     show::reap(self, &report, Some(Early::Failed))?;
                 }
                 Err(error.into())
             }
             None => {
-                let mut report = unfinished.unwrap_or_default();
-                // A page that was left in the midst of it is the one that the reaper could not count, if there is one.
-                report.unsure += page.load(Ordering::Relaxed).max(unsure);
-                show::reap(self, &report, Some(Early::Interrupted))?;
+                show::reap(self, &page.dropped(reaper).await, Some(Early::Interrupted))?;
                 Ok(FAILED)
             }
         }

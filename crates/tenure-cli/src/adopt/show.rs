@@ -8,18 +8,18 @@ use tenure_valkey::adopt::{PassReport, Preview, text};
 
 use super::tally::Removed;
 use super::{Early, Registry};
-use crate::exit::{DONE, say};
+use crate::exit::say;
 use crate::output::{json, json_line, table};
 
 /// What would go.
-pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<u8> {
+pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<()> {
     let entries: u64 = preview.dead.values().sum();
     if args.format.json {
         let doomed = preview
             .doomed
             .iter()
             .map(|entry| json!({ "key": text(&entry.field), "owner": text(&entry.owner) }));
-        json(&json!({
+        return json(&json!({
             "hash": args.given.hash,
             "dry_run": true,
             "scanned": preview.scanned,
@@ -30,8 +30,7 @@ pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<u8> 
             "doomed_total": entries,
             "doomed": doomed.collect::<Vec<_>>(),
             "braked": brake(preview.braked.as_ref()),
-        }))?;
-        return Ok(DONE);
+        }));
     }
     let rows = preview
         .doomed
@@ -56,7 +55,7 @@ pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<u8> 
     if let Some(brake) = &preview.braked {
         braked(brake);
     }
-    Ok(DONE)
+    Ok(())
 }
 
 /// What a pass removed.

@@ -1,13 +1,13 @@
 //! `tenure adopt registry` as people and programs use it: the built binary, real servers, exit codes.
 
 mod bound;
+mod told;
 
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure_testkit::server::Signal;
-use tenure_testkit::valkey::{DURABLE, Flavour, Server};
+use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::{Process, http, wait};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -110,7 +110,8 @@ fn one_file_serves_the_daemon_and_the_adopt_commands() {
     assert!(code == 0 && stderr.contains("0 held by old nodes"), "{code} {stderr}");
     // A flag beats the file.
     let (code, stdout, stderr) = run(&["registry", "--hash", "another", "--dry-run"]);
-    assert_eq!((code, stdout.as_str()), (0, "KEY  OWNER\n"), "{stderr}");
+    assert_eq!((code, stdout.as_str()), (1, "KEY  OWNER\n"), "{stderr}");
+    assert!(stderr.contains("\"another\" is missing or empty"), "{stderr}");
     let daemon = Process::spawn("adopt-from-a-file", |_| with_file(&["registry"])).unwrap();
     wait::until("the entry is removed", PATIENCE, || len(&server) == 0);
     assert!(daemon.log().contains("/metrics"), "{}", daemon.log());
@@ -229,102 +230,40 @@ fn daemons_remove_count_once_and_leave_nothing_behind() {
     assert!(server.cli(&["KEYS", "tenure:*"]).unwrap().items().is_empty());
 }
 
-/// Entries of one dead owner, more than a pass removes in a moment.
-const MANY: i64 = 40_000;
-
-fn haunted(server: &Server) {
-    beat(server, "alive");
-    claim(server, "kept", "alive");
-    let fill = "for i = 1, tonumber(ARGV[1]) do redis.call('HSET', KEYS[1], 'device-' .. i, 'ghost') end";
-    let count = MANY.to_string();
-    server
-        .cli(&["EVAL", fill, "1", "connections:registry", &count])
-        .unwrap();
-}
-
-/// Waits until a pass has removed some.
-fn is_removing(server: &Server) {
-    wait::until("some are removed", PATIENCE, || len(server) < MANY - 1_000);
-}
-
-/// The document about a pass that ended early.
-fn ended_early(process: &Process) -> Value {
-    let log = process.log();
-    let document = |text: &str| serde_json::from_str::<Value>(text).ok();
-    let lines = log
-        .lines()
-        .filter_map(document)
-        .find(|line| line["ended_early"].is_string());
-    let whole = || document(log.get(log.find("{\n")?..=log.rfind("\n}")? + 1)?);
-    lines.or_else(whole).unwrap_or_else(|| panic!("{log}"))
-}
-
 #[test]
-fn stopped_daemon_tells_what_its_pass_removed() {
+fn a_hash_that_is_not_there_is_noticed() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;
     };
-    haunted(&server);
-    let args = ["--interval", "1s", "--settle", "0s", "--json"];
-    let daemon = Process::spawn("adopt", |_| tenure(&server, &args)).unwrap();
-    is_removing(&server);
+    for args in [&["--dry-run"][..], &["--settle", "0s"]] {
+        let (code, _, stderr) = run(&server, args);
+        assert!(
+            code == 1 && stderr.contains("is --hash right?"),
+            "{args:?}: {code} {stderr}"
+        );
+        let (code, _, stderr) = run(&server, &[args, &["--allow-empty"]].concat());
+        assert!(code == 0 && !stderr.contains("--hash"), "{args:?}: {code} {stderr}");
+    }
+    let daemon = Process::spawn("adopt", |_| tenure(&server, &["--interval", "1s"])).unwrap();
+    wait::until("it warns", PATIENCE, || daemon.log().contains("is --hash right?"));
     assert_eq!(daemon.terminate(PATIENCE).unwrap().code(), Some(0), "{}", daemon.log());
-    let removed = MANY + 1 - len(&server);
-    assert!(removed < MANY, "the pass was over before it was stopped");
-    let told = ended_early(&daemon);
-    assert_eq!(
-        (&told["ended_early"], &told["unsure"]),
-        (&"interrupted".into(), &0.into()),
-        "{told}"
-    );
-    assert_eq!(told["evicted_total"], removed, "{told}");
-    assert_eq!(told["evicted"][0]["owner"], "ghost");
-    assert!(daemon.log().contains(&format!("evicted={removed}")), "{}", daemon.log());
 }
 
 #[test]
-fn interrupted_run_tells_what_it_removed() {
-    let Some(server) = Server::start(Flavour::Redis) else {
-        return;
+fn missing_flags_and_wrong_schemes_are_named() {
+    let bare = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        let done = command.args(["adopt", "registry"]).args(args).output().unwrap();
+        (done.status.code().unwrap(), String::from_utf8(done.stderr).unwrap())
     };
-    haunted(&server);
-    let run = Process::spawn("adopt", |_| tenure(&server, &["--settle", "0s", "--json"])).unwrap();
-    is_removing(&server);
-    run.signal(Signal::INT).unwrap();
-    assert_eq!(run.wait(PATIENCE).unwrap().code(), Some(1), "{}", run.log());
-    let removed = MANY + 1 - len(&server);
-    assert!(removed < MANY, "the pass was over before it was interrupted");
-    let told = ended_early(&run);
-    assert_eq!(
-        (&told["ended_early"], &told["unsure"]),
-        (&"interrupted".into(), &0.into()),
-        "{told}"
-    );
-    assert_eq!(told["evicted_total"], removed, "{told}");
-}
-
-#[test]
-fn run_that_loses_the_store_tells_what_it_removed() {
-    let Some(server) = Server::with(Flavour::Valkey, DURABLE) else {
-        return;
-    };
-    haunted(&server);
-    let run = Process::spawn("adopt", |_| tenure(&server, &["--settle", "0s", "--json"])).unwrap();
-    is_removing(&server);
-    server.kill();
-    assert_eq!(run.wait(PATIENCE * 2).unwrap().code(), Some(1), "{}", run.log());
-    let told = ended_early(&run);
-    assert_eq!(told["ended_early"], "failed", "{told}");
-    assert!(run.log().contains("error: "), "{}", run.log());
-    server.restart_with_data();
-    let removed = MANY + 1 - len(&server);
-    let (counted, unsure) = (
-        told["evicted_total"].as_i64().unwrap(),
-        told["unsure"].as_i64().unwrap(),
-    );
-    assert!(
-        (counted..=counted + unsure).contains(&removed),
-        "{removed} removed: {told}"
-    );
-    assert!(counted > 0, "{told}");
+    let (code, stderr) = bare(&["--heartbeat", "hb:{id}"]);
+    assert_eq!(code, 2, "{stderr}");
+    for needed in ["--hash is missing", "--store is missing", "TENURE_ADOPT_REGISTRY_HASH"] {
+        assert!(stderr.contains(needed), "{stderr}");
+    }
+    for (url, scheme) in [("sqlite:x.db", "sqlite"), ("memory:", "memory"), ("http://h:1", "http")] {
+        let (code, stderr) = bare(&["--hash", "h", "--heartbeat", "hb:{id}", "--store", url]);
+        let named = format!("its scheme \"{scheme}\" is not one of a Valkey or Redis; write valkey:// or redis://");
+        assert!(code == 2 && stderr.contains(&named), "{code} {stderr}");
+    }
 }

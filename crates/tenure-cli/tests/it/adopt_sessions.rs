@@ -1,6 +1,10 @@
 //! `tenure adopt sessions` as people and programs use it: the built binary, real servers, a client in another language
 //! that goes on writing, exit codes.
 
+mod names;
+mod repair;
+mod told;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,7 +12,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use tenure_testkit::program::have;
-use tenure_testkit::server::Signal;
 use tenure_testkit::valkey::{DURABLE, Flavour, Server};
 use tenure_testkit::{Process, http, wait};
 
@@ -248,43 +251,6 @@ fn a_run_that_was_killed_is_run_again() {
     let (code, again) = json(&server, &["--rate", "1000000"]);
     assert_eq!((code, &again["added"]), (0, &(5_000 - some).into()), "{again}");
     assert_eq!((entries(), run(&server, &["--compare"]).0), (5_000, 0));
-}
-
-/// Interrupts a run once it has removed some, and answers what it told.
-fn interrupted(server: &Server, args: &[&str], left: impl Fn() -> i64, all: i64) -> Value {
-    let run = Process::spawn("adopt-sessions", |_| tenure(server, &[args, &["--json"]].concat())).unwrap();
-    wait::until("some are removed", PATIENCE, || left() < all);
-    run.signal(Signal::INT).unwrap();
-    assert_eq!(run.wait(PATIENCE).unwrap().code(), Some(1), "{}", run.log());
-    assert!(left() > 0, "it was over before it was interrupted");
-    let log = run.log();
-    let told: Value = serde_json::from_str(&log).unwrap_or_else(|error| panic!("{error}: {log}"));
-    assert_eq!(told["ended_early"], "interrupted", "{told}");
-    told
-}
-
-#[test]
-fn interrupted_run_tells_what_it_removed() {
-    let Some(server) = Server::start(Flavour::Valkey) else {
-        return;
-    };
-    fill(&server, 5_000);
-    assert_eq!(run(&server, &["--index", "away", "--rate", "1000000"]).0, 0);
-    let entries = || server.cli(&["ZCARD", "away"]).unwrap().int().unwrap();
-    let undo = ["--index", "away", "--undo", "--rate", "1000"];
-    let told = interrupted(&server, &undo, entries, 5_000);
-    assert_eq!(told["removed"], 5_000 - entries(), "{told}");
-
-    assert_eq!(run(&server, &["--index", "away", "--rate", "1000000"]).0, 0);
-    has_run_for_a_while(&server);
-    let sessions = || i64::try_from(keys(&server, "session:*")).unwrap();
-    let reap = ["--index", "away", "--reap", "--max-age", "1s", "--rate", "1000"];
-    let told = interrupted(&server, &reap, sessions, 5_000);
-    assert_eq!(
-        (&told["reaped"], &told["unsure"]),
-        (&(5_000 - sessions()).into(), &0.into()),
-        "{told}"
-    );
 }
 
 #[test]

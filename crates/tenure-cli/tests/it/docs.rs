@@ -22,6 +22,6 @@ fn root() -> PathBuf {
 
 /// A file of the project, as text.
 #[track_caller]
-fn text(path: &str) -> String {
+pub(crate) fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

@@ -22,6 +22,8 @@ mod undo;
 mod walk;
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::error::{Error, ErrorKind, Result};
@@ -33,7 +35,7 @@ use crate::connection::Connection;
 use crate::pattern::KeyPattern;
 
 pub use reap::{MIN_MAX_AGE, ReapListener, ReapSettings, Reaper};
-pub use report::{Comparison, Difference, IndexReport, Kind, ReapNotice, ReapReport, Standing, UndoReport};
+pub use report::{Comparison, Difference, Doomed, IndexReport, Kind, ReapNotice, ReapReport, Standing, UndoReport};
 pub use template::KeyTemplate;
 pub use undo::UndoListener;
 pub use walk::{WalkListener, WalkNotice};
@@ -183,6 +185,7 @@ impl Keys {
 /// The sessions of other programs and their index.
 pub struct Sessions {
     steps: Steps,
+    stop: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Sessions {
@@ -201,7 +204,19 @@ impl Sessions {
     pub fn new(connection: Connection, settings: SessionSettings) -> Result<Self> {
         Ok(Self {
             steps: Steps::new(connection, settings)?,
+            stop: Arc::default(),
         })
+    }
+
+    /// Ends passes early, also those of a reaper of these sessions: once the flag is set, no further step is begun.
+    #[must_use]
+    pub fn with_stop(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// The key of the index.

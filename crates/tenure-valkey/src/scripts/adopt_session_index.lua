@@ -1,13 +1,15 @@
 -- Compares sessions with their entries in the index, at most 200 a call, and mends what is missing or ours.
 --
--- KEYS[1] the index, KEYS[2] what we added to it (with the score it got), KEYS[3..] the sessions. ARGV[3] `write`, or
--- `look` to change nothing; ARGV[4] the field, ARGV[5] the unit in microseconds, ARGV[6..] the ids in the order of the keys.
--- An entry is ours while it has the score that we gave it. Those of others are never changed.
+-- KEYS[1] the index, KEYS[2] what we added to it (with the score it got), KEYS[3..] the sessions. ARGV[3] `write`,
+-- `repair`, or `look` to change nothing; ARGV[4] the field, ARGV[5] the unit in microseconds, ARGV[6..] the ids in the order
+-- of the keys. An entry is ours while it has the score that we gave it. Those of others are changed by a repair alone: they
+-- stay theirs.
 -- Answers one character a session:
 --   of the disconnected: `a` added, `k` in the index as it should be, `u` ours and updated, `o` of others with another score;
---   of the rest: `r` an entry of ours removed, `!` an entry of others, else what it is (`g`, `n`, `+`, `i`);
+--   of the rest: `r` an entry of ours removed, `!` an entry of others (a repair removes it), `?` one of others beside what
+--   cannot be understood (no repair touches it), else what it is (`g`, `n`, `+`, `i`);
 -- then the field and the score for each that is not `k`, `g`, `n` or `+`.
-local write, unit = ARGV[3] == 'write', tonumber(ARGV[5])
+local write, repair, unit = ARGV[3] ~= 'look', ARGV[3] == 'repair', tonumber(ARGV[5])
 local marks, told = {}, {}
 for i = 3, #KEYS do
     local id = ARGV[i + 3]
@@ -23,8 +25,12 @@ for i = 3, #KEYS do
         else
             mark = ours and 'u' or 'o'
         end
+    elseif ours then
+        mark = 'r'
+    elseif score then
+        mark = (state == 'i' or state == 'n') and '?' or '!'
     else
-        mark = ours and 'r' or (score and '!' or state)
+        mark = state
     end
     if write then
         if mark == 'a' then
@@ -38,6 +44,11 @@ for i = 3, #KEYS do
             redis.call('ZREM', KEYS[2], id)
         elseif known and not ours then
             redis.call('ZREM', KEYS[2], id)
+        end
+        if repair and mark == 'o' then
+            redis.call('ZADD', KEYS[1], 'XX', value, id)
+        elseif repair and mark == '!' then
+            redis.call('ZREM', KEYS[1], id)
         end
     end
     marks[#marks + 1] = mark

@@ -5,14 +5,16 @@
 -- a look that changes nothing; ARGV[4] the number of the page, ARGV[5] how long the marker lives on (ms), ARGV[6] the field,
 -- ARGV[7] the unit in microseconds, ARGV[8] the age of an orphan, ARGV[9] when the store resumed serving (both in
 -- microseconds), ARGV[10] the templates of other keys as JSON, ARGV[11..] the ids in the order of the keys.
--- Answers: 1 when the marker was the epoch's (else nothing changed), and one character a candidate. Its entry is gone for
--- `x` reaped, `m` without a session, `a` active and the entry was ours, `y` younger and the entry was ours (it got its new
+-- Answers: 1 when the marker was the epoch's (else nothing changed), one character a candidate, and for a look the other keys
+-- that would go with each that would be reaped. Its entry is gone for `x` reaped, `z` reaped although no key of the templates
+-- of counts was there, `m` without a session, `a` active and the entry was ours, `y` younger and the entry was ours (it got its new
 -- time), `.` not an old entry any more. It stays for `A` active, `Y` younger, `F` referred to, `N` no hash, `I` no time.
 -- The marker keeps the same answer, for a caller whose reply is lost.
 local write = ARGV[3] ~= ''
 if write and not is_epoch(KEYS[3], ARGV[3]) then
     head[4] = 0
     head[5] = ''
+    head[6] = {}
     return head
 end
 local field, unit, max_age, resumed = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -52,14 +54,17 @@ local function text_of(key)
     return nil
 end
 
+-- Whether somebody refers to a session, and whether any key that counts is there.
 local function is_referred_to(id, session)
+    local is_counted = #templates.refs == 0
     for _, template in ipairs(templates.refs) do
         local count = text_of(key_of(template, id, session))
         if count == nil or (count and count ~= '' and tonumber(count) ~= 0) then
-            return true
+            return true, true
         end
+        is_counted = is_counted or count ~= false
     end
-    return false
+    return false, is_counted
 end
 
 -- The keys that go with a session. An alias that leads to another session by now is not one of them.
@@ -78,7 +83,7 @@ local function keys_of(id, session)
     return keys
 end
 
-local marks, gone, entries, younger = {}, {}, {}, {}
+local marks, gone, entries, younger, told = {}, {}, {}, {}, {}
 for i = 4, #KEYS do
     local session, id, mark = KEYS[i], ARGV[i + 7], nil
     local score = redis.call('ZSCORE', KEYS[1], id)
@@ -98,16 +103,22 @@ for i = 4, #KEYS do
         elseif not is_old(since) then
             mark = ours and 'y' or 'Y'
             younger[#younger + 1] = ours and { id, value } or nil
-        elseif is_referred_to(id, session) then
-            mark = 'F'
         else
-            mark = 'x'
-            for _, key in ipairs(keys_of(id, session)) do
+            local is_kept, is_counted = is_referred_to(id, session)
+            mark = is_kept and 'F' or (is_counted and 'x' or 'z')
+        end
+        if mark == 'x' or mark == 'z' then
+            local others = {}
+            for n, key in ipairs(keys_of(id, session)) do
                 gone[#gone + 1] = key
+                if not write and n > 1 and text_of(key) ~= false then
+                    others[#others + 1] = key
+                end
             end
+            told[#told + 1] = not write and others or nil
         end
     end
-    if mark == 'x' or mark == 'm' or mark == 'a' then
+    if mark == 'x' or mark == 'z' or mark == 'm' or mark == 'a' then
         entries[#entries + 1] = id
     end
     marks[#marks + 1] = mark
@@ -129,4 +140,5 @@ if write then
 end
 head[4] = 1
 head[5] = answer
+head[6] = told
 return head

@@ -25,6 +25,13 @@ const INDEXED: &str = "tenure_adopt_sessions_indexed_total";
 /// Entries of the index when a pass last counted them. Label: sessions.
 const ENTRIES: &str = "tenure_adopt_sessions_index_entries";
 
+/// Entries whose time is more than a day ahead, so that no reaper comes to their sessions. Label: sessions.
+const NEVER_DUE: &str = "tenure_adopt_sessions_index_never_due";
+/// Sessions reaped without a key that counts, although such keys are named. Label: sessions.
+const UNCOUNTED: &str = "tenure_adopt_sessions_uncounted_total";
+/// Keys of the pattern when a pass of the index last counted them. Label: sessions.
+const KEYS: &str = "tenure_adopt_sessions_keys";
+
 const BUCKETS: [f64; 12] = [
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
 ];
@@ -51,6 +58,15 @@ pub(super) fn install() -> Option<PrometheusHandle> {
     metrics::describe_counter!(UNSURE, "Sessions that may have been reaped without being counted.");
     metrics::describe_counter!(INDEXED, "Entries that a pass of the index changed.");
     metrics::describe_gauge!(ENTRIES, "Entries of the index.");
+    metrics::describe_gauge!(
+        NEVER_DUE,
+        "Entries of the index whose time is more than a day ahead; their sessions are never reaped."
+    );
+    metrics::describe_counter!(
+        UNCOUNTED,
+        "Sessions deleted for which none of the keys of --refs was there."
+    );
+    metrics::describe_gauge!(KEYS, "Keys of the pattern.");
     Some(handle)
 }
 
@@ -69,7 +85,7 @@ impl Meters {
             clock,
         };
         meters.gauge(QUARANTINED, None, 0);
-        for name in [DELETED, SCANNED, UNSURE] {
+        for name in [DELETED, SCANNED, UNSURE, UNCOUNTED] {
             meters.count(name, None, 0);
         }
         meters
@@ -114,6 +130,8 @@ impl Meters {
         ] {
             self.gauge(KEPT, Some(("why", why)), kept);
         }
+        self.gauge(NEVER_DUE, None, report.never_due);
+        self.count(UNCOUNTED, None, report.uncounted);
         if report.quarantined.is_none() {
             self.succeeded("reap");
         }
@@ -129,6 +147,15 @@ impl Meters {
     /// Notes how a pass of the index ended.
     pub(super) fn indexed(&self, report: &IndexReport) {
         self.count(SCANNED, None, report.standing.scanned);
+        self.changed(report);
+        self.gauge(KEYS, None, report.standing.scanned);
+        self.gauge(ENTRIES, None, report.standing.entries);
+        self.gauge(NEVER_DUE, None, report.standing.never_due);
+        self.succeeded("index");
+    }
+
+    /// Counts what a pass of the index changed.
+    pub(super) fn changed(&self, report: &IndexReport) {
         for (how, changed) in [
             ("added", report.added),
             ("updated", report.updated),
@@ -136,8 +163,6 @@ impl Meters {
         ] {
             self.count(INDEXED, Some(("how", how)), changed);
         }
-        self.gauge(ENTRIES, None, report.standing.entries);
-        self.succeeded("index");
     }
 
     fn succeeded(&self, pass: &'static str) {

@@ -99,7 +99,8 @@ fn line(scanned: u64, changed: u64, share: f64, took: Duration) -> String {
     format!("[{bar}] {percent:3} %  {scanned} sessions, {changed} to mend{left}")
 }
 
-fn told(difference: &Difference) -> String {
+/// A difference as one line.
+pub(super) fn told(difference: &Difference) -> String {
     let (id, ours) = (text(&difference.id), difference.ours);
     let (session, index) = (text(&difference.session), text(&difference.index));
     match difference.kind {

@@ -12,7 +12,12 @@ use crate::output::{self, brief, yes_no};
 const QUIET: u64 = 2;
 
 /// What a pass of the index did, and what the second look says.
-pub(super) fn index(work: &Work, report: &IndexReport, found: Option<&Comparison>) -> anyhow::Result<()> {
+pub(super) fn index(
+    work: &Work,
+    report: &IndexReport,
+    found: Option<&Comparison>,
+    early: Option<Early>,
+) -> anyhow::Result<()> {
     let migrated = report.quiet >= QUIET && found.is_some_and(|found| found.missing == 0);
     if work.json {
         return output::json(&json!({
@@ -21,6 +26,9 @@ pub(super) fn index(work: &Work, report: &IndexReport, found: Option<&Comparison
             "added": report.added,
             "updated": report.updated,
             "removed": report.removed,
+            "repaired": report.repaired,
+            "unsure": report.unsure,
+            "ended_early": early.map(Early::as_str),
             "restarts": report.restarts,
             "quiet_passes": report.quiet,
             "migrated": migrated,
@@ -38,6 +46,26 @@ pub(super) fn index(work: &Work, report: &IndexReport, found: Option<&Comparison
     ];
     let header = ["keys", "disconnected", "added", "updated", "removed", "entries"];
     output::table(header, vec![row.map(|count| count.to_string())])?;
+    if work.repair {
+        let what = if work.dry_run { "would be" } else { "were" };
+        say(format_args!(
+            "{} of others {what} set right",
+            entries_of(report.repaired)
+        ));
+    }
+    if report.unsure > 0 {
+        say(format_args!(
+            "a reply was lost: up to {} more may have been changed without being counted",
+            entries_of(report.unsure)
+        ));
+    }
+    if let Some(early) = early {
+        say(format_args!(
+            "{}: this is what was changed until then; run it again for the rest",
+            early.as_str()
+        ));
+        return Ok(());
+    }
     warn(work, &report.standing);
     let Some(found) = found else {
         say("nothing was written: this is what a run would do now");
@@ -134,9 +162,10 @@ pub(super) fn undo(work: &Work, undone: UndoReport, early: Option<Early>) -> any
 /// What a pass of the reaper did.
 pub(super) fn reap(work: &Work, report: &ReapReport, early: Option<Early>) -> anyhow::Result<()> {
     if work.json {
-        let mut document = document(work, report);
-        document["ended_early"] = early.map(Early::as_str).into();
-        return output::json(&document);
+        return output::json(&document(work, report, early));
+    }
+    if work.dry_run {
+        doomed(report)?;
     }
     let row = [
         report.looked,
@@ -157,6 +186,11 @@ pub(super) fn reap(work: &Work, report: &ReapReport, early: Option<Early>) -> an
             work.given.disconnected_field,
             work.given.unit
         ));
+    }
+    never_due(report.never_due);
+    let refs = work.given.refs.as_deref().unwrap_or_default();
+    if work.dry_run && report.uncounted > 0 && report.uncounted == report.reaped && report.referenced == 0 {
+        uncounted(report.uncounted, refs);
     }
     if report.unsure > 0 {
         say(format_args!(
@@ -183,12 +217,47 @@ pub(super) fn reap(work: &Work, report: &ReapReport, early: Option<Early>) -> an
 }
 
 /// A pass of the daemon as one line.
-pub(super) fn reap_line(work: &Work, report: &ReapReport) -> anyhow::Result<()> {
-    output::json_line(&document(work, report))
+pub(super) fn reap_line(work: &Work, report: &ReapReport, early: Option<Early>) -> anyhow::Result<()> {
+    output::json_line(&document(work, report, early))
 }
 
-fn document(work: &Work, report: &ReapReport) -> Value {
-    json!({
+/// The sessions that would go, each with what goes with it.
+fn doomed(report: &ReapReport) -> anyhow::Result<()> {
+    let named = |keys: &[Vec<u8>]| keys.iter().map(|key| text(key)).collect::<Vec<_>>().join("  ");
+    let rows = report.doomed.iter().map(|doomed| {
+        let keys = named(&doomed.keys);
+        [text(&doomed.id), if keys.is_empty() { "-".to_owned() } else { keys }]
+    });
+    output::table(["session", "goes with it"], rows.collect())?;
+    let more = report.reaped.saturating_sub(report.doomed.len() as u64);
+    if more > 0 {
+        say(format_args!("and {more} more"));
+    }
+    Ok(())
+}
+
+/// Sessions that nobody counts: mostly a template that is mistyped.
+pub(super) fn uncounted(sessions: u64, refs: &str) {
+    say(format_args!(
+        "not one of {} has a key like {refs}, so none counts as referred to: is --refs right? (Where a count of 0 is \
+         deleted, that is as it should be.)",
+        sessions_of(sessions)
+    ));
+}
+
+/// Entries that keep their sessions for ever.
+fn never_due(entries: u64) {
+    if entries > 0 {
+        say(format_args!(
+            "{} whose time is more than a day ahead: their sessions are never reaped. --compare shows them, --repair \
+             sets them right",
+            entries_of(entries)
+        ));
+    }
+}
+
+fn document(work: &Work, report: &ReapReport, early: Option<Early>) -> Value {
+    let mut document = json!({
         "dry_run": work.dry_run,
         "pass": report.pass,
         "looked": report.looked,
@@ -199,6 +268,8 @@ fn document(work: &Work, report: &ReapReport) -> Value {
         "referenced": report.referenced,
         "not_hash": report.not_hash,
         "invalid": report.invalid,
+        "uncounted": report.uncounted,
+        "never_due": report.never_due,
         "unsure": report.unsure,
         "limited": report.limited,
         "quarantined": report.quarantined.as_ref().map(|broken| json!({
@@ -206,7 +277,16 @@ fn document(work: &Work, report: &ReapReport) -> Value {
             "detail": broken.to_string(),
             "settles_in_ms": u64::try_from(report.settles_in.as_millis()).unwrap_or(u64::MAX),
         })),
-    })
+        "ended_early": early.map(Early::as_str),
+    });
+    if work.dry_run {
+        let each = report.doomed.iter().map(|doomed| {
+            let keys: Vec<String> = doomed.keys.iter().map(|key| text(key)).collect();
+            json!({ "session": text(&doomed.id), "keys": keys })
+        });
+        document["doomed"] = each.collect();
+    }
+    document
 }
 
 fn standing(standing: &Standing) -> Value {
@@ -217,6 +297,7 @@ fn standing(standing: &Standing) -> Value {
         "not_hash": standing.not_hash,
         "invalid": standing.invalid,
         "entries": standing.entries,
+        "never_due": standing.never_due,
     })
 }
 
@@ -241,6 +322,7 @@ fn differences(found: &Comparison) -> Value {
 
 fn warn(work: &Work, standing: &Standing) {
     let given = &work.given;
+    never_due(standing.never_due);
     if standing.invalid > 0 {
         say(format_args!(
             "{} left alone whose {} is no time in {}: is the unit right (--unit)?",
@@ -257,8 +339,13 @@ fn warn(work: &Work, standing: &Standing) {
     }
     if standing.scanned == 0 {
         say(format_args!(
-            "no key is called like {}: is the pattern right?",
-            given.pattern
+            "no key is called like {}: is --pattern right?{}",
+            given.pattern,
+            if work.allow_empty {
+                ""
+            } else {
+                " If it is, say --allow-empty"
+            }
         ));
     } else if standing.disconnected == 0 {
         say(format_args!(

@@ -16,7 +16,7 @@ use tenure_core::clock::Mono;
 use tenure_core::error::{Error, Result};
 use tenure_core::time::{StoreTime, show_duration};
 
-use super::report::{ReapNotice, ReapReport};
+use super::report::{Doomed, ReapNotice, ReapReport};
 use super::step::Steps;
 use super::{KeyTemplate, Sessions, check_slots};
 use crate::adopt::MARKER_KEPT;
@@ -26,6 +26,9 @@ use page::{Pending, Place};
 
 /// The shortest age of an orphan.
 pub const MIN_MAX_AGE: Duration = Duration::from_secs(1);
+
+/// The most sessions that a preview lists.
+const LISTED: usize = 1_000;
 
 /// Hears what the reaper does, while it does it. It must return soon.
 pub type ReapListener = Box<dyn Fn(&ReapNotice<'_>) + Send + Sync>;
@@ -88,7 +91,7 @@ impl fmt::Debug for Reaper {
 }
 
 impl Reaper {
-    /// A reaper of these sessions. No I/O.
+    /// A reaper of these sessions, which ends a pass early as they would. No I/O.
     ///
     /// # Errors
     /// `Invalid` for an age below a second, or a count that depends on more than the id.
@@ -105,7 +108,7 @@ impl Reaper {
             resumed: None,
             pending: None,
             said_no_info: false,
-            stop: Arc::default(),
+            stop: sessions.stop,
             unfinished: None,
         })
     }
@@ -114,13 +117,6 @@ impl Reaper {
     #[must_use]
     pub fn with_listener(mut self, listener: ReapListener) -> Self {
         self.listener = Some(listener);
-        self
-    }
-
-    /// Lets someone end a pass early: once the flag is set, no further page is begun.
-    #[must_use]
-    pub fn with_stop(mut self, stop: Arc<AtomicBool>) -> Self {
-        self.stop = stop;
         self
     }
 
@@ -156,6 +152,7 @@ impl Reaper {
         let mut report = ReapReport::default();
         let (vitals, _) = self.steps.check(&self.marker, "").await?;
         self.check_slots(&vitals)?;
+        report.never_due = self.steps.never_due(vitals.at).await?;
         let resumed = self.since_when(&vitals);
         self.hold(&vitals, &resumed, &mut report);
         let resumed = resumed.map_or(StoreTime::ZERO, |(at, _)| at);
@@ -165,12 +162,18 @@ impl Reaper {
             if some.is_empty() {
                 return Ok(report);
             }
-            let (_, marks) = self
+            let judged = self
                 .steps
                 .reap(&self.settings, &self.marker, None, resumed, &some)
                 .await?;
-            let marks = marks.unwrap_or_default();
+            let marks = judged.marks.unwrap_or_default();
             self.count(&some, &marks, &mut report);
+            let doomed = some.iter().zip(&marks).filter(|(_, mark)| matches!(mark, b'x' | b'z'));
+            let named = doomed.zip(judged.goes_with).map(|((entry, _), keys)| Doomed {
+                id: entry.id.clone(),
+                keys,
+            });
+            report.doomed.extend(named.take(LISTED - report.doomed.len()));
             place.advance(&some, |_| true);
             self.steps.rest(some.len() as u64).await;
         }
@@ -193,6 +196,7 @@ impl Reaper {
         report.pass.clone_from(&epoch);
         let begun = self.mono();
         let mut base = self.begin(&epoch).await?;
+        report.never_due = self.steps.never_due(base.at).await?;
         report.took += self.mono().since(begun);
         let resumed = self.since_when(&base);
         if self.hold(&base, &resumed, report) {
@@ -216,6 +220,9 @@ impl Reaper {
                 Ok((vitals, marks)) => {
                     let stays = |n: usize| marks.get(n).is_some_and(u8::is_ascii_uppercase);
                     self.count(&some, &marks, report);
+                    if number == 1 && marks.contains(&b'z') && !marks.iter().any(|mark| b"xF".contains(mark)) {
+                        self.tell(&ReapNotice::Uncounted(report.uncounted));
+                    }
                     place.advance(&some, stays);
                     base = vitals;
                     self.unfinished = Some(report.clone());

@@ -21,6 +21,8 @@ pub struct Standing {
     pub invalid: u64,
     /// Entries of the index, ours and those of others.
     pub entries: u64,
+    /// Entries of others whose time is more than a day ahead, which is none: no reaper ever comes to their sessions.
+    pub never_due: u64,
 }
 
 /// What a pass of the index did, or would do.
@@ -36,17 +38,29 @@ pub struct IndexReport {
     pub updated: u64,
     /// Entries of ours that were taken out: their session is active, gone, or no session any more.
     pub removed: u64,
+    /// Entries of others that got the time of their session, or were taken out. Only by a repair.
+    pub repaired: u64,
+    /// Entries of steps without a reply: up to so many more may have been changed.
+    pub unsure: u64,
     /// How often the scan was begun anew, because the store was away.
     pub restarts: u64,
     /// How many passes in a row have changed nothing, this one included. 0 for a dry run.
     pub quiet: u64,
+    /// Whether it was told to end before its end.
+    pub stopped: bool,
 }
 
 impl IndexReport {
+    /// Whether nothing was changed for all that is known.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.changed() + self.unsure == 0
+    }
+
     /// How many entries the pass changed.
     #[must_use]
     pub fn changed(&self) -> u64 {
-        self.added + self.updated + self.removed
+        self.added + self.updated + self.removed + self.repaired
     }
 }
 
@@ -109,7 +123,7 @@ pub struct Difference {
     pub session: Vec<u8>,
     /// What the index says; empty without an entry.
     pub index: Vec<u8>,
-    /// Whether we added the entry, or would add one. Those of others are never changed.
+    /// Whether we added the entry, or would add one. Those of others are changed only by a repair.
     pub ours: bool,
 }
 
@@ -122,6 +136,15 @@ pub struct UndoReport {
     pub not_ours: u64,
 }
 
+/// A session that would be reaped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doomed {
+    /// Its id.
+    pub id: Vec<u8>,
+    /// The keys of counts and aliases that would go with it.
+    pub keys: Vec<Vec<u8>>,
+}
+
 /// What a pass of the reaper did, or would do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReapReport {
@@ -131,6 +154,8 @@ pub struct ReapReport {
     pub looked: u64,
     /// Sessions reaped.
     pub reaped: u64,
+    /// Those of them for which no key that counts was there, although such keys are named.
+    pub uncounted: u64,
     /// Entries without a session, taken out of the index.
     pub without_session: u64,
     /// Sessions that are active again. They are kept.
@@ -145,6 +170,10 @@ pub struct ReapReport {
     pub invalid: u64,
     /// Candidates of which nobody can tell whether they were reaped by us: the reply was lost, and then the store's data.
     pub unsure: u64,
+    /// Entries whose time is more than a day ahead, which is none: no reaper ever comes to their sessions.
+    pub never_due: u64,
+    /// In a dry run: the first of the sessions that would be reaped, at most 1,000.
+    pub doomed: Vec<Doomed>,
     /// Whether there may be more: the limit was reached.
     pub limited: bool,
     /// Set when the store's health broke: nothing (more) is reaped until it held for the age of an orphan.
@@ -163,6 +192,8 @@ pub enum ReapNotice<'a> {
     Reaping(&'a [Vec<u8>]),
     /// This session was reaped. In a dry run: it would be.
     Reaped(&'a [u8]),
+    /// For none of the sessions of the first page there was a key that counts, although such keys are named: this many.
+    Uncounted(u64),
     /// The store's health broke: nothing is reaped until it held for the age of an orphan.
     Quarantined(&'a Break),
     /// The store's health held for long enough.

@@ -22,7 +22,9 @@ const HEAD: &str = include_str!("../../scripts/adopt_session_head.lua");
 const ADDS: &str = "#!lua\n";
 /// What looks or deletes has to work on a server whose memory is full.
 const FREES: &str = "#!lua flags=allow-oom\n";
-const NEEDED: &str = "it needs +scan +zscan +zrange +zrangebyscore +zscore +zcard +zadd +zrem +type +hget +hset +hincrby \
+/// A time that is further ahead is none, as the scripts see it.
+const AHEAD: Duration = Duration::from_secs(24 * 3600);
+const NEEDED: &str = "it needs +scan +zscan +zrange +zrangebyscore +zscore +zcard +zcount +zadd +zrem +type +hget +hset +hincrby \
                       +del +ping +time +eval +evalsha (and +info, and to reap +get +set +pexpire +unlink) on the sessions, \
                       their index and tenure:adopt:*";
 
@@ -30,6 +32,8 @@ const NEEDED: &str = "it needs +scan +zscan +zrange +zrangebyscore +zscore +zcar
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Write,
+    /// To write also what is not ours.
+    Repair,
     Look,
 }
 
@@ -37,13 +41,14 @@ impl Mode {
     fn as_str(self) -> &'static str {
         match self {
             Self::Write => "write",
+            Self::Repair => "repair",
             Self::Look => "look",
         }
     }
 
     fn lateness(self) -> Lateness {
         match self {
-            Self::Write => Lateness::Refused(Call::default()),
+            Self::Write | Self::Repair => Lateness::Refused(Call::default()),
             Self::Look => Lateness::Harmless,
         }
     }
@@ -62,6 +67,16 @@ pub(super) struct Seen {
 pub(super) struct Candidate {
     pub(super) id: Vec<u8>,
     pub(super) score: String,
+}
+
+/// What became of candidates.
+pub(super) struct Judged {
+    /// When, by the store's clock.
+    pub(super) at: StoreTime,
+    /// One character each. `None`: the marker was gone, and nothing was reaped.
+    pub(super) marks: Option<Vec<u8>>,
+    /// For a look: the other keys that would go with each that would be reaped.
+    pub(super) goes_with: Vec<Vec<Vec<u8>>>,
 }
 
 /// Names or entries, and where to go on; `0` at the end.
@@ -190,6 +205,18 @@ impl Steps {
     pub(super) async fn count(&self) -> Result<u64> {
         let mut cmd = redis::cmd("ZCARD");
         cmd.arg(self.keys.index.as_slice());
+        self.number(cmd).await
+    }
+
+    /// How many entries are further ahead than any time is believed.
+    pub(super) async fn never_due(&self, now: StoreTime) -> Result<u64> {
+        let ahead = self.settings.unit.of_micros((now + AHEAD).micros());
+        let mut cmd = redis::cmd("ZCOUNT");
+        cmd.arg(self.keys.index.as_slice()).arg(format!("({ahead}")).arg("+inf");
+        self.number(cmd).await
+    }
+
+    async fn number(&self, cmd: redis::Cmd) -> Result<u64> {
         let value = self.explained(self.connection.command(cmd).await).await?;
         let read = Reader::new(Value::Array(vec![value])).and_then(|mut reader| reader.number());
         read.map_err(senseless)
@@ -205,7 +232,7 @@ impl Steps {
             .number(self.settings.unit.micros())
             .args(ids);
         let script = match mode {
-            Mode::Write => &self.index,
+            Mode::Write | Mode::Repair => &self.index,
             Mode::Look => &self.look,
         };
         let read = |reader: &mut Reader, _| {
@@ -260,8 +287,7 @@ impl Steps {
         read_candidates(value).map_err(senseless)
     }
 
-    /// Judges candidates, and reaps those that are orphans at this moment. `None`: the marker was gone, and nothing
-    /// was reaped. Without an epoch it is only a look.
+    /// Judges candidates, and reaps those that are orphans at this moment. Without a page it is only a look.
     pub(super) async fn reap(
         &self,
         settings: &ReapSettings,
@@ -269,7 +295,7 @@ impl Steps {
         page: Option<(&str, u64, StoreTime)>,
         resumed: StoreTime,
         candidates: &[Candidate],
-    ) -> Result<(StoreTime, Option<Vec<u8>>)> {
+    ) -> Result<Judged> {
         let (epoch, number, lateness) = match page {
             Some((epoch, number, not_after)) => (epoch, number, Lateness::Refused(Call::not_after(not_after))),
             None => ("", 0, Lateness::Harmless),
@@ -294,10 +320,17 @@ impl Steps {
         let read = |reader: &mut Reader, at| {
             let kept = reader.number()? == 1;
             let marks = reader.text()?.into_bytes();
-            if !kept {
-                return Ok((at, None));
+            let (mut each, mut goes_with) = (reader.array()?, Vec::new());
+            while each.left() > 0 {
+                let mut keys = each.array()?;
+                let mut named = Vec::with_capacity(keys.left());
+                while keys.left() > 0 {
+                    named.push(read_name(&mut keys)?);
+                }
+                goes_with.push(named);
             }
-            of_length(marks, candidates.len()).map(|marks| (at, Some(marks)))
+            let marks = kept.then(|| of_length(marks, candidates.len())).transpose()?;
+            Ok(Judged { at, marks, goes_with })
         };
         self.explained(self.connection.call(&self.reap, call, read).await).await
     }

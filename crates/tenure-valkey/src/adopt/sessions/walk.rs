@@ -1,5 +1,7 @@
 //! Walking over all sessions and all entries: to bring the index up to date, or to compare.
 
+mod tally;
+
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -9,10 +11,12 @@ use tenure_core::clock::Mono;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::time::StoreTime;
 
-use super::report::{Comparison, Difference, IndexReport, Kind};
+use super::report::{Comparison, Difference, IndexReport, Standing};
 use super::step::{Mode, Seen};
 use super::{PAGE, Sessions, check_slots};
 use crate::adopt::health::Info;
+
+use tally::{Purpose, Tally};
 
 /// How often a walk may begin anew before it gives up.
 const RESTARTS: u64 = 3;
@@ -20,8 +24,6 @@ const RESTARTS: u64 = 3;
 const OUTAGE: Duration = Duration::from_secs(30);
 /// How often it looks whether the store is back.
 const BACKOFF: Duration = Duration::from_millis(500);
-/// The most differences that are listed.
-const LISTED: usize = 1_000;
 /// The most keys that are told apart from their repetitions. A scan of more may count some of them twice.
 const REMEMBERED: usize = 10_000_000;
 
@@ -38,6 +40,8 @@ pub enum WalkNotice<'a> {
         /// From 0 to 1.
         share: f64,
     },
+    /// Entries are about to be changed, or were: what the pass did so far. What is under way is unsure.
+    Changed(&'a IndexReport),
     /// An entry is wrong, or was.
     Difference(&'a Difference),
     /// The store was away: the walk begins anew.
@@ -47,41 +51,32 @@ pub enum WalkNotice<'a> {
 /// Hears what a walk does, while it does it. It must return soon.
 pub type WalkListener<'a> = &'a (dyn Fn(&WalkNotice<'_>) + Send + Sync);
 
-/// What one walk is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    /// Bring the index up to date, or tell what that would do.
-    Index(Mode),
-    /// Compare everything.
-    Compare,
-}
-
-impl Purpose {
-    fn mode(self) -> Mode {
-        match self {
-            Self::Index(mode) => mode,
-            Self::Compare => Mode::Look,
-        }
-    }
-}
-
-/// What a walk has seen so far.
-#[derive(Default)]
-struct Tally {
-    report: IndexReport,
-    found: Comparison,
-    seen: HashSet<u64>,
-}
-
 impl Sessions {
     /// Brings the index up to date in one pass over the keyspace: adds what is missing, and mends what is ours. O(keys of
-    /// the database), throttled. May be repeated and broken off at any time.
+    /// the database), throttled. May be repeated and interrupted at any time.
     ///
     /// # Errors
-    /// `Unavailable` when the store was out of reach for too long, `Denied`, `Misconfigured`. What was added stays.
+    /// `Unavailable` when the store was out of reach for too long, `Denied`, `Misconfigured`. What was changed stays, and
+    /// was told to the listener.
     pub async fn index(&self, listener: WalkListener<'_>) -> Result<IndexReport> {
-        let mut report = self.walk(Purpose::Index(Mode::Write), None, listener).await?.report;
-        report.quiet = self.steps.passed(report.changed()).await?;
+        self.write(Mode::Write, listener).await
+    }
+
+    /// The same for the entries of others as well: each gets the time of its session, or is taken out when that is active
+    /// or gone. They stay theirs. An entry whose session cannot be understood is left alone.
+    ///
+    /// # Errors
+    /// Those of [`Sessions::index`].
+    pub async fn repair(&self, listener: WalkListener<'_>) -> Result<IndexReport> {
+        self.write(Mode::Repair, listener).await
+    }
+
+    async fn write(&self, mode: Mode, listener: WalkListener<'_>) -> Result<IndexReport> {
+        let mut report = self.walk(Purpose::Index(mode), None, listener).await?.report;
+        // A pass that did not come to its end proves only that something was found.
+        if !report.stopped || report.changed() > 0 {
+            report.quiet = self.steps.passed(report.changed()).await?;
+        }
         Ok(report)
     }
 
@@ -91,6 +86,14 @@ impl Sessions {
     /// Those of [`Sessions::index`].
     pub async fn preview(&self, listener: WalkListener<'_>) -> Result<IndexReport> {
         Ok(self.walk(Purpose::Index(Mode::Look), None, listener).await?.report)
+    }
+
+    /// Tells what [`Sessions::repair`] would do now. Writes nothing.
+    ///
+    /// # Errors
+    /// Those of [`Sessions::index`].
+    pub async fn preview_repair(&self, listener: WalkListener<'_>) -> Result<IndexReport> {
+        Ok(self.walk(Purpose::PreviewRepair, None, listener).await?.report)
     }
 
     /// Compares all sessions with all entries of the index. Writes nothing. Sessions that disconnected after `since` and
@@ -134,13 +137,13 @@ impl Sessions {
             // What was changed stays changed; everything else is counted afresh.
             let before = tally.report;
             tally = Tally::default();
-            let kept = if purpose == Purpose::Index(Mode::Write) {
-                before
-            } else {
-                IndexReport::default()
-            };
+            if purpose.is_to_write() {
+                tally.report = IndexReport {
+                    standing: Standing::default(),
+                    ..before
+                };
+            }
             tally.report.restarts = before.restarts + 1;
-            (tally.report.added, tally.report.updated, tally.report.removed) = (kept.added, kept.updated, kept.removed);
         }
     }
 
@@ -168,9 +171,12 @@ impl Sessions {
             looked += steps.settings.page().max(keys.len() as u64);
             let ids: Vec<Vec<u8>> = keys.iter().filter_map(|key| self.fresh_id(key, tally)).collect();
             for some in ids.chunks(PAGE) {
-                let seen = steps.index(purpose.mode(), some).await?;
+                let seen = self.step(purpose, some, tally, listener).await?;
                 for (id, seen) in some.iter().zip(seen) {
                     tally.scanned(purpose, since, self, id, seen, listener);
+                }
+                if tally.told(self, listener) {
+                    return Ok(());
                 }
             }
             #[expect(clippy::cast_precision_loss, reason = "a share for people")]
@@ -190,24 +196,58 @@ impl Sessions {
             cursor = next;
             steps.rest(steps.settings.page().max(keys.len() as u64)).await;
         }
-        self.entries(purpose, tally, listener, &same_server).await?;
+        for key in self.zsets(purpose) {
+            self.entries(purpose, key, tally, listener, &same_server).await?;
+            if tally.report.stopped {
+                return Ok(());
+            }
+        }
         tally.report.standing.entries = steps.count().await?;
+        tally.report.standing.never_due = steps.never_due(tally.report.began).await?;
         Ok(())
     }
 
-    /// The other way round: every entry whose session is not disconnected. To bring the index up to date only ours.
+    /// One step over some sessions. Until its reply is there nobody knows what it changed.
+    async fn step(
+        &self,
+        purpose: Purpose,
+        ids: &[Vec<u8>],
+        tally: &mut Tally,
+        listener: WalkListener<'_>,
+    ) -> Result<Vec<Seen>> {
+        if !purpose.is_to_write() {
+            return self.steps.index(purpose.mode(), ids).await;
+        }
+        tally.report.unsure += ids.len() as u64;
+        listener(&WalkNotice::Changed(&tally.report));
+        let done = self.steps.index(purpose.mode(), ids).await;
+        if !done.as_ref().is_err_and(|error| error.outcome() == Outcome::Unknown) {
+            tally.report.unsure -= ids.len() as u64;
+            listener(&WalkNotice::Changed(&tally.report));
+        }
+        done
+    }
+
+    /// Whose entries are looked at.
+    fn zsets(&self, purpose: Purpose) -> Vec<&[u8]> {
+        let (index, added) = (self.steps.keys.index.as_slice(), self.steps.keys.added.as_slice());
+        match purpose {
+            Purpose::Compare => vec![index],
+            Purpose::Index(Mode::Repair) | Purpose::PreviewRepair => vec![index, added],
+            Purpose::Index(_) => vec![added],
+        }
+    }
+
+    /// The other way round: every entry whose session is not disconnected.
     async fn entries(
         &self,
         purpose: Purpose,
+        key: &[u8],
         tally: &mut Tally,
         listener: WalkListener<'_>,
         same_server: &(dyn Fn() -> Result<()> + Sync),
     ) -> Result<()> {
         let steps = &self.steps;
-        let key = match purpose {
-            Purpose::Index(_) => &steps.keys.added,
-            Purpose::Compare => &steps.keys.index,
-        };
         let (mut cursor, mut met) = ("0".to_owned(), HashSet::new());
         loop {
             let (next, mut ids) = steps.entries(key, &cursor).await?;
@@ -215,9 +255,12 @@ impl Sessions {
             let count = ids.len() as u64;
             ids.retain(|id| met.len() >= REMEMBERED || met.insert(fingerprint(id)));
             for some in ids.chunks(PAGE) {
-                let seen = steps.index(purpose.mode(), some).await?;
+                let seen = self.step(purpose, some, tally, listener).await?;
                 for (id, seen) in some.iter().zip(seen) {
                     tally.entry(purpose, id, seen, listener);
+                }
+                if tally.told(self, listener) {
+                    return Ok(());
                 }
             }
             if next == "0" {
@@ -259,86 +302,6 @@ impl Sessions {
         }
         Ok(())
     }
-}
-
-impl Tally {
-    /// Counts a key that a scan showed.
-    fn scanned(
-        &mut self,
-        purpose: Purpose,
-        since: Option<StoreTime>,
-        sessions: &Sessions,
-        id: &[u8],
-        seen: Seen,
-        listener: WalkListener<'_>,
-    ) {
-        let standing = &mut self.report.standing;
-        standing.scanned += 1;
-        match seen.mark {
-            b'a' | b'k' | b'u' | b'o' => standing.disconnected += 1,
-            b'n' => standing.not_hash += 1,
-            b'i' => standing.invalid += 1,
-            b'g' => standing.scanned -= 1,
-            // An entry without a disconnected session: mostly an active one.
-            _ => standing.active += 1,
-        }
-        match seen.mark {
-            b'a' if since.is_some_and(|since| is_since(&seen.session, since, sessions)) => self.found.fresh += 1,
-            b'a' => {
-                self.report.added += 1;
-                self.found.missing += 1;
-                self.differ(id, Kind::Missing, true, seen, listener);
-            }
-            b'u' | b'o' => {
-                let ours = seen.mark == b'u';
-                self.report.updated += u64::from(ours);
-                self.found.differing += 1;
-                self.differ(id, Kind::Differing, ours, seen, listener);
-            }
-            // A look counts them when it comes to the entries.
-            b'r' if purpose.mode() == Mode::Write => {
-                self.report.removed += 1;
-                self.differ(id, Kind::Extra, true, seen, listener);
-            }
-            _ => {}
-        }
-    }
-
-    /// Counts an entry that has no disconnected session.
-    fn entry(&mut self, purpose: Purpose, id: &[u8], seen: Seen, listener: WalkListener<'_>) {
-        let ours = seen.mark == b'r';
-        if ours {
-            self.report.removed += 1;
-        }
-        if ours || (seen.mark == b'!' && purpose == Purpose::Compare) {
-            self.found.extra += 1;
-            self.differ(id, Kind::Extra, ours, seen, listener);
-        }
-    }
-
-    fn differ(&mut self, id: &[u8], kind: Kind, ours: bool, seen: Seen, listener: WalkListener<'_>) {
-        let difference = Difference {
-            id: id.to_vec(),
-            kind,
-            session: seen.session,
-            index: seen.index,
-            ours,
-        };
-        listener(&WalkNotice::Difference(&difference));
-        if self.found.listed.len() < LISTED {
-            self.found.listed.push(difference);
-        }
-    }
-}
-
-/// Whether a time as a session tells it is not before another, as exactly as whole units can tell.
-fn is_since(session: &[u8], since: StoreTime, sessions: &Sessions) -> bool {
-    let unit = sessions.steps.settings.unit.micros();
-    let whole = session.split(|byte| *byte == b'.').next().unwrap_or_default();
-    let told = std::str::from_utf8(whole)
-        .ok()
-        .and_then(|text| text.parse::<u64>().ok());
-    told.is_some_and(|told| told >= since.micros() / unit)
 }
 
 fn fingerprint(id: &[u8]) -> u64 {

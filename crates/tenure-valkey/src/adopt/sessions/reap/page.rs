@@ -9,7 +9,7 @@ use super::Reaper;
 use crate::adopt::health::{Break, Vitals};
 use crate::adopt::sessions::SILENCE;
 use crate::adopt::sessions::report::{ReapNotice, ReapReport};
-use crate::adopt::sessions::step::Candidate;
+use crate::adopt::sessions::step::{Candidate, Judged};
 use crate::adopt::text;
 
 /// The most sessions that one step judges.
@@ -83,8 +83,10 @@ impl Reaper {
             .reap(&self.settings, &self.marker, call, resumed, candidates)
             .await;
         let (at, marks) = match done {
-            Ok((at, Some(marks))) => (at, marks),
-            Ok((_, None)) => return Ok(Err(Break::DataLost)),
+            Ok(Judged { marks: None, .. }) => return Ok(Err(Break::DataLost)),
+            Ok(Judged {
+                at, marks: Some(marks), ..
+            }) => (at, marks),
             Err(error) if error.outcome() == Outcome::Unknown => {
                 let reason = error.chain();
                 tracing::warn!(
@@ -165,7 +167,7 @@ impl Reaper {
         report.looked += candidates.len() as u64;
         for (entry, mark) in candidates.iter().zip(marks) {
             let count = match mark {
-                b'x' => &mut report.reaped,
+                b'x' | b'z' => &mut report.reaped,
                 b'm' => &mut report.without_session,
                 b'a' | b'A' => &mut report.active,
                 b'y' | b'Y' => &mut report.younger,
@@ -175,7 +177,8 @@ impl Reaper {
                 _ => continue,
             };
             *count += 1;
-            if *mark == b'x' {
+            report.uncounted += u64::from(*mark == b'z');
+            if matches!(mark, b'x' | b'z') {
                 tracing::debug!(session = text(&entry.id), disconnected = entry.score, "reaped");
                 self.tell(&ReapNotice::Reaped(&entry.id));
             }
