@@ -11,13 +11,14 @@ use tenure_core::error::{Error, ErrorKind, Outcome};
 use tenure_core::store::Health;
 use tenure_core::{Store, error};
 use tenure_valkey::adopt::{KeyPattern, MIN_OLD_TTL, OldKeys};
+use tenure_valkey::foreign::ForeignReader;
 use tenure_valkey::{Connection, ConnectionOptions};
 
 use crate::cli::{FormatArgs, StoreArgs};
 use crate::connect;
 use crate::exit::{DONE, FAILED, Usage, say};
 use crate::settings::{FlagsOf, adopt as settings};
-use side::Beside;
+use side::{Beside, Keys};
 
 /// How often it looks while it waits.
 const LOOK: Duration = Duration::from_secs(1);
@@ -38,12 +39,13 @@ impl LeasesArgs {
     pub(super) fn run(self) -> anyhow::Result<u8> {
         let given = settings::Leases::load(&self.flags, &|name| std::env::var(name).ok())?;
         let pattern = KeyPattern::parse(&given.pattern)?;
+        let targets = given.targets.as_deref().map(KeyPattern::parse).transpose()?;
         crate::logging::start_quiet("error")?;
         let leases = Leases {
             given,
             format: self.format,
         };
-        connect::block_on(leases.look(pattern))
+        connect::block_on(leases.look(pattern, targets))
     }
 }
 
@@ -54,7 +56,7 @@ struct Leases {
 }
 
 impl Leases {
-    async fn look(&self, pattern: KeyPattern) -> anyhow::Result<u8> {
+    async fn look(&self, pattern: KeyPattern, targets: Option<KeyPattern>) -> anyhow::Result<u8> {
         let clock = SystemClock::shared();
         let connection = Connection::open(
             &self.given.store,
@@ -69,8 +71,11 @@ impl Leases {
             return Err(Error::unavailable(message, Outcome::Unchanged).into());
         }
         // It takes nothing, so any ttl will do.
-        let keys = OldKeys::new(connection, pattern, MIN_OLD_TTL)?;
         let given = &self.given;
+        let keys = Keys {
+            targets: targets.map(|targets| ForeignReader::new(connection.clone(), targets, given.paused_field.clone())),
+            old: OldKeys::new(connection, pattern, MIN_OLD_TTL)?,
+        };
         let tenure_store = StoreArgs {
             url: given.tenure_store.clone().unwrap_or_else(|| given.store.clone()),
         };
@@ -82,12 +87,15 @@ impl Leases {
             show::json(&beside)?;
         } else {
             show::table(&beside)?;
+            if let Some(pattern) = given.targets.as_deref().filter(|_| beside.named == Some(0)) {
+                say(format_args!("no key is called like {pattern}: is --targets right?"));
+            }
         }
         Ok(if beside.is_done() { DONE } else { FAILED })
     }
 
     /// Looks once, or again and again until nothing is left to wait for.
-    async fn until_done(&self, keys: &OldKeys, store: &dyn Store, clock: &dyn Clock) -> error::Result<Beside> {
+    async fn until_done(&self, keys: &Keys, store: &dyn Store, clock: &dyn Clock) -> error::Result<Beside> {
         let Some(wait) = self.given.wait else {
             return Beside::look(keys, store, &self.given.group).await;
         };

@@ -49,6 +49,10 @@ settings! {
     tenure_store: Option<String> = "", "adopt.leases.tenure_store", "URL", |given| optional(given, text);
     /// The group.
     group: Group = "default", "adopt.leases.group", "GROUP", group, shared "TENURE_GROUP";
+    /// How the keys are called that name the targets themselves, with {target} or one * where the name goes: 'endpoint:*'. These targets are shown also while nobody holds them.
+    targets: Option<String> = "", "adopt.leases.targets", "PATTERN", |given| optional(given, text);
+    /// With --targets: the field of these keys, hashes or JSON objects, that says whether a target is paused.
+    paused_field: Option<String> = "", "adopt.leases.paused_field", "FIELD", |given| optional(given, text);
     /// Wait until no old instance holds anything any more, at most this long.
     wait: Option<Duration> = "", "adopt.leases.wait", "DURATION", |given| optional(given, duration);
 }
@@ -157,6 +161,11 @@ impl Leases {
             ("adopt.leases.pattern", &values.pattern),
             ("adopt.leases.store", &values.store),
         ])?;
+        if values.paused_field.is_some() && values.targets.is_none() {
+            return Err(Usage::new(
+                "--paused-field needs --targets: the pattern of the keys that have the field",
+            ));
+        }
         Ok(values)
     }
 }
@@ -221,7 +230,11 @@ fn require<T: Table>(given: &[(&str, &str)]) -> Result<(), Usage> {
     let lines: Vec<String> = rows
         .map(|setting| {
             let what = setting.doc.trim().trim_end_matches('.');
-            format!("--{} is missing ({what}): give it as {}", setting.flag(), setting.ways())
+            format!(
+                "--{} is missing ({what}): give it as {}",
+                setting.flag(),
+                setting.ways()
+            )
         })
         .collect();
     if lines.is_empty() {

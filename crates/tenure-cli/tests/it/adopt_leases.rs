@@ -145,6 +145,51 @@ fn each_target_is_shown_with_both_holders_until_no_old_one_is_left() {
 }
 
 #[test]
+fn targets_named_by_keys_show_whether_they_are_paused() {
+    for flavour in Flavour::ALL {
+        let Some(server) = Server::start(flavour) else { return };
+        server.cli(&["HSET", "endpoint:active", "IsPaused", "0"]).unwrap();
+        server.cli(&["HSET", "endpoint:hash", "IsPaused", "yes"]).unwrap();
+        server.cli(&["SET", "endpoint:json", r#"{"IsPaused":true}"#]).unwrap();
+        server.cli(&["SET", "endpoint:broken", r#"{"IsPaused":fal"#]).unwrap();
+        old_key(&server, "active", "old-1");
+        old_key(&server, "elsewhere", "old-1");
+        let named = ["--targets", "endpoint:*", "--paused-field", "IsPaused"];
+        let (_, stdout, stderr) = look(&server, &[&named[..], &["--json"]].concat());
+        let shown: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
+        let rows = shown["targets"].as_array().unwrap().iter();
+        let rows: Vec<_> = rows
+            .map(|row| {
+                (
+                    row["target"].as_str().unwrap(),
+                    row["paused"].as_bool(),
+                    row["verdict"].as_str().unwrap(),
+                )
+            })
+            .collect();
+        let wanted = [
+            ("active", Some(false), "old_node"),
+            ("elsewhere", None, "old_node"),
+            ("broken", Some(true), "free"),
+            ("hash", Some(true), "free"),
+            ("json", Some(true), "free"),
+        ];
+        assert_eq!(
+            (rows.as_slice(), &shown["unclear"]),
+            (&wanted[..], &1.into()),
+            "{stdout}"
+        );
+        let (_, table, stderr) = look(&server, &named);
+        assert!(table.starts_with("TARGET     PAUSED  OLD HOLDER"), "{table}");
+        assert!(stderr.contains("1 count as paused because"), "{stderr}");
+        let (_, _, stderr) = look(&server, &["--targets", "endpiont:*"]);
+        assert!(stderr.contains("is --targets right?"), "{stderr}");
+        let (code, _, stderr) = look(&server, &["--paused-field", "IsPaused"]);
+        assert!(code == 2 && stderr.contains("--targets"), "{stderr}");
+    }
+}
+
+#[test]
 fn a_deployment_can_wait_for_the_last_old_instance() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;

@@ -5,36 +5,42 @@ use tenure_valkey::adopt::{OldLease, text};
 
 use super::side::{Beside, Row};
 use crate::exit::say;
-use crate::output::{self, brief, or_dash};
+use crate::output::{self, brief, or_dash, yes_no};
 
 /// The most rows for people.
 const LISTED: usize = 1_000;
 
 pub(super) fn table(beside: &Beside) -> anyhow::Result<()> {
-    let shown = beside.rows.iter().take(LISTED).map(|row| {
-        [
-            text(&row.target),
-            or_dash(row.old.as_ref().map(|old| text(&old.value))),
-            row.old.as_ref().map_or_else(|| "-".to_owned(), expires),
-            or_dash(row.lease.as_ref().map(|lease| &lease.holder)),
-            or_dash(row.lease.as_ref().map(|lease| lease.token)),
-            row.verdict.as_str().to_owned(),
-        ]
-    });
-    let header = [
-        "target",
-        "old holder",
-        "expires in",
-        "tenure holder",
-        "token",
-        "verdict",
-    ];
-    output::table(header, shown.collect())?;
+    let shown = beside.rows.iter().take(LISTED);
+    let header = ["old holder", "expires in", "tenure holder", "token", "verdict"];
+    if beside.named.is_some() {
+        let [old, expires, holder, token, verdict] = header;
+        let rows = shown.map(|row| {
+            let [old, expires, holder, token, verdict] = cells(row);
+            let paused = or_dash(row.paused.map(yes_no));
+            [text(&row.target), paused, old, expires, holder, token, verdict]
+        });
+        let header = ["target", "paused", old, expires, holder, token, verdict];
+        output::table(header, rows.collect())?;
+    } else {
+        let [old, expires, holder, token, verdict] = header;
+        let rows = shown.map(|row| {
+            let [old, expires, holder, token, verdict] = cells(row);
+            [text(&row.target), old, expires, holder, token, verdict]
+        });
+        output::table(["target", old, expires, holder, token, verdict], rows.collect())?;
+    }
     let more = beside.rows.len().saturating_sub(LISTED);
     if more > 0 {
         say(format_args!("and {more} more; --json shows all"));
     }
     say(beside.counts());
+    if beside.unclear > 0 {
+        say(format_args!(
+            "{} count as paused because their keys are neither hashes nor JSON objects",
+            beside.unclear
+        ));
+    }
     let for_ever = endless(beside);
     if for_ever > 0 {
         say(format_args!(
@@ -42,6 +48,17 @@ pub(super) fn table(beside: &Beside) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Who holds it, in both ways.
+fn cells(row: &Row) -> [String; 5] {
+    [
+        or_dash(row.old.as_ref().map(|old| text(&old.value))),
+        row.old.as_ref().map_or_else(|| "-".to_owned(), expires),
+        or_dash(row.lease.as_ref().map(|lease| &lease.holder)),
+        or_dash(row.lease.as_ref().map(|lease| lease.token)),
+        row.verdict.as_str().to_owned(),
+    ]
 }
 
 fn expires(old: &OldLease) -> String {
@@ -58,6 +75,7 @@ pub(super) fn json(beside: &Beside) -> anyhow::Result<()> {
         let (old, lease) = (row.old.as_ref(), row.lease.as_ref());
         json!({
             "target": text(&row.target),
+            "paused": row.paused,
             "old_holder": old.map(|old| text(&old.value)),
             "old_expires_in_ms": old.and_then(|old| old.free_in).map(ms),
             "holder": lease.map(|lease| lease.holder.as_str()),
@@ -77,6 +95,7 @@ pub(super) fn json(beside: &Beside) -> anyhow::Result<()> {
             "tenure_only": counts.tenure_only,
         },
         "endless": endless(beside),
+        "unclear": beside.unclear,
         "targets": beside.rows.iter().map(row).collect::<Vec<_>>(),
     }))
 }

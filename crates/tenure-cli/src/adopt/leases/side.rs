@@ -9,6 +9,7 @@ use tenure_core::id::{Group, TenureId};
 use tenure_core::lease::Lease;
 use tenure_core::store::{MAX_PAGE, Page, PageRequest};
 use tenure_valkey::adopt::{OldKeys, OldLease};
+use tenure_valkey::foreign::ForeignReader;
 
 /// What a target's old key and its lease mean together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +22,8 @@ pub(super) enum Verdict {
     Both,
     /// There is no old key, only a lease.
     TenureOnly,
+    /// There is neither.
+    Free,
 }
 
 impl Verdict {
@@ -30,12 +33,13 @@ impl Verdict {
             Self::Conflict => "conflict",
             Self::Both => "both",
             Self::TenureOnly => "tenure only",
+            Self::Free => "free",
         }
     }
 
     fn of(old: Option<&OldLease>, lease: Option<&Lease>, members: &BTreeSet<String>) -> Self {
         let Some(old) = old else {
-            return Self::TenureOnly;
+            return lease.map_or(Self::Free, |_| Self::TenureOnly);
         };
         let value = std::str::from_utf8(&old.value).unwrap_or_default();
         let lease = lease.filter(|lease| lease.alive);
@@ -60,6 +64,8 @@ impl Verdict {
 /// One target.
 pub(super) struct Row {
     pub(super) target: Vec<u8>,
+    /// Whether the key that names it says that it is paused, or cannot be understood. `None` without such a key.
+    pub(super) paused: Option<bool>,
     pub(super) old: Option<OldLease>,
     pub(super) lease: Option<Lease>,
     pub(super) verdict: Verdict,
@@ -87,38 +93,71 @@ impl fmt::Display for Counts {
 /// All targets that are held in either way.
 pub(super) struct Beside {
     pub(super) rows: Vec<Row>,
+    /// How many targets are named by keys of their own, when these were looked at.
+    pub(super) named: Option<usize>,
+    /// How many of them count as paused because their key cannot be understood.
+    pub(super) unclear: usize,
+}
+
+/// The keys of other programs.
+pub(super) struct Keys {
+    pub(super) old: OldKeys,
+    /// Those that name the targets.
+    pub(super) targets: Option<ForeignReader>,
+}
+
+/// What is known of one target.
+#[derive(Default)]
+struct Known {
+    paused: Option<bool>,
+    old: Option<OldLease>,
+    lease: Option<Lease>,
 }
 
 impl Beside {
     /// Looks at both. The two are not one moment: what moves meanwhile may show as a conflict.
-    pub(super) async fn look(keys: &OldKeys, store: &dyn Store, group: &Group) -> Result<Self> {
+    pub(super) async fn look(keys: &Keys, store: &dyn Store, group: &Group) -> Result<Self> {
         let members = all(async |page| store.members(group, &page).await).await?;
         let members = members.into_iter().map(|member| member.member.to_string()).collect();
         let leases = all(async |page| store.leases(group, None, &page).await).await?;
-        let mut targets: BTreeMap<Vec<u8>, (Option<OldLease>, Option<Lease>)> = BTreeMap::new();
+        let mut targets: BTreeMap<Vec<u8>, Known> = BTreeMap::new();
+        let found = match &keys.targets {
+            Some(reader) => Some(reader.read().await?),
+            None => None,
+        };
+        for (target, spec) in found.iter().flat_map(|found| &found.targets) {
+            let target = target.as_str().as_bytes().to_vec();
+            targets.entry(target).or_default().paused = Some(spec.paused);
+        }
         for lease in leases {
             let target = lease.lease.as_str().as_bytes().to_vec();
-            targets.entry(target).or_default().1 = Some(lease);
+            targets.entry(target).or_default().lease = Some(lease);
         }
-        for old in keys.list().await? {
+        for old in keys.old.list().await? {
             let target = old.target.clone();
-            targets.entry(target).or_default().0 = Some(old);
+            targets.entry(target).or_default().old = Some(old);
         }
-        let rows = targets.into_iter().map(|(target, (old, lease))| Row {
-            verdict: Verdict::of(old.as_ref(), lease.as_ref(), &members),
+        let rows = targets.into_iter().map(|(target, known)| Row {
+            verdict: Verdict::of(known.old.as_ref(), known.lease.as_ref(), &members),
             target,
-            old,
-            lease,
+            paused: known.paused,
+            old: known.old,
+            lease: known.lease,
         });
         let mut rows: Vec<Row> = rows.collect();
         rows.sort_by(|one, two| (one.verdict, &one.target).cmp(&(two.verdict, &two.target)));
-        Ok(Self { rows })
+        Ok(Self {
+            rows,
+            named: found.as_ref().map(|found| found.targets.len()),
+            unclear: found.map_or(0, |found| found.unclear),
+        })
     }
 
     pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for row in &self.rows {
             let count = match row.verdict {
+                Verdict::Free => continue,
                 Verdict::OldNode => &mut counts.old_node,
                 Verdict::Conflict => &mut counts.conflict,
                 Verdict::Both => &mut counts.both,
@@ -203,5 +242,6 @@ mod tests {
             );
         }
         assert_eq!(Verdict::of(None, Some(&a), &members), Verdict::TenureOnly);
+        assert_eq!(Verdict::of(None, None, &members), Verdict::Free);
     }
 }

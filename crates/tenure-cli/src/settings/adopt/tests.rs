@@ -18,6 +18,7 @@ fn file(more: Given) -> String {
         ("adopt.registry.store", "valkey://a"),
         ("adopt.leases.pattern", "l:*"),
         ("adopt.leases.store", "valkey://a"),
+        ("adopt.leases.targets", "t:*"),
         ("adopt.sessions.pattern", "s:*"),
         ("adopt.sessions.disconnected_field", "since"),
         ("adopt.sessions.store", "valkey://a"),
@@ -117,6 +118,8 @@ fn flags_and_variables_follow_from_the_keys() {
         ("store", "STORE"),
         ("tenure-store", "ADOPT_LEASES_TENURE_STORE"),
         ("group", "GROUP"),
+        ("targets", "ADOPT_LEASES_TARGETS"),
+        ("paused-field", "ADOPT_LEASES_PAUSED_FIELD"),
         ("wait", "ADOPT_LEASES_WAIT"),
     ];
     assert_eq!(names(Leases::ROWS), wanted.map(as_text));
@@ -132,7 +135,10 @@ fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
     let settle = |loaded: Result<Registry, String>| loaded.unwrap().settle.as_secs();
     assert_eq!(settle(registry(&[flag], &[variable], &[key])), 11);
     assert_eq!(settle(registry(&[], &[variable], &[key])), 12);
-    assert_eq!(settle(registry(&[], &[("TENURE_ADOPT_REGISTRY_SETTLE", "")], &[key])), 13);
+    assert_eq!(
+        settle(registry(&[], &[("TENURE_ADOPT_REGISTRY_SETTLE", "")], &[key])),
+        13
+    );
     assert_eq!(settle(registry(&[], &[], &[])), 30);
 }
 
