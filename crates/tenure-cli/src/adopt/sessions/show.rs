@@ -142,11 +142,18 @@ pub(super) fn undo(work: &Work, undone: UndoReport, early: Option<Early>) -> any
             "dry_run": work.dry_run,
             "removed": undone.removed,
             "not_ours": undone.not_ours,
+            "unsure": undone.unsure,
             "ended_early": early.map(Early::as_str),
         }));
     }
     let row = [undone.removed, undone.not_ours].map(|count| count.to_string());
     output::table(["removed", "not ours"], vec![row])?;
+    if undone.unsure > 0 {
+        say(format_args!(
+            "a reply was lost: up to {} more may have been taken out without being counted",
+            entries_of(undone.unsure)
+        ));
+    }
     if let Some(early) = early {
         say(format_args!(
             "{}: this is what was taken out until then; run it again for the rest",

@@ -155,6 +155,16 @@ fn signalled_undo_tells_what_it_took_out() {
 }
 
 #[test]
+fn undo_that_loses_the_store_tells_what_it_took_out() {
+    let Some(server) = Server::with(Flavour::Valkey, DURABLE) else {
+        return;
+    };
+    indexed(&server);
+    let undoing = slowly(&server, &["--undo"]);
+    told_at_a_loss(&server, &undoing, "removed", || MANY - entries(&server), fails);
+}
+
+#[test]
 fn signalled_reaper_tells_what_it_reaped() {
     for (signal, daemon) in [
         (Signal::INT, false),

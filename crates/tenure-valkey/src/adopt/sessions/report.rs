@@ -134,6 +134,8 @@ pub struct UndoReport {
     pub removed: u64,
     /// Entries that we had added once and that are not ours any more: somebody else changed or removed them.
     pub not_ours: u64,
+    /// Entries of a step without a reply: up to so many more may have been taken out.
+    pub unsure: u64,
 }
 
 /// A session that would be reaped.

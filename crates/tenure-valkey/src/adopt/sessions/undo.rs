@@ -1,6 +1,6 @@
 //! Taking out of the index what we added to it.
 
-use tenure_core::error::Result;
+use tenure_core::error::{Outcome, Result};
 
 use super::Sessions;
 use super::report::UndoReport;
@@ -40,7 +40,16 @@ impl Sessions {
         self.check_cluster().await?;
         let (mut report, mut from) = (UndoReport::default(), 0);
         loop {
-            let (removed, not_ours, looked) = self.steps.undo(mode, from).await?;
+            let (removed, not_ours, looked) = match self.steps.undo(mode, from).await {
+                Ok(undone) => undone,
+                Err(error) => {
+                    if mode == Mode::Write && error.outcome() == Outcome::Unknown {
+                        report.unsure += PAGE as u64;
+                        listener(report);
+                    }
+                    return Err(error);
+                }
+            };
             report.removed += removed;
             report.not_ours += not_ours;
             from += looked;

@@ -30,7 +30,7 @@ async fn an_undo_leaves_every_byte_as_it_was() {
                 (
                     UndoReport {
                         removed: 950,
-                        not_ours: 0
+                        ..UndoReport::default()
                     },
                     undone
                 )
