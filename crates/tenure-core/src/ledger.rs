@@ -33,7 +33,7 @@ pub use self::log::{Change, LogEntry, Reason};
 pub use self::memory::MemoryLedger;
 pub use self::outbox::Dirty;
 pub use self::provider::{
-    Candidate, EndedTenure, Follow, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState,
+    Candidate, Capacity, EndedTenure, Follow, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState,
     RemoveOutcome, RosterStats, Version,
 };
 pub use self::settings::{RosterSettings, SettingsPatch};
@@ -106,7 +106,8 @@ pub trait Ledger: Send + Sync {
     /// None of its own.
     async fn settings(&self, roster: &RosterName) -> Result<RosterSettings>;
 
-    /// Changes settings. Their version rises if they differ, and only then. O(1).
+    /// Changes settings. Their version rises if they differ, and only then. A new default capacity is in the rows of all
+    /// providers without one of their own in the same step. O(1), and O(providers) for the default capacity.
     ///
     /// # Errors
     /// `Invalid` for what breaks a limit: nothing changed.

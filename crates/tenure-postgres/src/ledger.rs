@@ -11,7 +11,7 @@ use tenure_core::clock::{Clock, within};
 use tenure_core::error::Outcome;
 use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
-    Candidate, Candidates, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Expiry, Follow,
+    Candidate, Candidates, Capacity, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Expiry, Follow,
     HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState,
     RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
     check_tenure,
@@ -19,6 +19,7 @@ use tenure_core::ledger::{
 use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use tenure_core::time::micros;
 use tenure_core::{EngagementId, Error, ErrorKind, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
+use tokio_postgres::types::Type;
 
 use crate::call::{Caller, Param, Terms, flag, number, numbers, small, text, texts};
 use crate::migrate::May;
@@ -28,6 +29,9 @@ use crate::rows::{
     LogRow, Now, PassRead, ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
 };
 use crate::{examine, migrate, pool};
+
+/// How long a step may take that changes the rows of all providers: 100,000 took about ten seconds.
+const EVERY_ROW: Duration = Duration::from_secs(60);
 
 /// The ledger of rosters on Postgres.
 pub struct PostgresLedger {
@@ -211,6 +215,15 @@ fn span(span: Option<Duration>) -> Option<i64> {
     span.map(|span| i64::try_from(micros(span)).unwrap_or(i64::MAX))
 }
 
+fn room(capacity: Capacity) -> Param {
+    let number = match capacity {
+        Capacity::Keep => None,
+        Capacity::Default => Some(-1),
+        Capacity::Own(capacity) => Some(i32::try_from(capacity).unwrap_or(i32::MAX)),
+    };
+    (Box::new(number), Type::INT4)
+}
+
 fn millis(span: Option<Duration>) -> Param {
     number(span.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX)))
 }
@@ -280,7 +293,14 @@ impl Ledger for PostgresLedger {
             flag(patch.require_heartbeat),
             millis(patch.snapshot),
         ];
-        let read: SettingsRead = self.ask("set_settings", params, self.writing(call)).await?;
+        let terms = match patch.default_capacity {
+            Some(_) => Terms {
+                within: EVERY_ROW.max(self.options.batch_timeout),
+                ..self.writing_many(call)
+            },
+            None => self.writing(call),
+        };
+        let read: SettingsRead = self.ask("set_settings", params, terms).await?;
         Ok(read.into())
     }
 
@@ -296,7 +316,7 @@ impl Ledger for PostgresLedger {
             name(roster.clone()),
             name(provider.clone()),
             text(spec.display_name.clone()),
-            small(spec.capacity),
+            room(spec.capacity),
         ];
         let answer: ProviderAnswer = self.ask("put_provider", params, self.writing(call)).await?;
         answer.change()

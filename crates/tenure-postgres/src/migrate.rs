@@ -23,6 +23,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ),
     ("log order", include_str!("sql/migrations/0008_log_order.sql")),
     ("dirty counts", include_str!("sql/migrations/0009_dirty_counts.sql")),
+    (
+        "default capacity",
+        include_str!("sql/migrations/0010_default_capacity.sql"),
+    ),
 ];
 const PREPARE: &str = include_str!("sql/prepare.sql");
 const PRESENT: &str = include_str!("sql/present.sql");

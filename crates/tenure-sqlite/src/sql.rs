@@ -254,6 +254,7 @@ mod tests {
             "settings: rosters",
             "settings: get",
             "provider: stats",
+            "provider: update",
             "engagement: free",
             "engagement: free_and_fresh",
             "outbox: oldest",

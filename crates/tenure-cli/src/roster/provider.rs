@@ -6,7 +6,7 @@ use tenure::roster::{Heard, Online, Removal, Written};
 use tenure::wire::roster as wire;
 use tenure_core::error::{ErrorKind, Result};
 use tenure_core::id::ProviderId;
-use tenure_core::ledger::{Provider, ProviderSpec};
+use tenure_core::ledger::{Capacity, Provider, ProviderSpec};
 
 use super::Place;
 use super::reach::Either;
@@ -21,18 +21,28 @@ pub(super) struct Put {
     /// Its name for people.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// How many engagements it can take; a new one without it gets the roster's default.
-    #[arg(long, value_name = "ENGAGEMENTS")]
-    capacity: Option<u32>,
+    /// How many engagements it can take: a number, or `default` for the roster's (as for a new one without it).
+    #[arg(long, value_name = "ENGAGEMENTS", value_parser = parse_capacity)]
+    capacity: Option<Capacity>,
     #[command(flatten)]
     place: Place,
+}
+
+fn parse_capacity(text: &str) -> std::result::Result<Capacity, String> {
+    match text {
+        "default" => Ok(Capacity::Default),
+        number => number
+            .parse()
+            .map(Capacity::Own)
+            .map_err(|_| "expected a whole number, or `default`".to_owned()),
+    }
 }
 
 impl Put {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         let spec = ProviderSpec {
             display_name: self.name.clone(),
-            capacity: self.capacity,
+            capacity: self.capacity.unwrap_or_default(),
         };
         spec.check()?;
         self.place.way.with(async |reach| {

@@ -14,7 +14,7 @@ use crate::output::{json, table, yes_no};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Set {
-    /// The capacity of a new provider that is written down without one.
+    /// The capacity of every provider that has none of its own.
     #[arg(long, value_name = "ENGAGEMENTS")]
     default_capacity: Option<u32>,
     /// After how long without a heartbeat a provider goes offline; 1s to 24h.

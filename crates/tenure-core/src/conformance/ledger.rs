@@ -47,7 +47,8 @@ macro_rules! ledger_conformance_tests {
         $crate::ledger_conformance_tests! { @cases $make;
             provider: a_provider_is_written_down_and_changed, a_provider_goes_online_and_offline,
                 a_deactivated_provider_is_offline_and_stays_so, only_an_idle_provider_is_removed,
-                providers_are_listed_by_state_page_by_page, settings_are_changed_and_read, the_log_is_read_page_by_page,
+                providers_are_listed_by_state_page_by_page, settings_are_changed_and_read,
+                a_new_default_capacity_reaches_providers_without_their_own, the_log_is_read_page_by_page,
                 a_call_past_its_not_after_changes_nothing;
             liveness: an_ended_tenure_takes_exactly_its_provider_offline, heartbeats_only_grow,
                 heartbeats_are_wanted_for_a_time, a_heartbeat_pass_has_an_age,
@@ -64,8 +65,8 @@ macro_rules! ledger_conformance_tests {
                 a_provider_goes_online_and_offline, a_tenure_that_comes_late_is_stale,
                 a_placeholder_is_followed_by_a_tenure, a_deactivated_provider_is_offline_and_stays_so,
                 only_an_idle_provider_is_removed, providers_are_listed_by_state_page_by_page,
-                settings_are_changed_and_read, the_log_is_read_page_by_page,
-                a_call_past_its_not_after_changes_nothing, unknown_ones_are_not_found;
+                settings_are_changed_and_read, a_new_default_capacity_reaches_providers_without_their_own,
+                the_log_is_read_page_by_page, a_call_past_its_not_after_changes_nothing, unknown_ones_are_not_found;
             liveness: an_ended_tenure_takes_exactly_its_provider_offline, an_end_is_followed_once_however_many_try,
                 heartbeats_only_grow, heartbeats_are_wanted_for_a_time, a_heartbeat_pass_has_an_age,
                 a_change_is_dirty_until_its_version_is_clean, a_version_drawn_is_above_all_before;
@@ -129,7 +130,7 @@ impl World {
     pub(super) async fn put(&self, name: &str, capacity: u32) -> ProviderChange {
         let spec = ProviderSpec {
             display_name: None,
-            capacity: Some(capacity),
+            capacity: Some(capacity).into(),
         };
         let put = self
             .ledger

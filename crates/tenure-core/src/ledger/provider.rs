@@ -44,7 +44,7 @@ pub struct Provider {
     /// The tenure it is online under; `None` while it is offline. It may be a placeholder of the ledger's own making, see
     /// [`Ledger::go_online`](super::Ledger::go_online).
     pub online: Option<TenureId>,
-    /// How many engagements it can take.
+    /// How many engagements it can take: its own number, or the roster's default.
     pub capacity: u32,
     /// How many it has that are pending or active. Derived from the engagements in the step that changes one.
     pub occupancy: u32,
@@ -74,14 +74,43 @@ impl Provider {
     }
 }
 
-/// What is written down of a provider. `None` leaves as it is; for a new one it means no name, and the roster's default
-/// capacity of that moment.
+/// What is written down of a provider's capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Capacity {
+    /// As it is; a new provider has the roster's default.
+    #[default]
+    Keep,
+    /// The roster's [`default_capacity`](super::RosterSettings::default_capacity): it changes with that setting.
+    Default,
+    /// A number of its own, at most [`MAX_CAPACITY`].
+    Own(u32),
+}
+
+impl Capacity {
+    /// The number, if it is one of its own.
+    #[must_use]
+    pub fn own(self) -> Option<u32> {
+        match self {
+            Self::Own(capacity) => Some(capacity),
+            Self::Keep | Self::Default => None,
+        }
+    }
+}
+
+/// A number of its own, or what is there.
+impl From<Option<u32>> for Capacity {
+    fn from(capacity: Option<u32>) -> Self {
+        capacity.map_or(Self::Keep, Self::Own)
+    }
+}
+
+/// What is written down of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProviderSpec {
-    /// For people; at most 256 bytes, no control characters.
+    /// For people; at most 256 bytes, no control characters. `None` leaves what is there; a new provider has no name.
     pub display_name: Option<String>,
-    /// At most [`MAX_CAPACITY`].
-    pub capacity: Option<u32>,
+    /// How many engagements it can take.
+    pub capacity: Capacity,
 }
 
 impl ProviderSpec {
@@ -103,6 +132,7 @@ impl ProviderSpec {
             )));
         }
         self.capacity
+            .own()
             .map_or(Ok(()), |capacity| check_capacity("capacity", capacity))
     }
 }

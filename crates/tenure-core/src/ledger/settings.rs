@@ -15,7 +15,7 @@ pub const MAX_SNAPSHOT: Duration = Duration::from_secs(10);
 /// The settings of a roster, the same for every instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RosterSettings {
-    /// The capacity of a new provider that is written down without one.
+    /// The capacity of every provider that has none of its own.
     pub default_capacity: u32,
     /// After how long without a heartbeat a provider goes offline. Whole milliseconds.
     pub stale_after: Duration,

@@ -31,7 +31,7 @@ fn ann() -> ProviderId {
 async fn put(ledger: &PostgresLedger, capacity: u32) -> Result<ProviderChange, Error> {
     let spec = ProviderSpec {
         display_name: None,
-        capacity: Some(capacity),
+        capacity: Some(capacity).into(),
     };
     ledger.put_provider(&roster(), &ann(), &spec, Call::default()).await
 }

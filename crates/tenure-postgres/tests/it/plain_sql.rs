@@ -1,11 +1,17 @@
 //! Statements of other programs: they get versions, log rows and outbox rows like the steps.
 
-use tenure_core::ledger::{Change, Reason};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::ledger::{Change, Reason, SettingsPatch};
 use tenure_core::store::{Call, PageRequest};
 use tenure_core::{EngagementId, Ledger, ProviderId, RosterName};
 use tenure_testkit::postgres::shared;
+use tenure_testkit::wait::until_async;
 
 use crate::servers::{connect, ledger, patient};
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn edits_by_plain_sql_are_mirrored_and_logged_like_the_steps() {
@@ -222,4 +228,66 @@ async fn log_cursor_passes_no_entry_that_commits_late() {
     ledger.activate(&roster, &p3, Call::default()).await.expect("a change");
     read(&mut seen).await;
     assert_eq!(seen.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn default_capacity_follows_edits_by_plain_sql() {
+    let Some(server) = shared() else { return };
+    let database = server.database();
+    let ledger = ledger(patient(&database));
+    ledger.prepare().await.expect("a schema");
+    let admin = connect(&database).await;
+    let run = async |statement: &str| admin.batch_execute(statement).await.expect("a statement");
+    let capacities = async || {
+        let sql = "SELECT string_agg(provider || capacity, ' ' ORDER BY provider) FROM tenure.providers";
+        admin.query_one(sql, &[]).await.expect("a row").get::<_, String>(0)
+    };
+    run("INSERT INTO tenure.providers (roster, provider, capacity) VALUES ('care', 'a', NULL), ('care', 'b', 1)").await;
+    assert_eq!(capacities().await, "a1 b1");
+    // The roster has no row yet.
+    run("INSERT INTO tenure.rosters (roster, default_capacity) VALUES ('care', 3)").await;
+    assert_eq!(capacities().await, "a3 b1");
+    run("UPDATE tenure.providers SET capacity = NULL WHERE provider = 'b'").await;
+    run("UPDATE tenure.providers SET capacity = 5 WHERE provider = 'a'").await;
+    assert_eq!(capacities().await, "a5 b3");
+    run("UPDATE tenure.rosters SET default_capacity = 2").await;
+    assert_eq!(capacities().await, "a5 b2");
+    run("UPDATE tenure.providers SET display_name = 'B'").await;
+    run("UPDATE tenure.rosters SET default_capacity = 4").await;
+    assert_eq!(capacities().await, "a5 b4");
+}
+
+/// A provider that takes the old default in a transaction which is still open gets the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn default_capacity_reaches_an_insert_under_way() {
+    let Some(server) = shared() else { return };
+    let database = server.database();
+    let ledger = ledger(patient(&database));
+    ledger.prepare().await.expect("a schema");
+    let (slow, admin) = (connect(&database).await, connect(&database).await);
+    admin
+        .batch_execute("INSERT INTO tenure.rosters (roster) VALUES ('care')")
+        .await
+        .expect("a roster");
+    slow.batch_execute("BEGIN; INSERT INTO tenure.providers (roster, provider) VALUES ('care', 'a')")
+        .await
+        .expect("a provider");
+    let roster = RosterName::new("care").expect("a name");
+    let patch = SettingsPatch {
+        default_capacity: Some(3),
+        ..SettingsPatch::default()
+    };
+    let (there, care) = (Arc::clone(&ledger), roster.clone());
+    let set = tokio::spawn(async move { there.set_settings(&care, &patch, Call::default()).await });
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = \
+                 (SELECT oid FROM pg_database WHERE datname = current_database())";
+    until_async("the change waits for the insert", PATIENCE, async || {
+        admin.query_one(waits, &[]).await.expect("a count").get::<_, i64>(0) == 1
+    })
+    .await;
+    slow.batch_execute("COMMIT").await.expect("a commit");
+    assert_eq!(set.await.expect("no panic").expect("settings").default_capacity, 3);
+    let a = ProviderId::new("a").expect("a name");
+    let row = ledger.provider(&roster, &a).await.expect("a look-up").expect("a row");
+    assert_eq!(row.capacity, 3);
 }

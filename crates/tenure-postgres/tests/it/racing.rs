@@ -38,7 +38,7 @@ async fn instances(count: usize, url: &str, providers: usize, capacity: u32) -> 
     for n in 0..providers {
         let spec = ProviderSpec {
             display_name: None,
-            capacity: Some(capacity),
+            capacity: Some(capacity).into(),
         };
         let (roster, name) = (roster(), provider(n));
         all[0]

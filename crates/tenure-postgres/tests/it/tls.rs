@@ -31,7 +31,7 @@ async fn put(ledger: &dyn Ledger) -> Result<(), Error> {
     let (roster, ann) = (RosterName::new("care")?, ProviderId::new("ann")?);
     let spec = ProviderSpec {
         display_name: None,
-        capacity: Some(1),
+        capacity: Some(1).into(),
     };
     ledger
         .put_provider(&roster, &ann, &spec, Call::default())

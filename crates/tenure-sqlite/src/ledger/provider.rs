@@ -2,13 +2,14 @@
 
 use rusqlite::{Connection, Row, params};
 use tenure_core::ledger::{
-    OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState, Reason, RemoveOutcome, RosterStats, Version,
+    Capacity, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState, Reason, RemoveOutcome, RosterStats,
+    Version,
 };
 use tenure_core::store::Page;
 use tenure_core::{Error, ErrorKind, ProviderId, StoreTime, TenureId};
 
 use super::outbox;
-use super::rows::{many, one, page};
+use super::rows::{is, many, one, page};
 use super::step::Step;
 use crate::error::Cause;
 use crate::sql::{instant, read_instant_or_none, read_name, read_name_or_none, read_number, statements};
@@ -24,6 +25,7 @@ statements! { "ledger/provider.sql":
     DEACTIVATED = "deactivated",
     INSERT = "insert",
     UPDATE = "update",
+    USES_DEFAULT = "uses_default",
     REMOVE = "remove",
     SET_ACTIVE = "set_active",
     TAKE_ONLINE = "take_online",
@@ -121,21 +123,40 @@ impl Step<'_> {
 
     pub(super) fn put(&mut self, provider: &ProviderId, spec: &ProviderSpec) -> Answer<ProviderChange> {
         let before = self.provider(provider)?;
-        let is_news = |row: &Provider| {
-            spec.capacity.is_some_and(|capacity| capacity != row.capacity)
-                || spec.display_name.is_some() && spec.display_name != row.display_name
-        };
-        if before.as_ref().is_none_or(is_news) {
-            self.because(Reason::Operator)?;
-            let statement = if before.is_some() { UPDATE } else { INSERT };
-            self.sql.prepare_cached(statement)?.execute(params![
-                self.roster,
-                provider.as_str(),
-                spec.display_name,
-                spec.capacity
-            ])?;
+        match &before {
+            None => {
+                self.because(Reason::Operator)?;
+                let (name, capacity) = (&spec.display_name, spec.capacity.own());
+                self.sql
+                    .prepare_cached(INSERT)?
+                    .execute(params![self.roster, provider.as_str(), name, capacity])?;
+            }
+            Some(row) if self.is_news(row, spec)? => {
+                self.because(Reason::Operator)?;
+                let (name, capacity) = (&spec.display_name, spec.capacity.own());
+                let to_default = spec.capacity == Capacity::Default;
+                self.sql.prepare_cached(UPDATE)?.execute(params![
+                    self.roster,
+                    provider.as_str(),
+                    name,
+                    capacity,
+                    to_default
+                ])?;
+            }
+            Some(_) => {}
         }
         self.changed(before, provider)
+    }
+
+    fn is_news(&self, row: &Provider, spec: &ProviderSpec) -> Result<bool, Cause> {
+        let provider = row.provider.as_str();
+        let uses_default = || is(self.sql, USES_DEFAULT, [self.roster, provider]);
+        let stands = match spec.capacity {
+            Capacity::Keep => true,
+            Capacity::Default => uses_default()?,
+            Capacity::Own(capacity) => row.capacity == capacity && !uses_default()?,
+        };
+        Ok(!stands || spec.display_name.is_some() && spec.display_name != row.display_name)
     }
 
     pub(super) fn remove(&mut self, provider: &ProviderId) -> Answer<RemoveOutcome> {

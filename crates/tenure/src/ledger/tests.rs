@@ -23,7 +23,7 @@ async fn works(ledger: &dyn Ledger) {
     let (roster, ann) = (RosterName::new("care").unwrap(), ProviderId::new("ann").unwrap());
     let spec = ProviderSpec {
         display_name: Some("Ann".to_owned()),
-        capacity: Some(2),
+        capacity: Some(2).into(),
     };
     let put = ledger
         .put_provider(&roster, &ann, &spec, Call::default())

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tenure_core::clock::within;
 use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, RosterName};
 use tenure_core::ledger::{Provider, RosterSettings, SettingsPatch};
@@ -13,6 +15,9 @@ use super::answer::{Sourced, Written};
 use super::one::One;
 use super::service::Inner;
 use crate::meters;
+
+/// How long the answer to a write of many rows waits for the mirror.
+const SPREAD: Duration = Duration::from_secs(1);
 
 /// One roster, as this process serves it. Cheap to clone.
 ///
@@ -65,8 +70,9 @@ impl Roster {
         }
     }
 
-    /// Changes the settings, for every instance within a second. O(1), and O(online providers) in the background when
-    /// their time without a heartbeat changes.
+    /// Changes the settings, for every instance within a second. A new default capacity counts for the next reservation;
+    /// the answer waits up to a second for the mirror to have it too. O(1); O(providers without a capacity of their own)
+    /// when that changes, and O(online providers) in the background when their time without a heartbeat does.
     ///
     /// # Errors
     /// `Invalid` for what breaks a limit: nothing changed.
@@ -77,14 +83,31 @@ impl Roster {
         let settings = ledger.set_settings(self.name(), patch, Call::default()).await?;
         self.one.adopt(settings);
         self.one.line().set_known(true);
-        let mirrored = self.inner.mirror_settings(&self.one, settings).await;
+        let mut mirrored = self.inner.mirror_settings(&self.one, settings).await;
+        let changed = settings.version != before.version;
+        if mirrored && changed && patch.default_capacity.is_some() {
+            mirrored = self.spread_outbox().await;
+        }
         self.inner.wake();
         self.answered(mirrored);
         Ok(Written {
             value: settings,
-            changed: settings.version != before.version,
+            changed,
             mirrored,
         })
+    }
+
+    /// Gives the mirror what a write has left in the outbox; answers whether it has all of it.
+    async fn spread_outbox(&self) -> bool {
+        let drained = within(self.inner.clock(), SPREAD, self.inner.drain_outbox(&self.one)).await;
+        match drained {
+            Some(Ok((_, empty))) => empty,
+            Some(Err(error)) => {
+                tracing::debug!(roster = %self.name(), error = error.chain(), "a write did not reach the mirror");
+                false
+            }
+            None => false,
+        }
     }
 
     /// Gives the mirror what a write has left in the ledger; answers whether it has it.

@@ -213,14 +213,14 @@ async fn a_writer_who_is_overtaken_on_the_way_to_the_mirror_overwrites_nothing()
     let desk = process.desk.clone();
     let slow = tokio::spawn(async move {
         let spec = ProviderSpec {
-            capacity: Some(5),
+            capacity: Some(5).into(),
             ..ProviderSpec::default()
         };
         desk.put_provider(&name("ada"), &spec).await.unwrap()
     });
     settle().await;
     let spec = ProviderSpec {
-        capacity: Some(9),
+        capacity: Some(9).into(),
         ..ProviderSpec::default()
     };
     let fast = process.desk.put_provider(&name("ada"), &spec).await.unwrap();

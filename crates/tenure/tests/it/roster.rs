@@ -3,6 +3,7 @@
 
 mod alone;
 mod crowd;
+mod default_capacity;
 mod drift;
 mod hot_away;
 mod ledger_away;

@@ -161,3 +161,16 @@ fn settings_are_shown_and_changed_and_status_tells_of_the_ledger() {
     let out = done(daemon.run(&["status"]));
     assert!(out.contains("\nledger  memory:  up\n"), "{out}");
 }
+
+#[test]
+fn default_capacity_is_set_for_all_and_put_back() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    done(roster(&daemon, &["put", "ana"]));
+    done(roster(&daemon, &["put", "ben", "--capacity", "2"]));
+    let capacity = |name| roster(&daemon, &["show", name, "--json"]).json()["capacity"].clone();
+    done(roster(&daemon, &["set", "--default-capacity", "3"]));
+    assert_eq!((capacity("ana"), capacity("ben")), (json!(3), json!(2)));
+    let put = done(roster(&daemon, &["put", "ben", "--capacity", "default"]));
+    assert_eq!(first_row(&put)[..2], ["ben", "changed"]);
+    assert_eq!(capacity("ben"), json!(3));
+}

@@ -7,7 +7,10 @@ fn what_is_wrong_is_refused_before_anything_is_asked() {
     for (args, must_say) in [
         (&["online"][..], "<PROVIDER>"),
         (&["put", "a b"], "the provider \"a b\" has ' ' at position 2"),
-        (&["put", "a", "--capacity", "many"], "invalid value"),
+        (
+            &["put", "a", "--capacity", "many"],
+            "expected a whole number, or `default`",
+        ),
         (&["put", "a", "--capacity", "100001"], "above the largest, 100000"),
         (
             &["list", "--state", "gone"],

@@ -7,8 +7,8 @@ use crate::conformance::world::{refused, s};
 use crate::error::ErrorKind;
 use crate::ledger::provider::{MAX_CAPACITY, MAX_DISPLAY_NAME};
 use crate::ledger::{
-    Change, OnlineOutcome, ProviderSpec, ProviderState, Reason, RemoveOutcome, RosterSettings, SettingsPatch, Status,
-    Version,
+    Capacity, Change, OnlineOutcome, ProviderSpec, ProviderState, Reason, RemoveOutcome, RosterSettings, SettingsPatch,
+    Status, Version,
 };
 use crate::membership::EndReason;
 use crate::store::{Call, PageRequest};
@@ -27,7 +27,7 @@ pub async fn a_provider_is_written_down_and_changed(make: Make<'_>) {
     assert_eq!((new.provider.capacity, new.provider.occupancy), (1, 0), "the default");
     let spec = ProviderSpec {
         display_name: Some("Ann 'x' \"y\" \\ é 🦀".to_owned()),
-        capacity: Some(3),
+        capacity: Some(3).into(),
     };
     let put = || ledger.put_provider(roster, &ann, &spec, Call::default());
     let named = put().await.expect("a provider");
@@ -60,7 +60,10 @@ pub async fn what_breaks_a_limit_changes_nothing(make: Make<'_>) {
         (Some("a\0b".to_owned()), None),
         (None, Some(MAX_CAPACITY + 1)),
     ] {
-        let spec = ProviderSpec { display_name, capacity };
+        let spec = ProviderSpec {
+            display_name,
+            capacity: capacity.into(),
+        };
         let put = ledger.put_provider(roster, &ann, &spec, Call::default()).await;
         refused(put, ErrorKind::Invalid);
     }
@@ -297,6 +300,73 @@ pub async fn providers_are_listed_by_state_page_by_page(make: Make<'_>) {
     assert_eq!((counts, stats.dirty), ((3, 2, 1, 3, 3), 9));
 }
 
+/// Row by row at once: the next reservation counts with the new default.
+pub async fn a_new_default_capacity_reaches_providers_without_their_own(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    let put = async |name: &str, capacity| {
+        let spec = ProviderSpec {
+            capacity,
+            ..ProviderSpec::default()
+        };
+        let name = provider(name);
+        let put = ledger.put_provider(roster, &name, &spec, Call::default());
+        put.await.expect("a provider")
+    };
+    let set = async |capacity| {
+        let patch = SettingsPatch {
+            default_capacity: Some(capacity),
+            ..SettingsPatch::default()
+        };
+        let set = ledger.set_settings(roster, &patch, Call::default()).await;
+        set.expect("settings")
+    };
+    let capacities = async || {
+        let mut capacities = Vec::new();
+        for name in ["ann", "bob", "cyd"] {
+            capacities.push(world.provider(name).await.capacity);
+        }
+        capacities
+    };
+    put("ann", Capacity::Keep).await;
+    // A number that is the default's is one of its own.
+    put("bob", Capacity::Own(1)).await;
+    put("cyd", Capacity::Own(7)).await;
+    let before = world.provider("ann").await;
+    let rows: Vec<_> = ledger.dirty(roster, 10).await.expect("the outbox");
+    let rows: Vec<_> = rows.iter().map(|row| (row.provider.clone(), row.version)).collect();
+    ledger.clean(roster, &rows, Call::default()).await.expect("a cleaning");
+    set(3).await;
+    assert_eq!(capacities().await, [3, 1, 7]);
+    let dirty = ledger.dirty(roster, 10).await.expect("the outbox");
+    let dirty: Vec<_> = dirty.iter().map(|row| row.provider.as_str()).collect();
+    assert_eq!(dirty, ["ann"], "the mirror gets what changed");
+    assert!(world.provider("ann").await.version > before.version);
+
+    // It takes part in the next reservation.
+    world.go_online("ann", Some(7)).await;
+    for n in 0..3 {
+        world.create(&format!("e{n}"), Some("ann"), Status::Pending).await;
+    }
+    assert_eq!(ledger.available(roster, 10, None).await.expect("a list"), []);
+    set(4).await;
+    let free = ledger.available(roster, 10, None).await.expect("a list");
+    assert_eq!(
+        free.iter().map(|one| (one.occupancy, one.capacity)).collect::<Vec<_>>(),
+        [(3, 4)]
+    );
+
+    // Back to the default, and away from it.
+    assert!(put("cyd", Capacity::Default).await.changed);
+    assert!(!put("cyd", Capacity::Default).await.changed);
+    assert!(!put("cyd", Capacity::Keep).await.changed);
+    assert_eq!(capacities().await, [4, 1, 4]);
+    put("ann", Capacity::Own(4)).await;
+    set(0).await;
+    assert_eq!(capacities().await, [4, 1, 0]);
+    assert_eq!(put("dan", Capacity::Default).await.provider.capacity, 0);
+}
+
 /// R2.12: for every instance alike, and with a version.
 pub async fn settings_are_changed_and_read(make: Make<'_>) {
     let world = World::new(make).await;
@@ -385,7 +455,7 @@ pub async fn a_call_past_its_not_after_changes_nothing(make: Make<'_>) {
     let late = Call::not_after(StoreTime::from_micros(world.now().await.micros() - 1));
     let spec = ProviderSpec {
         display_name: None,
-        capacity: Some(9),
+        capacity: Some(9).into(),
     };
     let ended = [crate::ledger::EndedTenure {
         tenure: tenure("ann", 7),

@@ -15,8 +15,8 @@ use crate::conformance::world::s;
 use crate::error::Result;
 use crate::id::ProviderId;
 use crate::ledger::{
-    Candidates, EndedTenure, Expiry, Follow, Ledger, MemoryLedger, Move, NewEngagement, ProviderSpec, ProviderState,
-    Reserve, SettingsPatch, Status, Version,
+    Candidates, Capacity, EndedTenure, Expiry, Follow, Ledger, MemoryLedger, Move, NewEngagement, ProviderSpec,
+    ProviderState, Reserve, SettingsPatch, Status, Version,
 };
 use crate::membership::EndReason;
 use crate::store::{Call, PageRequest};
@@ -49,7 +49,7 @@ const NAMES: std::ops::Range<u8> = 0..6;
 fn operation() -> impl Strategy<Value = Op> {
     let term = || prop::option::weighted(0.8, 1..6u8);
     prop_oneof![
-        3 => (NAMES, prop::option::of(0..3u8)).prop_map(|(p, c)| Op::Put(p, c)),
+        3 => (NAMES, prop::option::of(0..4u8)).prop_map(|(p, c)| Op::Put(p, c)),
         1 => NAMES.prop_map(Op::Remove),
         2 => (NAMES, prop::bool::weighted(0.6)).prop_map(|(p, on)| Op::Activate(p, on)),
         5 => (NAMES, term()).prop_map(|(p, t)| Op::Online(p, t)),
@@ -65,7 +65,7 @@ fn operation() -> impl Strategy<Value = Op> {
             .prop_map(|(e, ranked, fresh)| Op::Reserve(e, ranked, fresh)),
         2 => (1..4u8).prop_map(Op::Expire),
         2 => prop::collection::vec(any::<u8>(), 0..4).prop_map(Op::Clean),
-        1 => (prop::option::of(0..4u8), prop::option::of(1..100u8)).prop_map(|(c, x)| Op::Settings(c, x)),
+        2 => (prop::option::of(0..4u8), prop::option::of(1..100u8)).prop_map(|(c, x)| Op::Settings(c, x)),
         3 => (1..8u8).prop_map(Op::Pass),
         1 => NAMES.prop_map(Op::TooLate),
         3 => (NAMES, 0..20u8).prop_map(|(p, fresh)| Op::Read(p, fresh)),
@@ -246,7 +246,11 @@ impl Pair {
             Op::Put(p, capacity) => {
                 let spec = ProviderSpec {
                     display_name: capacity.map(|n| format!("{n} é'\"\\")),
-                    capacity: capacity.map(u32::from),
+                    capacity: match capacity {
+                        None => Capacity::Keep,
+                        Some(3) => Capacity::Default,
+                        Some(n) => Capacity::Own(u32::from(*n)),
+                    },
                 };
                 let p = name(*p);
                 both!(self, "put", |ledger, roster| ledger

@@ -1,12 +1,12 @@
 //! One roster: providers, their log and their outbox.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EngagementId, ProviderId, TenureId, Term};
 use crate::ledger::{
-    Change, Dirty, EndedTenure, Engagement, Follow, LogEntry, OnlineOutcome, Provider, ProviderChange, ProviderSpec,
-    Reason, RemoveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    Capacity, Change, Dirty, EndedTenure, Engagement, Follow, LogEntry, OnlineOutcome, Provider, ProviderChange,
+    ProviderSpec, Reason, RemoveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
 };
 use crate::time::StoreTime;
 
@@ -29,6 +29,8 @@ impl Moment<'_> {
 pub(super) struct RosterModel {
     pub(super) settings: RosterSettings,
     pub(super) providers: BTreeMap<ProviderId, Provider>,
+    /// The providers without a capacity of their own.
+    by_default: BTreeSet<ProviderId>,
     pub(super) engagements: BTreeMap<EngagementId, Engagement>,
     pub(super) log: Vec<LogEntry>,
     pub(super) outbox: BTreeMap<ProviderId, (Version, StoreTime)>,
@@ -46,8 +48,23 @@ impl RosterModel {
                 version: moment.next_version(),
                 ..wanted
             };
+            self.spread_default(moment);
         }
         self.settings
+    }
+
+    /// Gives the providers without a capacity of their own the default.
+    fn spread_default(&mut self, moment: &mut Moment<'_>) {
+        for provider in self.by_default.clone() {
+            if let Some(row) = self.providers.get(&provider) {
+                let capacity = self.settings.default_capacity;
+                let row = Provider {
+                    capacity,
+                    ..row.clone()
+                };
+                self.write(row, Reason::Operator, moment);
+            }
+        }
     }
 
     pub(super) fn get(&self, provider: &ProviderId) -> Result<&Provider> {
@@ -127,10 +144,21 @@ impl RosterModel {
         spec: &ProviderSpec,
         moment: &mut Moment<'_>,
     ) -> ProviderChange {
+        match spec.capacity {
+            Capacity::Own(_) => {
+                self.by_default.remove(provider);
+            }
+            Capacity::Keep if self.providers.contains_key(provider) => {}
+            Capacity::Keep | Capacity::Default => {
+                self.by_default.insert(provider.clone());
+            }
+        }
+        let default = Some(self.settings.default_capacity).filter(|_| self.by_default.contains(provider));
+        let capacity = spec.capacity.own().or(default);
         let row = match self.providers.get(provider) {
             Some(row) => Provider {
                 display_name: spec.display_name.clone().or_else(|| row.display_name.clone()),
-                capacity: spec.capacity.unwrap_or(row.capacity),
+                capacity: capacity.unwrap_or(row.capacity),
                 ..row.clone()
             },
             None => Provider {
@@ -138,7 +166,7 @@ impl RosterModel {
                 display_name: spec.display_name.clone(),
                 active: true,
                 online: None,
-                capacity: spec.capacity.unwrap_or(self.settings.default_capacity),
+                capacity: capacity.unwrap_or(self.settings.default_capacity),
                 occupancy: 0,
                 last_online_at: None,
                 last_offline_at: None,
@@ -156,6 +184,7 @@ impl RosterModel {
             Some(row) if row.online.is_some() || row.occupancy > 0 => RemoveOutcome::Busy(row.clone()),
             Some(_) => {
                 self.providers.remove(provider);
+                self.by_default.remove(provider);
                 let version = moment.next_version();
                 self.soil(provider, version, moment.now);
                 RemoveOutcome::Removed(version)

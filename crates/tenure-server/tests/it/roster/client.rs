@@ -36,7 +36,7 @@ async fn providers_come_and_go() {
     assert_eq!(roster.online(&ana).await.unwrap_err().kind(), ErrorKind::NotFound);
     let spec = ProviderSpec {
         display_name: Some("Ana".to_owned()),
-        capacity: Some(3),
+        capacity: Some(3).into(),
     };
     let put = roster.put_provider(&ana, &spec).await.unwrap();
     assert!(put.changed && !roster.put_provider(&ana, &spec).await.unwrap().changed);

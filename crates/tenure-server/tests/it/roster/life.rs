@@ -341,3 +341,33 @@ async fn settings_change_while_it_runs() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn null_gives_a_provider_the_default_capacity_again() {
+    let desk = Desk::open().await;
+    for (provider, capacity) in [("ana", json!({})), ("ben", json!({"capacity": 7}))] {
+        desk.send("PUT", &format!("/providers/{provider}"), capacity).await;
+    }
+    let patched = desk.send("PATCH", "", json!({"default_capacity": 3})).await.json();
+    assert_eq!(
+        of(&patched, &["changed", "mirrored"]),
+        json!({"changed": true, "mirrored": true})
+    );
+    let capacity = async |provider: &str| desk.get(&format!("/providers/{provider}")).await.json()["capacity"].clone();
+    assert_eq!((capacity("ana").await, capacity("ben").await), (json!(3), json!(7)));
+    let reset = desk
+        .send("PUT", "/providers/ben", json!({"capacity": null}))
+        .await
+        .json();
+    assert_eq!(
+        of(&reset, &["capacity", "changed"]),
+        json!({"capacity": 3, "changed": true})
+    );
+    desk.send("PATCH", "", json!({"default_capacity": 4})).await;
+    assert_eq!((capacity("ana").await, capacity("ben").await), (json!(4), json!(4)));
+    // A body without the field leaves it.
+    desk.send("PUT", "/providers/ben", json!({"capacity": 4})).await;
+    desk.send("PUT", "/providers/ben", json!({"display_name": "Ben"})).await;
+    desk.send("PATCH", "", json!({"default_capacity": 5})).await;
+    assert_eq!((capacity("ana").await, capacity("ben").await), (json!(5), json!(4)));
+}

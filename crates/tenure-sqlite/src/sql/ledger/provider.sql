@@ -39,9 +39,18 @@ FROM provider_rows WHERE roster = ?1 AND provider > ?2 AND NOT active ORDER BY p
 -- name: insert
 INSERT INTO providers (roster, provider, display_name, capacity) VALUES (?1, ?2, ?3, ?4);
 
+-- An empty capacity would be a change; the number of the default is none.
 -- name: update
-UPDATE providers SET display_name = coalesce(?3, display_name), capacity = coalesce(?4, capacity)
+UPDATE providers SET
+    display_name = coalesce(?3, display_name),
+    capacity = CASE
+        WHEN NOT ?5 THEN coalesce(?4, capacity)
+        WHEN capacity = (SELECT default_capacity FROM rosters WHERE roster = ?1) THEN capacity END,
+    uses_default = ?5 OR uses_default AND ?4 IS NULL
 WHERE roster = ?1 AND provider = ?2;
+
+-- name: uses_default
+SELECT uses_default FROM providers WHERE roster = ?1 AND provider = ?2;
 
 -- name: remove
 DELETE FROM providers WHERE roster = ?1 AND provider = ?2;

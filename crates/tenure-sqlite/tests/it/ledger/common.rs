@@ -70,7 +70,7 @@ pub(crate) fn reserve(n: usize, candidates: Candidates) -> Reserve {
 pub(crate) async fn put(ledger: &SqliteLedger, name: &ProviderId, capacity: u32) -> Provider {
     let spec = ProviderSpec {
         display_name: None,
-        capacity: Some(capacity),
+        capacity: Some(capacity).into(),
     };
     let put = ledger.put_provider(&roster(), name, &spec, Call::default()).await;
     put.expect("a provider").provider

@@ -3,11 +3,12 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use tenure_core::ledger::SettingsPatch;
 use tenure_core::store::{Call, Severity, Store, StoreOptions};
 use tenure_core::{Error, ErrorKind, Ledger};
 use tenure_sqlite::{SqliteLedger, SqliteStore};
 
-use crate::ledger::common::{connect, manual, numbered, open, provider, put, roster, system};
+use crate::ledger::common::{connect, manual, numbered, open, provider, put, roster, row, system};
 
 fn refused(path: &Path) -> Error {
     match SqliteLedger::open(path, system()) {
@@ -97,6 +98,8 @@ async fn a_schema_that_was_made_half_is_made_whole() {
     for trigger in &triggers {
         sql.execute_batch(&format!("DROP TRIGGER {trigger}")).unwrap();
     }
+    sql.execute_batch("ALTER TABLE providers DROP COLUMN uses_default")
+        .unwrap();
     sql.pragma_update(None, "user_version", 1).unwrap();
     drop(sql);
     let ledger = open(&path, &manual());
@@ -204,5 +207,39 @@ async fn the_doctor_finds_nothing_wrong_with_a_healthy_file() {
             "{check}: {findings:?}"
         );
     }
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn capacities_of_an_earlier_file_are_their_providers_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let earlier = concat!(
+        include_str!("../../../src/sql/ledger/migrations/0001_tables.sql"),
+        include_str!("../../../src/sql/ledger/migrations/0002_triggers.sql"),
+    );
+    let rows = "INSERT INTO rosters (roster, default_capacity) VALUES ('care', 2);
+                INSERT INTO providers (roster, provider) VALUES ('care', 'a');
+                PRAGMA user_version = 2";
+    let sql = connect(&path);
+    sql.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))
+        .unwrap();
+    sql.pragma_update(None, "application_id", 0x5445_4e4c).unwrap();
+    sql.execute_batch(&format!("{earlier} {rows}")).unwrap();
+    drop(sql);
+    let ledger = open(&path, &manual());
+    let set = async |capacity| {
+        let patch = SettingsPatch {
+            default_capacity: Some(capacity),
+            ..SettingsPatch::default()
+        };
+        ledger.set_settings(&roster(), &patch, Call::default()).await.unwrap();
+        row(&ledger, &provider("a")).await.capacity
+    };
+    assert_eq!(set(5).await, 2, "nothing tells that it was the default");
+    connect(&path)
+        .execute_batch("UPDATE providers SET capacity = NULL")
+        .unwrap();
+    assert_eq!(set(6).await, 6);
     ledger.close().await;
 }

@@ -205,3 +205,41 @@ async fn an_edit_after_a_step_is_not_taken_for_one() {
     assert_eq!(open, 0);
     ledger.close().await;
 }
+
+#[tokio::test]
+async fn default_capacity_follows_edits_by_plain_sql() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let ledger = open(&path, &manual());
+    for recursive in [false, true] {
+        let other = connect(&path);
+        other
+            .pragma_update(None, "recursive_triggers", recursive)
+            .expect("a setting");
+        let run = |statement: &str| other.execute_batch(statement).expect(statement);
+        let capacities = || {
+            let sql = "SELECT group_concat(provider || capacity, ' ') FROM (SELECT * FROM providers ORDER BY provider)";
+            other.query_row(sql, [], |row| row.get::<_, String>(0)).expect("a row")
+        };
+        run("DELETE FROM providers; UPDATE rosters SET default_capacity = 1");
+        run("INSERT INTO providers (roster, provider, capacity) VALUES ('care', 'a', NULL), ('care', 'b', 1)");
+        assert_eq!(capacities(), "a1 b1");
+        run("UPDATE rosters SET default_capacity = 3");
+        assert_eq!(capacities(), "a3 b1");
+        run("UPDATE providers SET capacity = NULL WHERE provider = 'b'");
+        run("UPDATE providers SET capacity = 5 WHERE provider = 'a'");
+        assert_eq!(capacities(), "a5 b3");
+        run("UPDATE rosters SET default_capacity = 2");
+        assert_eq!(capacities(), "a5 b2");
+        run("UPDATE providers SET display_name = 'B'");
+        run("UPDATE rosters SET default_capacity = 4");
+        assert_eq!(capacities(), "a5 b4");
+        let rows = ledger.dirty(&roster(), 10).await.expect("the outbox");
+        let b = rows.iter().find(|row| row.provider == provider("b")).expect("b");
+        assert_eq!(
+            b.row.as_ref().map(|row| (row.capacity, row.version)),
+            Some((4, b.version))
+        );
+    }
+    ledger.close().await;
+}

@@ -82,7 +82,11 @@ pub struct MoveRequest {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
     /// After which time from now it is to expire; `null` for never by itself.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "super::super::or_null",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub expires_in_ms: Option<Option<u64>>,
 }
@@ -244,9 +248,4 @@ fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Status>, 
 #[expect(clippy::ref_option, reason = "serde passes fields like this")]
 fn status_out<S: serde::Serializer>(status: &Option<Status>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_some(&status.map(Status::as_str))
-}
-
-/// Tells a `null` from a field that is not there.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{ProviderId, TenureId};
-use tenure_core::ledger::{self as core, ProviderSpec, ProviderState, Version};
+use tenure_core::ledger::{self as core, Capacity, ProviderSpec, ProviderState, Version};
 use tenure_core::store::{DEFAULT_PAGE, PageRequest};
 use tenure_core::time::StoreTime;
 
@@ -18,9 +18,15 @@ pub struct ProviderRequest {
     /// For people; at most 256 bytes, no control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
-    /// How many engagements it can take, at most 100,000. A new one without it gets the roster's `default_capacity`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capacity: Option<u32>,
+    /// How many engagements it can take, at most 100,000. `null`: the roster's `default_capacity`, also after that has
+    /// changed, as for a new one without a capacity.
+    #[serde(
+        default,
+        deserialize_with = "super::super::or_null",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>))]
+    pub capacity: Option<Option<u32>>,
 }
 
 impl ProviderRequest {
@@ -39,7 +45,11 @@ impl From<ProviderRequest> for ProviderSpec {
     fn from(request: ProviderRequest) -> Self {
         Self {
             display_name: request.display_name,
-            capacity: request.capacity,
+            capacity: match request.capacity {
+                None => Capacity::Keep,
+                Some(None) => Capacity::Default,
+                Some(Some(capacity)) => Capacity::Own(capacity),
+            },
         }
     }
 }
@@ -48,7 +58,11 @@ impl From<ProviderSpec> for ProviderRequest {
     fn from(spec: ProviderSpec) -> Self {
         Self {
             display_name: spec.display_name,
-            capacity: spec.capacity,
+            capacity: match spec.capacity {
+                Capacity::Keep => None,
+                Capacity::Default => Some(None),
+                Capacity::Own(capacity) => Some(Some(capacity)),
+            },
         }
     }
 }

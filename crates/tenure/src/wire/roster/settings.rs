@@ -12,7 +12,7 @@ use super::super::ms;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RosterSettings {
-    /// The capacity of a new provider that is written down without one.
+    /// The capacity of every provider that has none of its own.
     pub default_capacity: u32,
     /// After how long without a heartbeat a provider goes offline.
     pub stale_after_ms: u64,
@@ -68,7 +68,7 @@ pub struct SettingsAnswer {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PatchRosterRequest {
-    /// The capacity of a new provider that is written down without one; at most 100,000.
+    /// The capacity of every provider that has none of its own; at most 100,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_capacity: Option<u32>,
     /// After how long without a heartbeat a provider goes offline; 1,000 to 86,400,000.

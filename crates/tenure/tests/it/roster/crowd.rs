@@ -37,7 +37,7 @@ async fn ten_thousand_calls_for_five_thousand_places_get_five_thousand() {
         let roster = processes[part % 2].roster.clone();
         arriving.spawn(async move {
             let spec = ProviderSpec {
-                capacity: Some(CAPACITY),
+                capacity: Some(CAPACITY).into(),
                 ..ProviderSpec::default()
             };
             for who in (part..PROVIDERS).step_by(20).map(numbered) {

@@ -219,7 +219,7 @@ async fn writes_that_come_twice_late_or_never_leave_the_mirror_right_after_one_r
             let who = chance.of(&everyone);
             let spec = ProviderSpec {
                 display_name: Some(format!("{seed}-{round}")),
-                capacity: Some(1 + chance.below(9) as u32),
+                capacity: Some(1 + chance.below(9) as u32).into(),
             };
             // Past the service, which would send it well; and no outbox that brings what got lost.
             let change = there

@@ -148,7 +148,7 @@ impl Process {
     pub(crate) async fn put(&self, who: &ProviderId, capacity: Option<u32>) -> Written<Provider> {
         let spec = ProviderSpec {
             display_name: None,
-            capacity,
+            capacity: capacity.into(),
         };
         self.roster.put_provider(who, &spec).await.unwrap()
     }
