@@ -224,6 +224,17 @@ pub trait Ledger: Send + Sync {
         call: Call,
     ) -> Result<u64>;
 
+    /// When these providers were last heard, as far as it was recorded; those without a record are left out. At most
+    /// [`provider::MAX_BATCH`]. O(batch).
+    ///
+    /// # Errors
+    /// `Invalid` for too many.
+    async fn last_heartbeats(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, StoreTime>>;
+
     /// Marks rosters whose heartbeats the caller needs in the ledger because it cannot reach the hot store. A mark stands
     /// for `lasts`, or for longer where an earlier one does. At most [`provider::MAX_BATCH`]. O(rosters named).
     ///

@@ -25,8 +25,8 @@ use crate::call::{Caller, Param, Terms, flag, number, numbers, small, text, text
 use crate::migrate::May;
 use crate::options::PostgresOptions;
 use crate::rows::{
-    CandidateRow, Count, DirtyCount, DirtyRow, Done, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, Items,
-    LogRow, Now, PassRead, ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
+    CandidateRow, Count, DirtyCount, DirtyRow, Done, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, HeardRow,
+    Items, LogRow, Now, PassRead, ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
 };
 use crate::{examine, migrate, pool};
 
@@ -450,6 +450,18 @@ impl Ledger for PostgresLedger {
         ];
         let news: Count = self.ask("record_heartbeats", params, self.writing_many(call)).await?;
         Ok(news.count)
+    }
+
+    async fn last_heartbeats(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, StoreTime>> {
+        check_batch(providers.len())?;
+        let names = providers.iter().map(ToString::to_string).collect();
+        let params = vec![name(roster.clone()), texts(Some(names))];
+        let read: Items<HeardRow> = self.ask("read_last_heartbeats", params, self.reading()).await?;
+        Ok(read.items.into_iter().map(HeardRow::told).collect())
     }
 
     async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()> {

@@ -27,6 +27,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "default capacity",
         include_str!("sql/migrations/0010_default_capacity.sql"),
     ),
+    (
+        "last heartbeats",
+        include_str!("sql/migrations/0011_last_heartbeats.sql"),
+    ),
 ];
 const PREPARE: &str = include_str!("sql/prepare.sql");
 const PRESENT: &str = include_str!("sql/present.sql");

@@ -69,6 +69,18 @@ impl From<PassRow> for HeartbeatPass {
 }
 
 #[derive(Deserialize)]
+pub(crate) struct HeardRow {
+    provider: ProviderId,
+    at: i64,
+}
+
+impl HeardRow {
+    pub(crate) fn told(self) -> (ProviderId, StoreTime) {
+        (self.provider, instant(Some(self.at)).unwrap_or_default())
+    }
+}
+
+#[derive(Deserialize)]
 pub(crate) struct ProviderRow {
     provider: ProviderId,
     display_name: Option<String>,

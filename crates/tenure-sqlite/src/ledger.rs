@@ -275,6 +275,19 @@ impl Ledger for SqliteLedger {
             .await
     }
 
+    async fn last_heartbeats(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, StoreTime>> {
+        check_batch(providers.len())?;
+        let providers = providers.to_vec();
+        self.read(roster, move |sql, roster| {
+            liveness::last_heartbeats(sql, roster, &providers)
+        })
+        .await
+    }
+
     async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()> {
         check_batch(rosters.len())?;
         let (mut marks, now) = self.heartbeats()?;

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::params;
+use rusqlite::{Connection, params};
 use tenure_core::ledger::{EndedTenure, Follow, Provider, Reason};
 use tenure_core::{ProviderId, StoreTime, TenureId};
 
-use super::rows::is;
+use super::rows::{is, one};
 use super::step::Step;
 use crate::error::Cause;
-use crate::sql::{instant, statements};
+use crate::sql::{instant, read_instant, statements};
 use crate::step::Answer;
 
 statements! { "ledger/liveness.sql":
@@ -17,6 +17,20 @@ statements! { "ledger/liveness.sql":
     END = "end",
     FOLLOW = "follow",
     HEAR = "hear",
+    HEARD = "heard",
+}
+
+pub(super) fn last_heartbeats(
+    sql: &Connection,
+    roster: &str,
+    providers: &[ProviderId],
+) -> Result<BTreeMap<ProviderId, StoreTime>, Cause> {
+    let mut heard = BTreeMap::new();
+    for provider in providers {
+        let at = one(sql, HEARD, [roster, provider.as_str()], |row| Ok(read_instant(row, 0)?))?;
+        heard.extend(at.map(|at| (provider.clone(), at)));
+    }
+    Ok(heard)
 }
 
 impl Step<'_> {

@@ -62,7 +62,8 @@ pub struct Written<T> {
 /// A provider, as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderView {
-    /// Its row. The time of the last heartbeat is the hot store's if the answer came from there.
+    /// Its row. The time of the last heartbeat is the hot store's if the answer came from there and it is online, and else
+    /// the ledger's.
     pub row: Provider,
     /// Whether it is online, active, and heard of lately. Its room does not matter.
     pub reachable: bool,

@@ -31,6 +31,7 @@ pub(super) struct LedgerReads {
     fresh: Reads<(RosterName, Freshness), Option<StoreTime>>,
     pub(super) passes: Reads<RosterName, Option<HeartbeatPass>>,
     dirty: Reads<(), BTreeMap<RosterName, u64>>,
+    heard: Reads<(RosterName, Vec<ProviderId>), BTreeMap<ProviderId, StoreTime>>,
 }
 
 impl LedgerReads {
@@ -45,6 +46,7 @@ impl LedgerReads {
             fresh: guard.reads(),
             passes: guard.reads(),
             dirty: guard.reads(),
+            heard: guard.reads(),
         }
     }
 }
@@ -139,6 +141,18 @@ impl Inner {
         let work = move || async move { freshness.since(&*ledger).await };
         let key = (one.roster().clone(), freshness);
         self.reads().fresh.read(key, None, work).await
+    }
+
+    /// When these providers were last heard, as far as the ledger was told.
+    pub(super) async fn last_heartbeats(
+        &self,
+        one: &One,
+        providers: Vec<ProviderId>,
+    ) -> Result<BTreeMap<ProviderId, StoreTime>> {
+        let (ledger, key) = (Arc::clone(self.ledger()), (one.roster().clone(), providers));
+        let (roster, providers) = key.clone();
+        let work = move || async move { ledger.last_heartbeats(&roster, &providers).await };
+        self.reads().heard.read(key, None, work).await
     }
 
     /// How many rows wait for the mirror, of each roster that has such.

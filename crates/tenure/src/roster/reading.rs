@@ -5,6 +5,7 @@ use tenure_core::id::ProviderId;
 use tenure_core::ledger::{Candidate, LogEntry, Provider, ProviderState, RosterStats};
 use tenure_core::roster::{Seen, Standing};
 use tenure_core::store::{Page, PageRequest, bad_cursor, check_limit};
+use tenure_core::time::StoreTime;
 
 use super::answer::{Availability, ProviderView, Source, Sourced};
 use super::handle::Roster;
@@ -15,22 +16,45 @@ use crate::meters;
 const PAGES: usize = 10;
 
 impl Roster {
-    /// One provider; `None` when there is none of that name. O(1).
+    /// One provider; `None` when there is none of that name. For one that is offline the ledger is asked for its last
+    /// heartbeat, which stays unknown when that does not answer in time. O(1).
     ///
     /// # Errors
     /// None of its own.
     pub async fn provider(&self, provider: &ProviderId) -> Result<Sourced<Option<ProviderView>>> {
-        self.counted(async {
-            if let Some(Some(seen)) = self.look_in_mirror(provider).await? {
-                return Ok(Sourced::mirror(Some(view_of_seen(seen))));
+        let mut found = self.counted(self.find(provider)).await?;
+        if found.source == Source::Mirror {
+            self.recall_heartbeats(found.value.as_mut_slice()).await;
+        }
+        Ok(found)
+    }
+
+    async fn find(&self, provider: &ProviderId) -> Result<Sourced<Option<ProviderView>>> {
+        if let Some(Some(seen)) = self.look_in_mirror(provider).await? {
+            return Ok(Sourced::mirror(Some(view_of_seen(seen))));
+        }
+        let row = self.inner.row(&self.one, provider).await?;
+        let Some(row) = row else {
+            return Ok(Sourced::ledger(None));
+        };
+        Ok(Sourced::ledger(self.views(vec![row]).await?.pop()))
+    }
+
+    /// Fills in when offline providers were last heard: the hot store knows it only of those who are online.
+    async fn recall_heartbeats(&self, views: &mut [ProviderView]) {
+        let unknown = views.iter().filter(|view| view.row.last_heartbeat_at.is_none());
+        let names: Vec<ProviderId> = unknown.map(|view| view.row.provider.clone()).collect();
+        if names.is_empty() {
+            return;
+        }
+        let Ok(heard) = self.inner.last_heartbeats(&self.one, names).await else {
+            return;
+        };
+        for row in views.iter_mut().map(|view| &mut view.row) {
+            if row.last_heartbeat_at.is_none() {
+                row.last_heartbeat_at = last_heard(heard.get(&row.provider).copied(), row);
             }
-            let row = self.inner.row(&self.one, provider).await?;
-            let Some(row) = row else {
-                return Ok(Sourced::ledger(None));
-            };
-            Ok(Sourced::ledger(self.views(vec![row]).await?.pop()))
-        })
-        .await
+        }
     }
 
     /// Whether a provider is online, active, and heard of lately. O(1).
@@ -38,7 +62,7 @@ impl Roster {
     /// # Errors
     /// `NotFound` when there is no such provider.
     pub async fn is_reachable(&self, provider: &ProviderId) -> Result<Sourced<bool>> {
-        let Sourced { value, source } = self.provider(provider).await?;
+        let Sourced { value, source } = self.counted(self.find(provider)).await?;
         let value = value.ok_or_else(|| no_provider(provider))?.reachable;
         Ok(Sourced { value, source })
     }
@@ -110,7 +134,7 @@ impl Roster {
 
     /// Lists providers, all or those in one state, in the order of the source. A provider present throughout is listed at
     /// least once; a listing that goes on from the ledger after it began in the mirror begins anew. A page may be short, or
-    /// empty, and still have a next one. O(page), and more for a rare state.
+    /// empty, and still have a next one. Last heartbeats as in [`Roster::provider`]. O(page), and more for a rare state.
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, or a limit outside 1..=1000.
@@ -134,7 +158,8 @@ impl Roster {
                     after: after.clone(),
                     limit,
                 };
-                if let Some(page) = self.list_in_mirror(state, request).await? {
+                if let Some(mut page) = self.list_in_mirror(state, request).await? {
+                    self.recall_heartbeats(&mut page.items).await;
                     return Ok(Sourced::mirror(page));
                 }
             }
@@ -229,7 +254,10 @@ impl Roster {
         };
         let view = |row: Provider| ProviderView {
             reachable: row.online.is_some() && row.active && row.is_fresh(fresh),
-            row,
+            row: Provider {
+                last_heartbeat_at: last_heard(row.last_heartbeat_at, &row),
+                ..row
+            },
         };
         Ok(rows.into_iter().map(view).collect())
     }
@@ -261,6 +289,11 @@ impl Roster {
         }
         answer
     }
+}
+
+/// The last heartbeat that the ledger knows: to go online is one.
+fn last_heard(told: Option<StoreTime>, row: &Provider) -> Option<StoreTime> {
+    told.max(row.last_online_at)
 }
 
 fn view_of_seen(seen: Seen) -> ProviderView {

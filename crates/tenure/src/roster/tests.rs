@@ -84,6 +84,44 @@ async fn going_online_is_the_first_heartbeat_and_going_offline_ends_it() {
 }
 
 #[tokio::test]
+async fn last_heartbeat_of_an_offline_provider_is_the_ledgers() {
+    let world = World::new().await;
+    let process = world.running().await;
+    let ada = name("ada");
+    process.arrive("ada").await;
+    world.pass(secs(20)).await;
+    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    let heard = world.memory_now().await;
+    let (roster, beat) = (desk(), [(ada.clone(), heard)]);
+    let told = process
+        .ledger
+        .inside()
+        .record_heartbeats(&roster, &beat, Call::default());
+    assert_eq!(told.await.unwrap(), 1);
+    process.desk.offline(&ada).await.unwrap();
+    world.pass(secs(5)).await;
+    let one = process.desk.provider(&ada).await.unwrap();
+    let listed = process.desk.providers(None, &PageRequest::default()).await.unwrap();
+    assert_eq!((one.source, listed.source), (Source::Mirror, Source::Mirror));
+    for view in [one.value.unwrap(), listed.value.items[0].clone()] {
+        assert_eq!((view.reachable, view.row.last_heartbeat_at), (false, Some(heard)));
+    }
+    let asked = process.ledger.calls("last_heartbeats");
+    assert!(!process.desk.is_reachable(&ada).await.unwrap().value);
+    assert_eq!(
+        process.ledger.calls("last_heartbeats"),
+        asked,
+        "that is no question for it"
+    );
+    process.ledger.be(Mode::Fails);
+    let one = process.desk.provider(&ada).await.unwrap();
+    assert_eq!(
+        (one.source, one.value.unwrap().row.last_heartbeat_at),
+        (Source::Mirror, None)
+    );
+}
+
+#[tokio::test]
 async fn heartbeats_travel_together_and_ask_the_ledger_nothing() {
     let world = World::new().await;
     let process = world.running().await;

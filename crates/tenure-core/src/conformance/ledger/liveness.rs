@@ -1,5 +1,6 @@
 //! Cases about following the hot store, and about what the mirror is told.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Make, World, provider, tenure};
@@ -125,6 +126,11 @@ pub async fn heartbeats_only_grow(make: Make<'_>) {
     assert_eq!(record(&[("bob", 60_000_000)]).await, 1);
     let heard = world.provider("bob").await.last_heartbeat_at.expect("a time");
     assert!(heard <= world.now().await, "nobody was heard of later than now");
+    world.put("cyd", 1).await;
+    let names = ["ann", "bob", "cyd", "zoe"].map(provider);
+    let last = ledger.last_heartbeats(roster, &names).await.expect("times");
+    let expected = [(provider("ann"), at + ms(10)), (provider("bob"), heard)];
+    assert_eq!(last, BTreeMap::from(expected), "of those of whom it is known");
     assert_eq!(
         ledger.provider(roster, &provider("zoe")).await.expect("a look-up"),
         None

@@ -245,6 +245,21 @@ impl Ledger for MemoryLedger {
         })
     }
 
+    async fn last_heartbeats(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, StoreTime>> {
+        check_batch(providers.len())?;
+        self.read(roster, |model| {
+            let heard = |provider: &ProviderId| {
+                let row = model.providers.get(provider)?;
+                Some((provider.clone(), row.last_heartbeat_at?))
+            };
+            providers.iter().filter_map(heard).collect()
+        })
+    }
+
     async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()> {
         check_batch(rosters.len())?;
         let (mut state, now) = (self.open()?, self.time());

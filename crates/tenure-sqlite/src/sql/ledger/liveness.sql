@@ -13,3 +13,6 @@ UPDATE providers SET online_tenure = ?4 WHERE roster = ?1 AND provider = ?2 AND 
 INSERT INTO heartbeats (roster, provider, heard_us)
 SELECT roster, provider, ?3 FROM providers WHERE roster = ?1 AND provider = ?2
 ON CONFLICT (roster, provider) DO UPDATE SET heard_us = excluded.heard_us WHERE excluded.heard_us > heard_us;
+
+-- name: heard
+SELECT heard_us FROM heartbeats WHERE roster = ?1 AND provider = ?2;

@@ -214,6 +214,7 @@ watched! {
     offline_ended(roster: &RosterName, ended: &[EndedTenure], call: Call) -> Vec<Provider>;
     follow_tenures(roster: &RosterName, follows: &[Follow], call: Call) -> Vec<Provider>;
     record_heartbeats(roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)], call: Call) -> u64;
+    last_heartbeats(roster: &RosterName, providers: &[ProviderId]) -> BTreeMap<ProviderId, StoreTime>;
     want_heartbeats(rosters: &[RosterName], lasts: Duration, call: Call) -> ();
     heartbeats_wanted() -> Vec<RosterName>;
     note_heartbeat_pass(roster: &RosterName, fresh_since: StoreTime, call: Call) -> ();

@@ -89,7 +89,8 @@ pub struct Provider {
     pub occupancy: u32,
     /// How many it can take.
     pub capacity: u32,
-    /// Its last heartbeat; `null` when none is known. From the ledger it is up to a minute old.
+    /// Its last heartbeat; `null` when none is known. Of one that is offline it is the last that the ledger was told, which
+    /// happens once a minute.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub last_heartbeat_at: Option<StoreTime>,
