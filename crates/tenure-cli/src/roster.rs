@@ -7,11 +7,16 @@ mod reading;
 mod settings;
 
 use clap::{Args, Subcommand};
+use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::RosterName;
 
-use self::reach::Reach;
+use self::reach::{Either, Reach};
 use crate::cli::{FormatArgs, StoreArgs};
 use crate::connect;
+use crate::exit::{FAILED, say};
+
+/// How many rosters are named in place of one that does not exist.
+const SHOWN: usize = 10;
 
 /// Shows and changes rosters: providers, their availability, and their engagements.
 ///
@@ -84,6 +89,43 @@ struct Place {
     roster: RosterName,
     #[command(flatten)]
     way: Way,
+}
+
+impl Place {
+    /// Reads from the roster. One that does not exist is a failure that names those that do.
+    ///
+    /// # Errors
+    /// Those of connecting and of reading.
+    fn look(&self, read: impl AsyncFnOnce(&Either) -> anyhow::Result<u8>) -> anyhow::Result<u8> {
+        self.way.with(async |reach| {
+            let roster = reach.roster(&self.roster)?;
+            match read(&roster).await {
+                Err(error) if is_not_found(&error) => {
+                    say(self.absent(&reach.names().await?));
+                    Ok(FAILED)
+                }
+                done => done,
+            }
+        })
+    }
+
+    fn absent(&self, names: &[RosterName]) -> String {
+        let absent = format!("there is no roster {:?}", self.roster.as_str());
+        if names.is_empty() {
+            return format!("{absent} yet; it begins with its first provider: tenure roster put PROVIDER");
+        }
+        let shown: Vec<&str> = names.iter().take(SHOWN).map(RosterName::as_str).collect();
+        let more = if names.len() > SHOWN { ", …" } else { "" };
+        format!(
+            "{absent}; name one with --roster (or TENURE_ROSTER): {}{more}",
+            shown.join(", ")
+        )
+    }
+}
+
+fn is_not_found(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 /// Where the rosters are, and how to print.

@@ -37,6 +37,7 @@ pub mod jwt;
 mod lease_log;
 mod limits;
 mod meters;
+mod nearest;
 mod refusals;
 mod reply;
 mod room;

@@ -43,8 +43,7 @@ impl How {
 
 impl Reserve {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
-        self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster)?;
+        self.place.look(async |roster| {
             let named = self.engagement.clone();
             let wanted = Wanted {
                 engagement: named.map_or_else(|| roster.name_engagement(), Ok)?,
@@ -54,6 +53,8 @@ impl Reserve {
             match roster.reserve(&wanted).await? {
                 Reservation::Reserved(written) => changed(&self.place, written),
                 Reservation::NoneAvailable => {
+                    // Nobody is available in a roster that does not exist, either.
+                    roster.settings().await?;
                     say(format_args!("nobody in the roster {} is available", self.place.roster));
                     Ok(FAILED)
                 }
@@ -169,9 +170,9 @@ pub(super) struct Show {
 
 impl Show {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
-        self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster)?;
+        self.place.look(async |roster| {
             let Some(row) = roster.engagement(&self.engagement).await? else {
+                roster.settings().await?;
                 let (roster, engagement) = (&self.place.roster, &self.engagement);
                 say(format_args!("the roster {roster} has no engagement {engagement}"));
                 return Ok(FAILED);

@@ -46,8 +46,7 @@ pub(super) struct List {
 
 impl List {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
-        self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster)?;
+        self.place.look(async |roster| {
             let mut source = Source::Mirror;
             let read = async |request| {
                 let page = roster.providers(self.state, &request).await?;
@@ -91,10 +90,11 @@ pub(super) struct Show {
 
 impl Show {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
-        self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster)?;
+        self.place.look(async |roster| {
             let found = roster.provider(&self.provider).await?;
             let Some(view) = found.value else {
+                // A daemon answers the same for a roster that does not exist.
+                roster.settings().await?;
                 say(missing(&self.provider, &self.place));
                 return Ok(FAILED);
             };
@@ -124,8 +124,7 @@ pub(super) struct Available {
 
 impl Available {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
-        self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster)?;
+        self.place.look(async |roster| {
             let found = roster.available(self.limit).await?;
             if self.place.way.format.json {
                 json(&wire::AvailableAnswer {
@@ -156,8 +155,8 @@ pub(super) struct Plain {
 
 impl Plain {
     pub(super) fn availability(&self) -> anyhow::Result<u8> {
-        self.place.way.with(async |reach| {
-            let found = reach.roster(&self.place.roster)?.availability().await?;
+        self.place.look(async |roster| {
+            let found = roster.availability().await?;
             let (count, as_of) = (found.value.count, found.value.as_of);
             if self.place.way.format.json {
                 json(&wire::AvailabilityAnswer {
@@ -177,8 +176,8 @@ impl Plain {
     }
 
     pub(super) fn stats(&self) -> anyhow::Result<u8> {
-        self.place.way.with(async |reach| {
-            let found = reach.roster(&self.place.roster)?.stats().await?;
+        self.place.look(async |roster| {
+            let found = roster.stats().await?;
             let stats = wire::RosterStats::new(found.value, found.source.into());
             if self.place.way.format.json {
                 json(&stats)?;
@@ -199,8 +198,8 @@ impl Plain {
     }
 
     pub(super) fn settings(&self) -> anyhow::Result<u8> {
-        self.place.way.with(async |reach| {
-            let settings = reach.roster(&self.place.roster)?.settings().await?.value;
+        self.place.look(async |roster| {
+            let settings = roster.settings().await?.value;
             super::settings::tell(&self.place.way.format, settings)?;
             Ok(DONE)
         })
@@ -219,8 +218,7 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
-        self.place.way.with(async |reach| {
-            let roster = reach.roster(&self.place.roster)?;
+        self.place.look(async |roster| {
             let read = async |request| roster.log(self.provider.as_ref(), &request).await;
             let page = listing::read(&self.page, read).await?;
             listing::print_page::<wire::LogPage, _>(&self.place.way.format, page, show_log)

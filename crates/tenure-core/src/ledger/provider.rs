@@ -282,7 +282,7 @@ pub struct Candidate {
 /// How many are in which state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RosterStats {
-    /// Online: available, busy, or not heard of lately.
+    /// Online: available or busy, and in the ledger also those that were not heard lately.
     pub online: u64,
     /// Online, with room, and fresh.
     pub available: u64,

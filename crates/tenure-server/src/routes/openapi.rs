@@ -139,6 +139,9 @@ pub(crate) struct Ended;
 /// A daemon without a ledger, and so without rosters.
 pub(crate) struct Unbuilt;
 
+/// A read of a roster, which has to exist.
+pub(crate) struct OfRoster;
+
 /// What is for operators, not for providers.
 pub(crate) struct OfOperators;
 
@@ -176,6 +179,12 @@ impl IntoResponses for Ended {
 impl IntoResponses for Unbuilt {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         problems(&[Code::Unsupported])
+    }
+}
+
+impl IntoResponses for OfRoster {
+    fn responses() -> BTreeMap<String, RefOr<Described>> {
+        problems(&[Code::NotFound])
     }
 }
 

@@ -15,7 +15,7 @@ use tenure::wire::roster::{PatchRosterRequest, RosterSettings, RostersPage, Sett
 use tenure_core::id::RosterName;
 use tenure_core::store::bad_cursor;
 
-use super::openapi::{OfOperators, Reads, Unbuilt, Writes};
+use super::openapi::{OfOperators, OfRoster, Reads, Unbuilt, Writes};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::extract::{Json, Limits, Names, NoQuery, Query};
@@ -52,16 +52,21 @@ pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(quer
 
 /// The settings of a roster
 ///
-/// Those that this daemon obeys, at most a second old. A roster that nobody ever used has the defaults.
+/// Those that this daemon obeys, at most a second old. A roster of which none was ever set has the defaults.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}", tag = "rosters",
     security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster")),
-    responses((status = 200, description = "Its settings", body = RosterSettings), Reads, Unbuilt)
+    responses((status = 200, description = "Its settings", body = RosterSettings), Reads, OfRoster, Unbuilt)
 )]
-pub(crate) async fn settings(State(app): State<Arc<App>>, Names(name): Names<RosterName>, _: NoQuery) -> Answer {
+pub(crate) async fn settings(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Names(name): Names<RosterName>,
+    _: NoQuery,
+) -> Answer {
     let roster = app.roster(&name)?;
-    let settings = app.look_in(roster.settings()).await?;
+    let settings = app.look_in_roster(&caller, &name, roster.settings()).await?;
     json(StatusCode::OK, &RosterSettings::from(settings.value))
 }
 

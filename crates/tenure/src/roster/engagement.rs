@@ -44,6 +44,7 @@ impl Roster {
     /// None of its own.
     pub async fn engagement(&self, engagement: &EngagementId) -> Result<Option<Engagement>> {
         self.touch();
+        self.exists().await?;
         self.inner.ledger().engagement(self.name(), engagement).await
     }
 

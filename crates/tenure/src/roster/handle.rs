@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::clock::within;
-use tenure_core::error::Result;
+use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{EngagementId, RosterName};
-use tenure_core::ledger::{Provider, RosterSettings, SettingsPatch};
+use tenure_core::ledger::{Provider, RosterSettings, SettingsPatch, Version};
 use tenure_core::roster::Entry;
 use tenure_core::store::Call;
 
@@ -23,8 +23,8 @@ const SPREAD: Duration = Duration::from_secs(1);
 ///
 /// Every method that writes commits in the ledger first and fails with `Unavailable` when the ledger is out of reach
 /// (its outcome tells whether something may have changed); that the hot store is, never fails a write. Every method that
-/// reads fails with `Unavailable` when neither the mirror is to be believed nor the ledger answers in time. These are not
-/// said again below.
+/// reads fails with `Unavailable` when neither the mirror is to be believed nor the ledger answers in time, and with
+/// `NotFound` for a roster that does not exist ([`Roster::exists`]). These are not said again below.
 #[derive(Clone)]
 pub struct Roster {
     pub(super) inner: Arc<Inner>,
@@ -53,6 +53,29 @@ impl Roster {
         EngagementId::new(format!("e-{:016x}{:016x}", chance(), chance()))
     }
 
+    /// Refuses a roster that the ledger does not have: one begins with its first provider, setting or engagement. A process
+    /// that has not heard of a roster asks the ledger; while that does not answer, none is refused. O(1), O(rosters) for one
+    /// that it has not heard of.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn exists(&self) -> Result<()> {
+        if self.one.is_listed() {
+            return Ok(());
+        }
+        match self.inner.rosters_now().await {
+            Ok(names) if !names.contains(self.name()) => Err(Error::new(
+                ErrorKind::NotFound,
+                format!("there is no roster {:?}", self.name().as_str()),
+            )),
+            Ok(_) => {
+                self.one.set_listed();
+                Ok(())
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
     /// The settings that this process obeys; at most a second old. From the mirror also stands for what is known without
     /// asking. O(1), no I/O once they are known.
     ///
@@ -60,6 +83,7 @@ impl Roster {
     /// None of its own.
     pub async fn settings(&self) -> Result<Sourced<RosterSettings>> {
         self.touch();
+        self.exists().await?;
         match self.one.settings() {
             Some(settings) => Ok(Sourced::mirror(settings)),
             None => {
@@ -82,7 +106,10 @@ impl Roster {
         let ledger = self.inner.ledger();
         let settings = ledger.set_settings(self.name(), patch, Call::default()).await?;
         self.one.adopt(settings);
-        self.one.line().set_known(true);
+        // What changes nothing makes no roster.
+        if settings.version > Version::NONE {
+            self.one.line().set_known(true);
+        }
         let mut mirrored = self.inner.mirror_settings(&self.one, settings).await;
         let changed = settings.version != before.version;
         if mirrored && changed && patch.default_capacity.is_some() {

@@ -31,6 +31,7 @@ pub(super) struct LedgerReads {
     fresh: Reads<(RosterName, Freshness), Option<StoreTime>>,
     pub(super) passes: Reads<RosterName, Option<HeartbeatPass>>,
     dirty: Reads<(), BTreeMap<RosterName, u64>>,
+    rosters: Reads<(), Vec<RosterName>>,
     heard: Reads<(RosterName, Vec<ProviderId>), BTreeMap<ProviderId, StoreTime>>,
 }
 
@@ -46,6 +47,7 @@ impl LedgerReads {
             fresh: guard.reads(),
             passes: guard.reads(),
             dirty: guard.reads(),
+            rosters: guard.reads(),
             heard: guard.reads(),
         }
     }
@@ -141,6 +143,13 @@ impl Inner {
         let work = move || async move { freshness.since(&*ledger).await };
         let key = (one.roster().clone(), freshness);
         self.reads().fresh.read(key, None, work).await
+    }
+
+    /// The rosters that there are, no older than this call.
+    pub(super) async fn rosters_now(&self) -> Result<Vec<RosterName>> {
+        let ledger = Arc::clone(self.ledger());
+        let work = move || async move { ledger.rosters().await };
+        self.reads().rosters.read((), Some(self.guard().mark()), work).await
     }
 
     /// When these providers were last heard, as far as the ledger was told.

@@ -33,6 +33,8 @@ pub(crate) struct One {
 #[derive(Default)]
 struct State {
     settings: Option<RosterSettings>,
+    /// The ledger listed the roster when it was asked for it.
+    listed: bool,
     /// Members may have another ttl than the settings say.
     retime: bool,
     /// The settings that were last compared with the interval of the sweeps.
@@ -88,6 +90,15 @@ impl One {
 
     pub(super) fn heartbeats(&self) -> &Gatherer<Hearts> {
         &self.heartbeats
+    }
+
+    /// Whether the ledger has the roster, as far as this process knows.
+    pub(super) fn is_listed(&self) -> bool {
+        self.line.is_known() || self.state().listed
+    }
+
+    pub(super) fn set_listed(&self) {
+        self.state().listed = true;
     }
 
     // What the sweeps ask and say.

@@ -179,6 +179,7 @@ impl Roster {
     /// `Invalid` for a cursor that is not from a page of this listing, or a limit outside 1..=1000.
     pub async fn log(&self, provider: Option<&ProviderId>, page: &PageRequest) -> Result<Page<LogEntry>> {
         self.touch();
+        self.exists().await?;
         self.inner.ledger().log(self.name(), provider, page).await
     }
 
@@ -275,6 +276,7 @@ impl Roster {
     /// Counts a read by where its answer came from.
     async fn counted<T>(&self, read: impl Future<Output = Result<Sourced<T>>>) -> Result<Sourced<T>> {
         self.touch();
+        self.exists().await?;
         let answer = read.await;
         let label = self.one.line().label();
         match &answer {
@@ -296,10 +298,15 @@ fn last_heard(told: Option<StoreTime>, row: &Provider) -> Option<StoreTime> {
     told.max(row.last_online_at)
 }
 
+/// One whose tenure has ended is offline, as in the counts, though the ledger has not followed.
 fn view_of_seen(seen: Seen) -> ProviderView {
+    let alive = seen.standing == Standing::Alive;
     ProviderView {
-        reachable: seen.standing == Standing::Alive && seen.row.active,
-        row: seen.row,
+        reachable: alive && seen.row.active,
+        row: Provider {
+            online: seen.row.online.filter(|_| alive),
+            ..seen.row
+        },
     }
 }
 

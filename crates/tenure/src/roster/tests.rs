@@ -7,7 +7,7 @@ mod many;
 mod world;
 
 use tenure_core::error::ErrorKind;
-use tenure_core::id::EngagementId;
+use tenure_core::id::{EngagementId, RosterName};
 use tenure_core::ledger::{Expiry, Ledger, Move, NewEngagement, ProviderSpec, ProviderState, SettingsPatch, Status};
 use tenure_core::roster::{RosterMirror, Standing};
 use tenure_core::store::around::Verb;
@@ -119,6 +119,68 @@ async fn last_heartbeat_of_an_offline_provider_is_the_ledgers() {
         (one.source, one.value.unwrap().row.last_heartbeat_at),
         (Source::Mirror, None)
     );
+}
+
+/// As while the brake holds: the tenures have ended, and the ledger has not followed.
+#[tokio::test]
+async fn rows_and_counts_agree_about_ended_tenures() {
+    let world = World::new().await;
+    let process = world.running().await;
+    for n in 0..12 {
+        process.arrive(&format!("p{n}")).await;
+    }
+    world.pass(secs(70)).await;
+    assert!(world.row("p0").await.online.is_some(), "the ledger has not followed");
+    let stats = process.desk.stats().await.unwrap();
+    assert_eq!(
+        (stats.source, stats.value.online, stats.value.offline),
+        (Source::Mirror, 0, 12)
+    );
+    let listed = process.desk.providers(None, &PageRequest::default()).await.unwrap();
+    assert_eq!((listed.source, listed.value.items.len()), (Source::Mirror, 12));
+    for view in listed.value.items {
+        assert!(view.row.online.is_none() && !view.reachable, "{view:?}");
+    }
+    let one = process.desk.provider(&name("p3")).await.unwrap().value.unwrap();
+    assert!(one.row.online.is_none() && !one.reachable, "{one:?}");
+}
+
+#[tokio::test]
+async fn a_roster_that_does_not_exist_is_not_found() {
+    let world = World::new().await;
+    let (here, there) = (world.running().await, world.running().await);
+    let fresh = RosterName::new("fresh").unwrap();
+    let seen = there.rosters.roster(&fresh).unwrap();
+    let not_found = async || {
+        let page = PageRequest::default();
+        let kinds = [
+            seen.available(10).await.err().map(|error| error.kind()),
+            seen.availability().await.err().map(|error| error.kind()),
+            seen.stats().await.err().map(|error| error.kind()),
+            seen.settings().await.err().map(|error| error.kind()),
+            seen.providers(None, &page).await.err().map(|error| error.kind()),
+            seen.log(None, &page).await.err().map(|error| error.kind()),
+            seen.provider(&name("ada")).await.err().map(|error| error.kind()),
+            seen.engagement(&engagement("e1")).await.err().map(|error| error.kind()),
+        ];
+        kinds.map(|kind| kind == Some(ErrorKind::NotFound))
+    };
+    assert_eq!(not_found().await, [true; 8]);
+    let nothing = SettingsPatch {
+        default_capacity: Some(1),
+        ..SettingsPatch::default()
+    };
+    assert!(!seen.set_settings(&nothing).await.unwrap().changed);
+    assert_eq!(not_found().await, [true; 8], "what changes nothing makes no roster");
+    // It exists for every process from the answer on that made it.
+    let made = here.rosters.roster(&fresh).unwrap();
+    made.put_provider(&name("ada"), &ProviderSpec::default()).await.unwrap();
+    assert_eq!(not_found().await, [false; 8]);
+    // Nobody can say so while the ledger is away.
+    let other = there.rosters.roster(&RosterName::new("other").unwrap()).unwrap();
+    there.ledger.be(Mode::Fails);
+    let error = other.available(10).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
 }
 
 #[tokio::test]
@@ -343,7 +405,7 @@ async fn a_name_that_the_ledger_does_not_know_costs_the_stores_nothing() {
     let process = world.running().await;
     let mistyped = tenure_core::id::RosterName::new("dsek").unwrap();
     let roster = process.rosters.roster(&mistyped).unwrap();
-    assert_eq!(roster.availability().await.unwrap().value.count, 0);
+    assert_eq!(roster.availability().await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(process.rosters.names(), [desk()]);
     assert_eq!(
         roster.online(&name("ada")).await.unwrap_err().kind(),

@@ -145,6 +145,7 @@ fn engagements_are_reserved_moved_and_ended() {
 #[test]
 fn settings_are_shown_and_changed_and_status_tells_of_the_ledger() {
     let daemon = Daemon::start(&["--store", "memory:"]);
+    done(roster(&daemon, &["put", "ana"]));
     assert_eq!(
         first_row(&done(roster(&daemon, &["settings"])))[..4],
         ["1", "1m", "yes", "10s"]
@@ -173,4 +174,26 @@ fn default_capacity_is_set_for_all_and_put_back() {
     let put = done(roster(&daemon, &["put", "ben", "--capacity", "default"]));
     assert_eq!(first_row(&put)[..2], ["ben", "changed"]);
     assert_eq!(capacity("ben"), json!(3));
+}
+
+#[test]
+fn a_forgotten_roster_is_a_failure_that_names_the_others() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let without = |args: &[&str]| daemon.run(&[&["roster"], args].concat());
+    failed(&without(&["stats"]), "there is no roster \"default\" yet");
+    done(roster(&daemon, &["put", "ana"]));
+    for read in [
+        &["stats"][..],
+        &["list"],
+        &["available"],
+        &["availability"],
+        &["settings"],
+        &["log"],
+        &["show", "ana"],
+        &["reserve"],
+        &["engagement", "e1"],
+    ] {
+        let must_say = "there is no roster \"default\"; name one with --roster (or TENURE_ROSTER): support";
+        failed(&without(read), must_say);
+    }
 }

@@ -8,10 +8,12 @@ use axum::http::{HeaderValue, StatusCode};
 use tenure::roster::{EngagementAnswer, Reservation, Wanted, Written};
 use tenure::wire::roster::{Engagement, EngagementRequest, MoveRequest, ReserveRequest};
 use tenure::wire::{Code, Problem};
+use tenure_core::error::ErrorKind;
 use tenure_core::id::{EngagementId, RosterName};
 use tenure_core::ledger::{self as core, EngagementChange};
 
 use crate::app::App;
+use crate::auth::Caller;
 use crate::extract::{Json, Limits, Names, NoQuery, OptionalJson};
 use crate::reply::{Answer, Failure, json};
 use crate::routes::openapi::{Reads, Unbuilt, Writes};
@@ -104,11 +106,15 @@ pub(crate) async fn change(
 )]
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Names((name, engagement)): Names<(RosterName, EngagementId)>,
     _: NoQuery,
 ) -> Answer {
     let roster = app.roster(&name)?;
-    match app.look_in(roster.engagement(&engagement)).await? {
+    match app
+        .look_in_roster(&caller, &name, roster.engagement(&engagement))
+        .await?
+    {
         Some(row) => json(StatusCode::OK, &Engagement::from(row)),
         None => {
             let message = format!("the roster {name} has no engagement {engagement}");
@@ -137,6 +143,7 @@ pub(crate) async fn one(
 )]
 pub(crate) async fn reserve(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Names(name): Names<RosterName>,
     _: NoQuery,
     Limits(call): Limits,
@@ -149,10 +156,14 @@ pub(crate) async fn reserve(
         status: new.status,
         expires_in: new.expires_in,
     };
-    match app.write_in(call, async move { roster.reserve(&wanted).await }).await? {
+    let asked = roster.clone();
+    match app.write_in(call, async move { asked.reserve(&wanted).await }).await? {
         Reservation::Reserved(written) => created(&name, written, "engagement reserved"),
         Reservation::NoneAvailable => {
-            let message = format!("nobody in the roster {name} is available");
+            let message = match app.look_in(roster.exists()).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => app.no_roster(&caller, &name),
+                _ => format!("nobody in the roster {name} is available"),
+            };
             Err(Failure::new(Code::NoneAvailable, message))
         }
         Reservation::Conflict(row) => Err(conflict(row)),

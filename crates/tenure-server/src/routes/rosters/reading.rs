@@ -14,9 +14,10 @@ use tenure_core::id::{ProviderId, RosterName};
 
 use super::gate::unknown;
 use crate::app::App;
+use crate::auth::Caller;
 use crate::extract::{Names, NoQuery, Query};
 use crate::reply::{Answer, json};
-use crate::routes::openapi::{Reads, Unbuilt};
+use crate::routes::openapi::{OfRoster, Reads, Unbuilt};
 
 /// Look a provider up
 ///
@@ -33,11 +34,12 @@ use crate::routes::openapi::{Reads, Unbuilt};
 )]
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Names((name, provider)): Names<(RosterName, ProviderId)>,
     _: NoQuery,
 ) -> Answer {
     let roster = app.roster(&name)?;
-    let found = app.look_in(roster.provider(&provider)).await?;
+    let found = app.look_in_roster(&caller, &name, roster.provider(&provider)).await?;
     let view = found.value.ok_or_else(|| unknown(&name, &provider))?;
     json(StatusCode::OK, &shown(view, found.source.into()))
 }
@@ -49,16 +51,19 @@ pub(crate) async fn one(
     get, path = "/v1/rosters/{r}/providers", tag = "rosters",
     security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster"), ProvidersQuery),
-    responses((status = 200, description = "A page of providers", body = ProvidersPage), Reads, Unbuilt)
+    responses((status = 200, description = "A page of providers", body = ProvidersPage), Reads, OfRoster, Unbuilt)
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Names(name): Names<RosterName>,
     Query(query): Query<ProvidersQuery>,
 ) -> Answer {
     let (state, page) = query.request()?;
     let roster = app.roster(&name)?;
-    let found = app.look_in(roster.providers(state, &page)).await?;
+    let found = app
+        .look_in_roster(&caller, &name, roster.providers(state, &page))
+        .await?;
     let source = found.source.into();
     let providers = found.value.items.into_iter().map(|view| shown(view, source));
     let page = ProvidersPage {
@@ -76,16 +81,17 @@ pub(crate) async fn list(
     get, path = "/v1/rosters/{r}/available", tag = "rosters",
     security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster"), AvailableQuery),
-    responses((status = 200, description = "They", body = AvailableAnswer), Reads, Unbuilt)
+    responses((status = 200, description = "They", body = AvailableAnswer), Reads, OfRoster, Unbuilt)
 )]
 pub(crate) async fn available(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Names(name): Names<RosterName>,
     Query(query): Query<AvailableQuery>,
 ) -> Answer {
     let limit = query.limit()?;
     let roster = app.roster(&name)?;
-    let found = app.look_in(roster.available(limit)).await?;
+    let found = app.look_at(&caller, &name, roster.available(limit)).await?;
     let answer = AvailableAnswer {
         providers: found.value.into_iter().map(Into::into).collect(),
         source: found.source.into(),
@@ -101,11 +107,16 @@ pub(crate) async fn available(
     get, path = "/v1/rosters/{r}/availability", tag = "rosters",
     security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster")),
-    responses((status = 200, description = "Whether, and how many", body = AvailabilityAnswer), Reads, Unbuilt)
+    responses((status = 200, description = "Whether, and how many", body = AvailabilityAnswer), Reads, OfRoster, Unbuilt)
 )]
-pub(crate) async fn availability(State(app): State<Arc<App>>, Names(name): Names<RosterName>, _: NoQuery) -> Answer {
+pub(crate) async fn availability(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Names(name): Names<RosterName>,
+    _: NoQuery,
+) -> Answer {
     let roster = app.roster(&name)?;
-    let found = app.look_in(roster.availability()).await?;
+    let found = app.look_in_roster(&caller, &name, roster.availability()).await?;
     let answer = AvailabilityAnswer {
         available: found.value.is_any(),
         count: found.value.count,
@@ -121,11 +132,16 @@ pub(crate) async fn availability(State(app): State<Arc<App>>, Names(name): Names
     get, path = "/v1/rosters/{r}/stats", tag = "rosters",
     security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster")),
-    responses((status = 200, description = "How many are in which state", body = RosterStats), Reads, Unbuilt)
+    responses((status = 200, description = "How many are in which state", body = RosterStats), Reads, OfRoster, Unbuilt)
 )]
-pub(crate) async fn stats(State(app): State<Arc<App>>, Names(name): Names<RosterName>, _: NoQuery) -> Answer {
+pub(crate) async fn stats(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Names(name): Names<RosterName>,
+    _: NoQuery,
+) -> Answer {
     let roster = app.roster(&name)?;
-    let found = app.look_in(roster.stats()).await?;
+    let found = app.look_in_roster(&caller, &name, roster.stats()).await?;
     json(StatusCode::OK, &RosterStats::new(found.value, found.source.into()))
 }
 
@@ -136,16 +152,17 @@ pub(crate) async fn stats(State(app): State<Arc<App>>, Names(name): Names<Roster
     get, path = "/v1/rosters/{r}/log", tag = "rosters",
     security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster"), LogQuery),
-    responses((status = 200, description = "A page of the log", body = LogPage), Reads, Unbuilt)
+    responses((status = 200, description = "A page of the log", body = LogPage), Reads, OfRoster, Unbuilt)
 )]
 pub(crate) async fn log(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Names(name): Names<RosterName>,
     Query(query): Query<LogQuery>,
 ) -> Answer {
     let (provider, page) = query.request()?;
     let roster = app.roster(&name)?;
-    let entries = app.look_in(roster.log(provider.as_ref(), &page)).await?;
+    let entries = app.look_at(&caller, &name, roster.log(provider.as_ref(), &page)).await?;
     json(StatusCode::OK, &LogPage::from(entries))
 }
 

@@ -4,12 +4,16 @@ use std::future::Future;
 use std::time::Duration;
 
 use tenure::roster::{Roster, Rosters};
+use tenure::wire::Code;
 use tenure_core::clock::within;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::RosterName;
 use tenure_core::store::Call;
 
 use crate::app::App;
+use crate::auth::Caller;
+use crate::nearest::nearest;
+use crate::reply::Failure;
 
 /// How long anything about a roster may take. The service has shorter limits of its own for the hot store and for the
 /// ledger, and a call may need both; whoever asked is promised an answer within two seconds.
@@ -43,6 +47,38 @@ impl App {
             Some(answer) => answer,
             None => Err(too_slow(Outcome::Unchanged)),
         }
+    }
+
+    /// Asks a roster that must exist for something that changes nothing.
+    ///
+    /// # Errors
+    /// 404 with the nearest name that the caller may see, and those of the work.
+    pub(crate) async fn look_in_roster<T>(
+        &self,
+        caller: &Caller,
+        name: &RosterName,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T, Failure> {
+        match self.look_in(work).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(Failure::new(Code::NotFound, self.no_roster(caller, name)))
+            }
+            done => Ok(done?),
+        }
+    }
+
+    /// The refusal of a roster that does not exist.
+    pub(crate) fn no_roster(&self, caller: &Caller, name: &RosterName) -> String {
+        let names = self.rosters().map(Rosters::names).unwrap_or_default();
+        let seen = names.iter().filter(|known| caller.sees_roster(known));
+        let hint = nearest(name.as_str(), seen.map(RosterName::as_str)).map_or_else(
+            || "GET /v1/rosters lists those that exist.".to_owned(),
+            |name| format!("did you mean {name:?}?"),
+        );
+        format!(
+            "there is no roster {:?}; {hint} A roster begins with its first provider, PUT /v1/rosters/{name}/providers/{{p}}",
+            name.as_str()
+        )
     }
 
     /// Asks for a change. It goes to its end in a task of its own: a client that hangs up leaves nothing half done, least

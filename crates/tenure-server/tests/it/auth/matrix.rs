@@ -292,7 +292,7 @@ async fn a_name_is_the_same_however_it_is_written() {
         ("/v1/groups/roster.s", 403),
         ("/v1/groups/team-%ff", 422),
         ("/v1/groups//members", 403),
-        ("/v1/rosters/%72", 200),
+        ("/v1/rosters/%72", 404),
         ("/v1/rosters/%73", 403),
     ] {
         let answer = ask(&daemon, "GET", path, Some(secret.text())).await;

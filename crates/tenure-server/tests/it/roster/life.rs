@@ -318,6 +318,7 @@ async fn providers_are_listed_by_state_and_page_by_page() {
 #[tokio::test]
 async fn settings_change_while_it_runs() {
     let desk = Desk::open().await;
+    desk.put("zoe", 1).await;
     let defaults = desk.get("").await.json();
     assert_eq!(
         defaults,
@@ -370,4 +371,51 @@ async fn null_gives_a_provider_the_default_capacity_again() {
     desk.send("PUT", "/providers/ben", json!({"display_name": "Ben"})).await;
     desk.send("PATCH", "", json!({"default_capacity": 5})).await;
     assert_eq!((capacity("ana").await, capacity("ben").await), (json!(5), json!(4)));
+}
+
+#[tokio::test]
+async fn reads_of_an_unknown_roster_name_the_nearest() {
+    let desk = Desk::open().await;
+    desk.put("ana", 1).await;
+    let reads = [
+        "",
+        "/providers",
+        "/providers/ana",
+        "/available",
+        "/availability",
+        "/stats",
+        "/log",
+        "/engagements/e1",
+    ];
+    for read in reads {
+        let absent = desk.daemon.get(&format!("/v1/rosters/suport{read}")).await;
+        assert_eq!(
+            (absent.status.as_u16(), &absent.json()["code"]),
+            (404, &json!("not_found")),
+            "{read}"
+        );
+        let detail = absent.json()["detail"].as_str().unwrap_or_default().to_owned();
+        assert!(
+            detail.starts_with("there is no roster \"suport\"; did you mean \"support\"?"),
+            "{read}: {detail}"
+        );
+    }
+    let stranger = desk.daemon.get("/v1/rosters/x/stats").await.json();
+    assert!(
+        stranger["detail"].to_string().contains("GET /v1/rosters lists"),
+        "{stranger}"
+    );
+    let reserved = desk.daemon.send("POST", "/v1/rosters/suport/reserve", json!({})).await;
+    assert_eq!(
+        (reserved.status.as_u16(), &reserved.json()["code"]),
+        (409, &json!("none_available"))
+    );
+    assert!(
+        reserved.json()["detail"].to_string().contains("did you mean"),
+        "{reserved:?}"
+    );
+    assert_eq!(
+        desk.daemon.get("/v1/rosters").await.json()["rosters"],
+        json!(["support"])
+    );
 }

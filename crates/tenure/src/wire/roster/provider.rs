@@ -79,7 +79,7 @@ pub struct Provider {
     pub display_name: Option<String>,
     /// What the operator wants: a deactivated provider takes no work, and nothing but activating changes that.
     pub active: bool,
-    /// Whether it is online.
+    /// Whether it is online. From the mirror: under a tenure that is alive now, as `stats` counts it.
     pub online: bool,
     /// Whether the tenure it is online under is alive now: it was heard of lately.
     pub alive: bool,

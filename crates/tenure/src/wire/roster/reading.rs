@@ -100,7 +100,7 @@ pub struct AvailabilityAnswer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RosterStats {
-    /// Online: available, busy, or not heard of lately.
+    /// Online: available or busy, and from the ledger also those that were not heard lately.
     pub online: u64,
     /// Online, with room, and heard of lately.
     pub available: u64,
