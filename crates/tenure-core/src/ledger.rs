@@ -262,16 +262,16 @@ pub trait Ledger: Send + Sync {
     async fn heartbeat_pass(&self, roster: &RosterName) -> Result<Option<HeartbeatPass>>;
 
     /// Who can take work: online, active, with room, and fresh when `fresh_since` is given; the least occupied first,
-    /// then by name. At most 1,000. O(limit), stale ones aside.
+    /// then by name. Cursors are those of [`Candidate::cursor`]. O(page), stale ones aside.
     ///
     /// # Errors
-    /// `Invalid` for a limit outside 1..=1000.
+    /// `Invalid` for a cursor that is not from a page of this listing, or a limit outside 1..=1000.
     async fn available(
         &self,
         roster: &RosterName,
-        limit: u32,
+        page: &PageRequest,
         fresh_since: Option<StoreTime>,
-    ) -> Result<Vec<Candidate>>;
+    ) -> Result<Page<Candidate>>;
 
     /// How many are in which state; `fresh_since` is about `available` alone. O(providers).
     ///

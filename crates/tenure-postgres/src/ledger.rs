@@ -493,13 +493,23 @@ impl Ledger for PostgresLedger {
     async fn available(
         &self,
         roster: &RosterName,
-        limit: u32,
+        page: &PageRequest,
         fresh_since: Option<StoreTime>,
-    ) -> Result<Vec<Candidate>> {
-        let limit = check_limit(limit)?;
-        let params = vec![name(roster.clone()), small(Some(limit)), instant(fresh_since)];
+    ) -> Result<Page<Candidate>> {
+        let (limit, after) = (check_limit(page.limit)?, Candidate::after(page)?);
+        let (occupancy, provider) = after.unzip();
+        let params = vec![
+            name(roster.clone()),
+            small(Some(limit + 1)),
+            instant(fresh_since),
+            number(occupancy.map_or(-1, i64::from)),
+            name(provider.map(String::from).unwrap_or_default()),
+        ];
         let able: Items<CandidateRow> = self.ask("read_available", params, self.reading()).await?;
-        Ok(able.items.into_iter().map(Candidate::from).collect())
+        let able = able.items.into_iter().map(Candidate::from).collect();
+        Ok(page_of(able, limit, |one: &Candidate| {
+            Candidate::cursor(one.occupancy, &one.provider)
+        }))
     }
 
     async fn stats(&self, roster: &RosterName, fresh_since: Option<StoreTime>) -> Result<RosterStats> {

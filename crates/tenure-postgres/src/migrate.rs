@@ -31,6 +31,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "last heartbeats",
         include_str!("sql/migrations/0011_last_heartbeats.sql"),
     ),
+    (
+        "available pages",
+        include_str!("sql/migrations/0012_available_pages.sql"),
+    ),
 ];
 const PREPARE: &str = include_str!("sql/prepare.sql");
 const PRESENT: &str = include_str!("sql/present.sql");

@@ -320,12 +320,15 @@ impl Ledger for SqliteLedger {
     async fn available(
         &self,
         roster: &RosterName,
-        limit: u32,
+        page: &PageRequest,
         fresh_since: Option<StoreTime>,
-    ) -> Result<Vec<Candidate>> {
-        let limit = check_limit(limit)?;
+    ) -> Result<Page<Candidate>> {
+        let (limit, after) = (check_limit(page.limit)?, Candidate::after(page)?);
         self.read(roster, move |sql, roster| {
-            reserve::available(sql, roster, limit, fresh_since)
+            let rows = reserve::available(sql, roster, after.as_ref(), limit + 1, fresh_since)?;
+            Ok(rows::page(rows, limit, |one| {
+                Candidate::cursor(one.occupancy, &one.provider)
+            }))
         })
         .await
     }

@@ -30,8 +30,6 @@ pub(crate) enum Listing {
     Away,
     /// Providers of a roster by name.
     Providers,
-    /// Those who can take work by occupancy and name.
-    Available,
 }
 
 impl Listing {
@@ -47,7 +45,6 @@ impl Listing {
             Self::Sessions => "sessions/",
             Self::Away => "away/",
             Self::Providers => "providers/",
-            Self::Available => "available/",
         }
     }
 }

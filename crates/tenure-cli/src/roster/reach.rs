@@ -132,7 +132,7 @@ either! {
     fn settings() -> Sourced<RosterSettings>;
     fn set_settings(patch: &SettingsPatch) -> Written<RosterSettings>;
     fn provider(provider: &ProviderId) -> Sourced<Option<ProviderView>>;
-    fn available(limit: u32) -> Sourced<Vec<Candidate>>;
+    fn available_page(page: &PageRequest) -> Sourced<Page<Candidate>>;
     fn availability() -> Sourced<Availability>;
     fn stats() -> Sourced<RosterStats>;
     fn providers(state: Option<ProviderState>, page: &PageRequest) -> Sourced<Page<ProviderView>>;

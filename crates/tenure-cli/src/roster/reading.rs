@@ -4,7 +4,7 @@ use clap::Args;
 use tenure::roster::{ProviderView, Source};
 use tenure::wire::roster::{self as wire, parse_state};
 use tenure_core::id::ProviderId;
-use tenure_core::ledger::{LogEntry, ProviderState};
+use tenure_core::ledger::{Candidate, LogEntry, ProviderState};
 use tenure_core::store::Page;
 
 use super::{Place, Way};
@@ -74,8 +74,8 @@ impl List {
 #[derive(Debug, serde::Serialize)]
 struct Rows {}
 
-impl From<Page<ProviderView>> for Rows {
-    fn from(_: Page<ProviderView>) -> Self {
+impl<T> From<Page<T>> for Rows {
+    fn from(_: Page<T>) -> Self {
         Self {}
     }
 }
@@ -115,9 +115,8 @@ impl Show {
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Available {
-    /// At most this many, up to 1,000.
-    #[arg(long, value_name = "PROVIDERS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    limit: u32,
+    #[command(flatten)]
+    page: PageArgs,
     #[command(flatten)]
     place: Place,
 }
@@ -125,26 +124,37 @@ pub(super) struct Available {
 impl Available {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.look(async |roster| {
-            let found = roster.available(self.limit).await?;
-            if self.place.way.format.json {
+            let mut source = Source::Mirror;
+            let read = async |request| {
+                let page = roster.available_page(&request).await?;
+                source = page.source;
+                Ok(page.value)
+            };
+            let page = listing::read(&self.page, read).await?;
+            let format = &self.place.way.format;
+            if format.json {
                 json(&wire::AvailableAnswer {
-                    providers: found.value.into_iter().map(Into::into).collect(),
-                    source: found.source.into(),
+                    providers: page.items.into_iter().map(Into::into).collect(),
+                    next: page.next,
+                    source: source.into(),
                 })?;
                 return Ok(DONE);
             }
-            tell_source(found.source);
-            let rows = found.value.iter().map(|one| {
-                [
-                    one.provider.to_string(),
-                    one.occupancy.to_string(),
-                    one.capacity.to_string(),
-                ]
-            });
-            table(["provider", "occupancy", "capacity"], rows.collect())?;
-            Ok(DONE)
+            tell_source(source);
+            listing::print_page::<Rows, _>(format, page, show_free)
         })
     }
+}
+
+fn show_free(free: &[Candidate]) -> anyhow::Result<()> {
+    let rows = free.iter().map(|one| {
+        [
+            one.provider.to_string(),
+            one.occupancy.to_string(),
+            one.capacity.to_string(),
+        ]
+    });
+    table(["provider", "occupancy", "capacity"], rows.collect())
 }
 
 #[derive(Debug, Clone, Args)]

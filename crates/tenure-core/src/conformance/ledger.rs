@@ -215,13 +215,18 @@ impl World {
         reserved.expect("an answer")
     }
 
-    /// The names of those who have room, in the order of the ledger.
+    /// The names of those who have room, in the order of the ledger, read two at a time.
     pub(super) async fn available(&self, fresh_since: Option<StoreTime>) -> Vec<String> {
-        let all = self.ledger.available(&self.roster, 1_000, fresh_since).await;
-        all.expect("a list")
-            .into_iter()
-            .map(|c| c.provider.to_string())
-            .collect()
+        let (mut names, mut page) = (Vec::new(), PageRequest { after: None, limit: 2 });
+        loop {
+            let read = self.ledger.available(&self.roster, &page, fresh_since).await;
+            let read = read.expect("a list");
+            names.extend(read.items.into_iter().map(|one| one.provider.to_string()));
+            page.after = read.next;
+            if page.after.is_none() {
+                return names;
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::id::{ProviderId, TenureId};
 use crate::membership::EndReason;
+use crate::store::{PageRequest, bad_cursor};
 use crate::time::StoreTime;
 
 /// The largest capacity.
@@ -277,6 +278,30 @@ pub struct Candidate {
     pub occupancy: u32,
     /// How many it can take.
     pub capacity: u32,
+}
+
+impl Candidate {
+    /// Where a listing of those who can take work reads on after this one: `occupancy/provider`, the same in every mirror
+    /// and ledger, so that a listing may begin in one and go on in another.
+    #[must_use]
+    pub fn cursor(occupancy: u32, provider: &ProviderId) -> String {
+        format!("{occupancy}/{provider}")
+    }
+
+    /// After which occupancy and provider a page begins.
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from such a listing.
+    pub fn after(page: &PageRequest) -> Result<Option<(u32, ProviderId)>> {
+        let place = |text: &String| {
+            let (occupancy, provider) = text.split_once('/')?;
+            Some((occupancy.parse().ok()?, ProviderId::new(provider).ok()?))
+        };
+        let after = page.after.as_ref();
+        after
+            .map(|text| place(text).ok_or_else(|| bad_cursor(text)))
+            .transpose()
+    }
 }
 
 /// How many are in which state.

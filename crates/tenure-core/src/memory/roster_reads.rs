@@ -55,11 +55,7 @@ impl GroupModel {
 
     /// Who can take work.
     pub(super) fn available(&self, page: &PageRequest, now: StoreTime) -> Result<Ranked> {
-        let after = page
-            .after
-            .as_deref()
-            .map(|text| rank_cursor(text).ok_or_else(|| bad_cursor(text)))
-            .transpose()?;
+        let after = Candidate::after(page)?;
         let free = self.everyone(now).filter(Seen::is_available).map(|seen| seen.row);
         let mut free: Vec<Provider> = free.collect();
         free.sort_by(|a, b| (a.occupancy, &a.provider).cmp(&(b.occupancy, &b.provider)));
@@ -72,7 +68,7 @@ impl GroupModel {
         let page = cut(
             rest,
             page.limit,
-            |row| format!("{}/{}", row.occupancy, row.provider),
+            |row| Candidate::cursor(row.occupancy, &row.provider),
             |row| {
                 Some(Candidate {
                     provider: row.provider.clone(),
@@ -198,11 +194,6 @@ impl GroupModel {
 
 fn provider_cursor(text: &str) -> Result<ProviderId> {
     ProviderId::new(text).map_err(|_| bad_cursor(text))
-}
-
-fn rank_cursor(text: &str) -> Option<(u32, ProviderId)> {
-    let (occupancy, provider) = text.split_once('/')?;
-    Some((occupancy.parse().ok()?, ProviderId::new(provider).ok()?))
 }
 
 fn part_cursor(text: &str) -> Option<(bool, ProviderId)> {

@@ -83,6 +83,7 @@ async fn restored_schema_is_taken_up_without_restart() {
                  DROP FUNCTION IF EXISTS tenure.read_dirty_counts; DROP FUNCTION tenure.default_key;
                  DROP FUNCTION tenure.default_of; DROP FUNCTION tenure.default_changed CASCADE;
                  ALTER TABLE tenure.providers DROP COLUMN uses_default; DROP FUNCTION tenure.read_last_heartbeats;
+                 DROP FUNCTION tenure.read_available(text, integer, bigint, bigint, text);
                  DELETE FROM tenure.migrations WHERE number > 5";
     admin.batch_execute(older).await.expect("an older schema");
     let error = running.heartbeats_wanted().await.expect_err("it is older");

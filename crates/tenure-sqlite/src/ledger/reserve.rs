@@ -19,9 +19,12 @@ statements! { "ledger/engagement.sql":
 pub(super) fn available(
     sql: &Connection,
     roster: &str,
+    after: Option<&(u32, ProviderId)>,
     limit: u32,
     fresh_since: Option<StoreTime>,
 ) -> Result<Vec<Candidate>, Cause> {
+    let after = after.map(|(occupancy, provider)| (i64::from(*occupancy), provider.as_str()));
+    let (occupancy, provider) = after.unwrap_or((-1, ""));
     let read = |row: &Row<'_>| {
         Ok(Candidate {
             provider: read_name(row, 0)?,
@@ -30,8 +33,11 @@ pub(super) fn available(
         })
     };
     match fresh_since {
-        None => many(sql, FREE, params![roster, limit], read),
-        Some(since) => many(sql, FREE_AND_FRESH, params![roster, limit, instant(since)], read),
+        None => many(sql, FREE, params![roster, limit, occupancy, provider], read),
+        Some(since) => {
+            let params = params![roster, limit, occupancy, provider, instant(since)];
+            many(sql, FREE_AND_FRESH, params, read)
+        }
     }
 }
 
@@ -77,7 +83,7 @@ impl Step<'_> {
                 Ok(None)
             }
             Candidates::Any { fresh_since } => {
-                let best = available(self.sql, self.roster, 1, *fresh_since)?.pop();
+                let best = available(self.sql, self.roster, None, 1, *fresh_since)?.pop();
                 Ok(best.map(|candidate| candidate.provider))
             }
         }

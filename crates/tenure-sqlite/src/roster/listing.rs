@@ -117,7 +117,7 @@ impl Table {
         let (mut candidates, mut last, mut next) = (Vec::new(), None, None);
         for (n, (provider, head)) in self.roster.free_after(after).enumerate() {
             if candidates.len() >= limit as usize || n >= limit as usize + MAX_OVERDUE {
-                next = last.map(|(occupancy, provider)| rank_cursor(occupancy, provider));
+                next = last.map(|(occupancy, provider)| Candidate::cursor(occupancy, provider));
                 break;
             }
             last = Some((head.occupancy, provider));
@@ -137,15 +137,6 @@ impl Table {
     }
 }
 
-fn rank_cursor(occupancy: u32, provider: &ProviderId) -> String {
-    cursor(Listing::Available, &format!("{occupancy}/{provider}"))
-}
-
-fn rank_place(text: &str) -> Option<(u32, ProviderId)> {
-    let (occupancy, provider) = place(Listing::Available, text)?.split_once('/')?;
-    Some((occupancy.parse().ok()?, ProviderId::new(provider).ok()?))
-}
-
 impl SqliteStore {
     /// About the mirror of a group that does not exist.
     pub(super) fn stamp_of_none(&self) -> Stamp {
@@ -160,9 +151,7 @@ impl SqliteStore {
     }
 
     pub(super) fn rank(&self, group: &Group, page: &PageRequest) -> Result<Ranked> {
-        let text = page.after.as_deref();
-        let after = text.map(|text| rank_place(text).ok_or_else(|| bad_cursor(text)));
-        let after = after.transpose()?;
+        let after = Candidate::after(page)?;
         let Some(live) = self.live(group)? else {
             return Ok(Ranked {
                 candidates: Vec::new(),

@@ -4,7 +4,7 @@ use tenure_core::error::Result;
 use tenure_core::id::{Group, ProviderId};
 use tenure_core::ledger::{Candidate, Provider, RosterStats};
 use tenure_core::roster::{Looked, Ranked, Rows, Seen, Standing, Stats};
-use tenure_core::store::{PageRequest, bad_cursor};
+use tenure_core::store::PageRequest;
 use tenure_core::time::StoreTime;
 
 use super::row;
@@ -18,10 +18,8 @@ const READS: usize = 200;
 impl ValkeyStore {
     /// A page of those who can take work.
     pub(super) async fn available_page(&self, group: &Group, page: &PageRequest) -> Result<Ranked> {
-        let (occupancy, provider) = match &page.after {
-            None => (String::new(), String::new()),
-            Some(text) => rank(text).ok_or_else(|| bad_cursor(text))?,
-        };
+        let after = Candidate::after(page)?.map(|(occupancy, provider)| (occupancy.to_string(), provider.into()));
+        let (occupancy, provider): (String, String) = after.unwrap_or_default();
         let invocation = Self::reading(group)
             .arg(occupancy)
             .arg(provider)
@@ -141,13 +139,6 @@ pub(super) fn read_stats(reader: &mut Reader, now: StoreTime) -> Read<Stats> {
         complete: left == 0,
         stamp,
     })
-}
-
-fn rank(text: &str) -> Option<(String, String)> {
-    let (occupancy, provider) = text.split_once('/')?;
-    let occupancy: u32 = occupancy.parse().ok()?;
-    ProviderId::new(provider).ok()?;
-    Some((occupancy.to_string(), provider.to_owned()))
 }
 
 fn provider_of(name: &str) -> Read<ProviderId> {

@@ -6,7 +6,7 @@ use tenure_core::ledger::engagement::MAX_CANDIDATES;
 use tenure_core::ledger::{
     Candidates, Engagement, EngagementChange, EngagementOutcome, Move, NewEngagement, Reserve, ReserveOutcome,
 };
-use tenure_core::store::Call;
+use tenure_core::store::{Call, PageRequest};
 
 use super::answer::{EngagementAnswer, Reservation, Wanted, Written};
 use super::handle::Roster;
@@ -77,7 +77,8 @@ impl Roster {
     /// Whom to try, in this order; `None` when the mirror cannot tell, or knows nobody.
     async fn ranked(&self) -> Result<Option<Vec<ProviderId>>> {
         let limit = u32::try_from(MAX_CANDIDATES).unwrap_or(u32::MAX);
-        let ranked = self.rank_in_mirror(limit).await?.unwrap_or_default();
+        let ranked = self.rank_in_mirror(&PageRequest { after: None, limit }).await?;
+        let ranked = ranked.unwrap_or_default().items;
         let names: Vec<_> = ranked.into_iter().map(|candidate| candidate.provider).collect();
         Ok(Some(names).filter(|names| !names.is_empty()))
     }

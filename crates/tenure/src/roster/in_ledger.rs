@@ -24,7 +24,7 @@ type PageKey = (RosterName, &'static str, Option<String>, u32);
 pub(super) struct LedgerReads {
     rows: Reads<(RosterName, ProviderId), Option<Provider>>,
     pages: Reads<PageKey, Page<Provider>>,
-    available: Reads<(RosterName, u32, Freshness), Vec<Candidate>>,
+    available: Reads<(RosterName, Option<String>, u32, Freshness), Page<Candidate>>,
     stats: Reads<(RosterName, Freshness), (RosterStats, StoreTime)>,
     snapshot: Reads<(RosterName, Freshness), (RosterStats, StoreTime)>,
     settings: Reads<RosterName, RosterSettings>,
@@ -84,13 +84,13 @@ impl Inner {
         self.reads().pages.read(key, one.last_write(), work).await
     }
 
-    pub(super) async fn candidates(&self, one: &One, limit: u32) -> Result<Vec<Candidate>> {
+    pub(super) async fn candidates(&self, one: &One, page: &PageRequest) -> Result<Page<Candidate>> {
         let freshness = self.freshness(one).await?;
-        let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
-        let key = (roster.clone(), limit, freshness);
+        let (ledger, roster, page) = (Arc::clone(self.ledger()), one.roster().clone(), page.clone());
+        let key = (roster.clone(), page.after.clone(), page.limit, freshness);
         let work = move || async move {
             let fresh = freshness.since(&*ledger).await?;
-            ledger.available(&roster, limit, fresh).await
+            ledger.available(&roster, &page, fresh).await
         };
         self.reads().available.read(key, one.last_write(), work).await
     }

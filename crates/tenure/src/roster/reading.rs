@@ -67,17 +67,28 @@ impl Roster {
         Ok(Sourced { value, source })
     }
 
-    /// Who can take work, the least occupied first, then by name. O(limit).
+    /// The first of those who can take work, as in [`Roster::available_page`].
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.
     pub async fn available(&self, limit: u32) -> Result<Sourced<Vec<Candidate>>> {
-        check_limit(limit)?;
+        let Sourced { value, source } = self.available_page(&PageRequest { after: None, limit }).await?;
+        let value = value.items;
+        Ok(Sourced { value, source })
+    }
+
+    /// Who can take work, the least occupied first, then by name. One whose occupancy changes between two pages may be in
+    /// both or in none. A listing that began in the mirror goes on in the ledger. O(page).
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from a page of this listing, or a limit outside 1..=1000.
+    pub async fn available_page(&self, page: &PageRequest) -> Result<Sourced<Page<Candidate>>> {
+        check_limit(page.limit)?;
         self.counted(async {
-            if let Some(ranked) = self.rank_in_mirror(limit).await? {
+            if let Some(ranked) = self.rank_in_mirror(page).await? {
                 return Ok(Sourced::mirror(ranked));
             }
-            Ok(Sourced::ledger(self.inner.candidates(&self.one, limit).await?))
+            Ok(Sourced::ledger(self.inner.candidates(&self.one, page).await?))
         })
         .await
     }
@@ -94,10 +105,14 @@ impl Roster {
                 let settings = self.inner.settings_of(&self.one).await;
                 let call = line.mirror()?.availability(line.group(), settings.snapshot);
                 if let Some(counted) = self.believed(line.read(call, |counted| &counted.stamp).await)? {
+                    let first = PageRequest { after: None, limit: 1 };
                     // "None" is not to be said while there are some who were not looked at.
                     let count = match counted.complete || counted.count > 0 {
                         true => counted.count,
-                        false => self.rank_in_mirror(1).await?.map_or(0, |first| first.len() as u64),
+                        false => self
+                            .rank_in_mirror(&first)
+                            .await?
+                            .map_or(0, |first| first.items.len() as u64),
                     };
                     return Ok(Sourced::mirror(Availability {
                         count,
@@ -195,23 +210,28 @@ impl Roster {
     }
 
     /// Who can take work, as the mirror has it; `None` when the mirror is not to be believed.
-    pub(super) async fn rank_in_mirror(&self, limit: u32) -> Result<Option<Vec<Candidate>>> {
-        let line = self.one.line();
-        let mut ranked = Vec::new();
-        let mut after = None;
+    pub(super) async fn rank_in_mirror(&self, page: &PageRequest) -> Result<Option<Page<Candidate>>> {
+        let (line, limit) = (self.one.line(), page.limit);
+        let mut ranked = Page {
+            items: Vec::new(),
+            next: page.after.clone(),
+        };
         for _ in 0..PAGES {
             if !line.is_believed() {
                 return Ok(None);
             }
-            let wanted = limit - u32::try_from(ranked.len()).unwrap_or(limit).min(limit - 1);
-            let page = PageRequest { after, limit: wanted };
+            let wanted = limit - u32::try_from(ranked.items.len()).unwrap_or(limit).min(limit - 1);
+            let page = PageRequest {
+                after: ranked.next.take(),
+                limit: wanted,
+            };
             let call = line.mirror()?.available(line.group(), &page);
             let Some(part) = self.believed(line.read(call, |part| &part.stamp).await)? else {
                 return Ok(None);
             };
-            ranked.extend(part.candidates);
-            after = part.next;
-            if after.is_none() || ranked.len() >= limit as usize {
+            ranked.items.extend(part.candidates);
+            ranked.next = part.next;
+            if ranked.next.is_none() || ranked.items.len() >= limit as usize {
                 break;
             }
         }

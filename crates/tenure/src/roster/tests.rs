@@ -121,6 +121,32 @@ async fn last_heartbeat_of_an_offline_provider_is_the_ledgers() {
     );
 }
 
+#[tokio::test]
+async fn available_begun_in_the_mirror_goes_on_in_the_ledger() {
+    let world = World::new().await;
+    let process = world.running().await;
+    for who in ["ada", "bob", "cyd", "dee"] {
+        process.arrive(who).await;
+    }
+    let (mut names, mut sources) = (Vec::new(), Vec::new());
+    let mut page = PageRequest { after: None, limit: 1 };
+    loop {
+        let read = process.desk.available_page(&page).await.unwrap();
+        names.extend(read.value.items.iter().map(|one| one.provider.to_string()));
+        sources.push(read.source);
+        page.after = read.value.next;
+        if page.after.is_none() {
+            break;
+        }
+        if names.len() == 2 {
+            process.store.be(Mode::Fails);
+        }
+    }
+    assert_eq!(names, ["ada", "bob", "cyd", "dee"]);
+    let (mirror, ledger) = (Source::Mirror, Source::Ledger);
+    assert_eq!(sources, [mirror, mirror, ledger, ledger]);
+}
+
 /// As while the brake holds: the tenures have ended, and the ledger has not followed.
 #[tokio::test]
 async fn rows_and_counts_agree_about_ended_tenures() {

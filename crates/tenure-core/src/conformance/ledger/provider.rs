@@ -73,7 +73,8 @@ pub async fn what_breaks_a_limit_changes_nothing(make: Make<'_>) {
     let online = ledger.go_online(roster, &ann, Some(&other), Call::default()).await;
     refused(online, ErrorKind::Invalid);
     for limit in [0, 1_001] {
-        refused(ledger.available(roster, limit, None).await, ErrorKind::Invalid);
+        let page = PageRequest { after: None, limit };
+        refused(ledger.available(roster, &page, None).await, ErrorKind::Invalid);
         refused(ledger.dirty(roster, limit).await, ErrorKind::Invalid);
         refused(
             ledger.expire_due(roster, limit, Call::default()).await,
@@ -348,9 +349,10 @@ pub async fn a_new_default_capacity_reaches_providers_without_their_own(make: Ma
     for n in 0..3 {
         world.create(&format!("e{n}"), Some("ann"), Status::Pending).await;
     }
-    assert_eq!(ledger.available(roster, 10, None).await.expect("a list"), []);
+    assert_eq!(world.available(None).await, Vec::<String>::new());
     set(4).await;
-    let free = ledger.available(roster, 10, None).await.expect("a list");
+    let free = ledger.available(roster, &PageRequest::default(), None).await;
+    let free = free.expect("a list").items;
     assert_eq!(
         free.iter().map(|one| (one.occupancy, one.capacity)).collect::<Vec<_>>(),
         [(3, 4)]
@@ -486,6 +488,6 @@ pub async fn unknown_ones_are_not_found(make: Make<'_>) {
     refused(ledger.go_online(roster, &ann, None, call).await, ErrorKind::NotFound);
     refused(ledger.go_offline(roster, &ann, None, call).await, ErrorKind::NotFound);
     assert_eq!(ledger.rosters().await.expect("rosters"), []);
-    assert_eq!(ledger.available(roster, 10, None).await.expect("a list"), []);
+    assert_eq!(world.available(None).await, Vec::<String>::new());
     assert_eq!(ledger.stats(roster, None).await.expect("stats"), Default::default());
 }

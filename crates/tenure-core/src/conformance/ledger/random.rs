@@ -340,7 +340,9 @@ impl Pair {
     }
 
     async fn read(&mut self, p: u8, fresh: Option<StoreTime>) -> Result<(), String> {
-        both!(self, "available", |ledger, roster| ledger.available(roster, 3, fresh))?;
+        let few = PageRequest { after: None, limit: 3 };
+        both!(self, "available", |ledger, roster| ledger
+            .available(roster, &few, fresh))?;
         both!(self, "stats", |ledger, roster| ledger.stats(roster, fresh))?;
         both!(self, "settings", |ledger, roster| ledger.settings(roster))?;
         both!(self, "rosters", |ledger, _roster| ledger.rosters())?;

@@ -60,13 +60,27 @@ pub async fn the_least_occupied_is_available_first(make: Make<'_>) {
     assert_eq!(world.reserve("e7", ANYONE).await, ReserveOutcome::NoneAvailable);
     assert_eq!(world.available(None).await, Vec::<String>::new());
     world.shift("e6", Some(Status::Ended), None).await;
-    let first = world.ledger.available(&world.roster, 1, None).await.expect("a list");
+    let read = async |after: Option<&str>| {
+        let page = PageRequest {
+            after: after.map(str::to_owned),
+            limit: 1,
+        };
+        world.ledger.available(&world.roster, &page, None).await
+    };
+    let first = read(None).await.expect("a list").items;
     let bob = Candidate {
         provider: provider("bob"),
         occupancy: 2,
         capacity: 3,
     };
     assert_eq!(first, [bob]);
+    for (after, left) in [("2/bo", 1), ("1/zoe", 1), ("2/bob", 0), ("3/a", 0)] {
+        let rest = read(Some(after)).await.expect("a list");
+        assert_eq!((rest.items.len(), rest.next), (left, None), "{after}");
+    }
+    for bad in ["", "bob", "x/bob", "-1/bob", "1/"] {
+        refused(read(Some(bad)).await, ErrorKind::Invalid);
+    }
 }
 
 /// R2.5: as far as the ledger knows.

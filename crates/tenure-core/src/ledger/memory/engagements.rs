@@ -105,13 +105,13 @@ impl RosterModel {
                 ranked.iter().find(has_room).cloned()
             }
             Candidates::Any { fresh_since } => {
-                let best = self.available(1, *fresh_since).into_iter().next();
+                let best = self.available(*fresh_since).into_iter().next();
                 best.map(|candidate| candidate.provider)
             }
         }
     }
 
-    pub(super) fn available(&self, limit: u32, fresh_since: Option<StoreTime>) -> Vec<Candidate> {
+    pub(super) fn available(&self, fresh_since: Option<StoreTime>) -> Vec<Candidate> {
         let mut able: Vec<Candidate> = self
             .providers
             .values()
@@ -124,7 +124,6 @@ impl RosterModel {
             .collect();
         // The rows come by name, and the sort is stable.
         able.sort_by_key(|candidate| candidate.occupancy);
-        able.truncate(limit as usize);
         able
     }
 

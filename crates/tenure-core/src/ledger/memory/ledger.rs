@@ -291,11 +291,24 @@ impl Ledger for MemoryLedger {
     async fn available(
         &self,
         roster: &RosterName,
-        limit: u32,
+        page: &PageRequest,
         fresh_since: Option<StoreTime>,
-    ) -> Result<Vec<Candidate>> {
-        let limit = check_limit(limit)?;
-        self.read(roster, |model| model.available(limit, fresh_since))
+    ) -> Result<Page<Candidate>> {
+        let (limit, after) = (check_limit(page.limit)? as usize, Candidate::after(page)?);
+        self.read(roster, |model| {
+            let mut items = model.available(fresh_since);
+            items.retain(|one| {
+                let place = (one.occupancy, &one.provider);
+                after
+                    .as_ref()
+                    .is_none_or(|(occupancy, provider)| place > (*occupancy, provider))
+            });
+            let more = items.len() > limit;
+            items.truncate(limit);
+            let last = items.last().filter(|_| more);
+            let next = last.map(|one| Candidate::cursor(one.occupancy, &one.provider));
+            Page { items, next }
+        })
     }
 
     async fn stats(&self, roster: &RosterName, fresh_since: Option<StoreTime>) -> Result<RosterStats> {

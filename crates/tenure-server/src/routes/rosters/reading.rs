@@ -76,7 +76,8 @@ pub(crate) async fn list(
 
 /// Who can take work
 ///
-/// Online, active, with room and heard of lately: the least occupied first, then by name.
+/// Online, active, with room and heard of lately: the least occupied first, then by name. One whose occupancy changes between
+/// two pages may be in both or in none.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/available", tag = "rosters",
     security(("token" = ["read"])),
@@ -89,11 +90,12 @@ pub(crate) async fn available(
     Names(name): Names<RosterName>,
     Query(query): Query<AvailableQuery>,
 ) -> Answer {
-    let limit = query.limit()?;
+    let page = query.page()?;
     let roster = app.roster(&name)?;
-    let found = app.look_at(&caller, &name, roster.available(limit)).await?;
+    let found = app.look_in_roster(&caller, &name, roster.available_page(&page)).await?;
     let answer = AvailableAnswer {
-        providers: found.value.into_iter().map(Into::into).collect(),
+        providers: found.value.items.into_iter().map(Into::into).collect(),
+        next: found.value.next,
         source: found.source.into(),
     };
     json(StatusCode::OK, &answer)

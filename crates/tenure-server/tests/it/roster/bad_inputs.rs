@@ -37,7 +37,7 @@ fn reading() -> Vec<Case> {
         get("/v1/rosters/r/available?limit=0", "outside 1 to 1000"),
         get("/v1/rosters/r/available?limit=1001", "outside 1 to 1000"),
         get("/v1/rosters/r/available?limit=x", "limit"),
-        get("/v1/rosters/r/available?after=x", "unknown field `after`"),
+        get("/v1/rosters/r/available?before=x", "unknown field `before`"),
         get("/v1/rosters/r/availability?x=1", "no query"),
         get("/v1/rosters/r/stats?x=1", "no query"),
         get(

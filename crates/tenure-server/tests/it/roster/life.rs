@@ -419,3 +419,33 @@ async fn reads_of_an_unknown_roster_name_the_nearest() {
         json!(["support"])
     );
 }
+
+#[tokio::test]
+async fn available_is_read_page_by_page() {
+    let desk = Desk::open().await;
+    for (n, provider) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+        desk.seat(provider, 3).await;
+        let busy = json!({"provider": provider});
+        for _ in 0..n % 3 {
+            desk.send("POST", "/engagements", busy.clone()).await;
+        }
+    }
+    let (mut names, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = desk.get(&format!("/available?limit=2&after={after}")).await.json();
+        let providers = page["providers"].as_array().expect("a list");
+        assert!(providers.len() <= 2, "{page}");
+        names.extend(
+            providers
+                .iter()
+                .map(|one| one["provider"].as_str().unwrap_or_default().to_owned()),
+        );
+        match page["next"].as_str() {
+            Some(next) => after = next.replace('/', "%2F"),
+            None => break,
+        }
+    }
+    assert_eq!(names, ["a", "d", "b", "e", "c"], "the least occupied first");
+    let bad = desk.get("/available?after=nonsense").await;
+    assert_eq!(bad.status, 422, "{bad:?}");
+}

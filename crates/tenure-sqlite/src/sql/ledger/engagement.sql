@@ -26,12 +26,12 @@ SELECT EXISTS (
 
 -- name: free
 SELECT provider, occupancy, capacity FROM providers
-WHERE roster = ?1 AND online AND active AND occupancy < capacity
+WHERE roster = ?1 AND (occupancy, provider) > (?3, ?4) AND online AND active AND occupancy < capacity
 ORDER BY occupancy, provider LIMIT ?2;
 
 -- name: free_and_fresh
 SELECT p.provider, p.occupancy, p.capacity FROM providers p
-WHERE p.roster = ?1 AND p.online AND p.active AND p.occupancy < p.capacity
-  AND (p.last_online_us >= ?3 OR EXISTS (
-    SELECT 1 FROM heartbeats h WHERE h.roster = ?1 AND h.provider = p.provider AND h.heard_us >= ?3))
+WHERE p.roster = ?1 AND (p.occupancy, p.provider) > (?3, ?4) AND p.online AND p.active AND p.occupancy < p.capacity
+  AND (p.last_online_us >= ?5 OR EXISTS (
+    SELECT 1 FROM heartbeats h WHERE h.roster = ?1 AND h.provider = p.provider AND h.heard_us >= ?5))
 ORDER BY p.occupancy, p.provider LIMIT ?2;

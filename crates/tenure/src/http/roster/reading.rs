@@ -48,10 +48,25 @@ impl RemoteRoster {
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.
     pub async fn available(&self, limit: u32) -> Result<Sourced<Vec<Candidate>>> {
-        let limit = limit.to_string();
-        let request = self.store.read(&self.path(&["available"])).query(&[("limit", &limit)]);
+        let Sourced { value, source } = self.available_page(&PageRequest { after: None, limit }).await?;
+        let value = value.items;
+        Ok(Sourced { value, source })
+    }
+
+    /// As [`Roster::available_page`](crate::roster::Roster::available_page).
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from a page of this listing, or a limit outside 1..=1000.
+    pub async fn available_page(&self, page: &PageRequest) -> Result<Sourced<Page<Candidate>>> {
+        let limit = check_page(page)?.to_string();
+        let mut query = vec![("limit", limit.as_str())];
+        query.extend(page.after.as_deref().map(|after| ("after", after)));
+        let request = self.store.read(&self.path(&["available"])).query(&query);
         let shown: wire::AvailableAnswer = self.ask(request).await?.json()?;
-        let value = shown.providers.into_iter().map(Into::into).collect();
+        let value = Page {
+            items: shown.providers.into_iter().map(Into::into).collect(),
+            next: shown.next,
+        };
         sourced(value, Some(shown.source))
     }
 

@@ -219,7 +219,7 @@ watched! {
     heartbeats_wanted() -> Vec<RosterName>;
     note_heartbeat_pass(roster: &RosterName, fresh_since: StoreTime, call: Call) -> ();
     heartbeat_pass(roster: &RosterName) -> Option<HeartbeatPass>;
-    available(roster: &RosterName, limit: u32, fresh_since: Option<StoreTime>) -> Vec<Candidate>;
+    available(roster: &RosterName, page: &PageRequest, fresh_since: Option<StoreTime>) -> Page<Candidate>;
     stats(roster: &RosterName, fresh_since: Option<StoreTime>) -> RosterStats;
     log(roster: &RosterName, provider: Option<&ProviderId>, page: &PageRequest) -> Page<LogEntry>;
     create_engagement(roster: &RosterName, engagement: &NewEngagement, call: Call) -> EngagementOutcome;

@@ -4,17 +4,24 @@ use serde::{Deserialize, Serialize};
 use tenure_core::error::Result;
 use tenure_core::id::ProviderId;
 use tenure_core::ledger as core;
-use tenure_core::store::{DEFAULT_PAGE, check_limit};
+use tenure_core::store::{DEFAULT_PAGE, PageRequest};
 use tenure_core::time::StoreTime;
 
 use super::Source;
 
-/// How many to name.
+/// Which part of those who can take work.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct AvailableQuery {
+    /// The `next` of the page before.
+    #[serde(
+        default,
+        deserialize_with = "super::super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub after: Option<String>,
     /// At most this many, 1 to 1,000; 100 when not given.
     #[serde(
         default,
@@ -25,12 +32,12 @@ pub struct AvailableQuery {
 }
 
 impl AvailableQuery {
-    /// How many it asks for.
+    /// The page.
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.
-    pub fn limit(self) -> Result<u32> {
-        check_limit(self.limit.unwrap_or(DEFAULT_PAGE))
+    pub fn page(self) -> Result<PageRequest> {
+        PageRequest::new(self.after, self.limit.unwrap_or(DEFAULT_PAGE))
     }
 }
 
@@ -67,12 +74,15 @@ impl From<Candidate> for core::Candidate {
     }
 }
 
-/// Who can take work.
+/// Who can take work, page by page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AvailableAnswer {
     /// They: the least occupied first, then by name.
     pub providers: Vec<Candidate>,
+    /// Pass it as `after` to read on; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
     /// `mirror`, or `ledger` while there is no mirror.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub source: Source,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tenure::roster::{Source, SweepIntervals};
-use tenure::{ProviderId, RostersSettings, Store};
+use tenure::{PageRequest, ProviderId, RostersSettings, Store};
 use tenure_core::conformance::Chance;
 use tenure_core::ledger::{Provider, ProviderSpec};
 use tenure_core::roster::{Entry, Put, group_of};
@@ -160,8 +160,16 @@ async fn a_mirror_that_was_corrupted_is_the_ledgers_again_after_one_reconcile() 
             free.1 == Source::Mirror && stats.source == Source::Mirror
         })
         .await;
-        let free = here.ledger.available(&here.name, 1_000, None).await.unwrap();
-        let free: Vec<String> = free.iter().map(|candidate| candidate.provider.to_string()).collect();
+        let page = PageRequest {
+            after: None,
+            limit: 1_000,
+        };
+        let free = here.ledger.available(&here.name, &page, None).await.unwrap();
+        let free: Vec<String> = free
+            .items
+            .iter()
+            .map(|candidate| candidate.provider.to_string())
+            .collect();
         assert_eq!(there.free().await, (free, Source::Mirror), "seed {seed}");
         let stats = there.roster.stats().await.unwrap().value;
         assert_eq!(
