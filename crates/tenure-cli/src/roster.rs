@@ -72,7 +72,7 @@ enum Action {
     Settings(reading::Plain),
     /// Changes the settings, for every daemon within a second.
     Set(settings::Set),
-    /// Shows what changed, the oldest first.
+    /// Shows what changed, the oldest first; follows it with --follow.
     Log(reading::Log),
 }
 

@@ -81,6 +81,10 @@ kinds! {
     SessionDeleted = "session_deleted",
     /// Sessions and their index had drifted apart, and were repaired.
     SessionsRepaired = "sessions_repaired",
+    /// An operator lets a provider of a roster take work again.
+    ProviderActivated = "provider_activated",
+    /// An operator forbids a provider of a roster to take work.
+    ProviderDeactivated = "provider_deactivated",
     /// Removal of what the lapsed held is paused.
     SweepBraked = "sweep_braked",
     /// Removal goes on.
@@ -92,6 +96,15 @@ kinds! {
 }
 
 impl EventKind {
+    /// What an operator decided about a provider.
+    #[must_use]
+    pub fn of_activation(is_active: bool) -> Self {
+        match is_active {
+            true => Self::ProviderActivated,
+            false => Self::ProviderDeactivated,
+        }
+    }
+
     /// From the name on the wire.
     ///
     /// # Errors
@@ -142,7 +155,7 @@ pub struct Event {
     /// Whom a lease was taken over from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<TenureId>,
-    /// Whom a lease is kept for.
+    /// The member that a lease is kept for, or the provider that an operator decided about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<MemberId>,
     /// Which session.

@@ -1,17 +1,24 @@
 //! Looking at a roster.
 
+use std::time::Duration;
+
 use clap::Args;
 use tenure::roster::{ProviderView, Source};
 use tenure::wire::roster::{self as wire, parse_state};
+use tenure_core::clock::{Clock, SystemClock, jitter};
 use tenure_core::id::ProviderId;
 use tenure_core::ledger::{Candidate, LogEntry, ProviderState};
-use tenure_core::store::Page;
+use tenure_core::store::{MAX_PAGE, Page, PageRequest};
 
+use super::reach::Either;
 use super::{Place, Way};
 use crate::cli::PageArgs;
 use crate::exit::{DONE, FAILED, say};
 use crate::listing;
-use crate::output::{json, line, or_dash, table, yes_no};
+use crate::output::{json, json_line, line, or_dash, table, yes_no};
+
+/// How long to wait between two looks at a log that is followed.
+const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Names {
@@ -220,6 +227,9 @@ impl Plain {
 pub(super) struct Log {
     /// Only changes of this provider.
     provider: Option<ProviderId>,
+    /// Go on printing changes as they happen, until Ctrl-C; with --json one document per line.
+    #[arg(long, short, conflicts_with = "limit")]
+    follow: bool,
     #[command(flatten)]
     page: PageArgs,
     #[command(flatten)]
@@ -229,10 +239,53 @@ pub(super) struct Log {
 impl Log {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.look(async |roster| {
+            if self.follow {
+                return self.follow(roster).await;
+            }
             let read = async |request| roster.log(self.provider.as_ref(), &request).await;
             let page = listing::read(&self.page, read).await?;
             listing::print_page::<wire::LogPage, _>(&self.place.way.format, page, show_log)
         })
+    }
+}
+
+impl Log {
+    /// Prints what is there and what comes. A ledger that is away is waited for.
+    async fn follow(&self, roster: &Either) -> anyhow::Result<u8> {
+        let clock = SystemClock::new();
+        let mut page = PageRequest::new(self.page.after.clone(), MAX_PAGE)?;
+        let mut told = false;
+        loop {
+            let more = match roster.log(self.provider.as_ref(), &page).await {
+                Ok(read) => {
+                    told = false;
+                    for entry in &read.items {
+                        self.print(entry)?;
+                        page.after = Some(entry.id.to_string());
+                    }
+                    read.next.is_some()
+                }
+                Err(error) if error.is_unavailable() => {
+                    if !told {
+                        say(format_args!("{}; waiting for it", error.chain()));
+                        told = true;
+                    }
+                    false
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if !more {
+                clock.sleep(jitter(&clock, PAUSE, 20)).await;
+            }
+        }
+    }
+
+    fn print(&self, entry: &LogEntry) -> anyhow::Result<()> {
+        if self.place.way.format.json {
+            return json_line(&wire::LogEntry::from(entry.clone()));
+        }
+        let (change, reason) = (entry.change.as_str(), entry.reason.as_str());
+        line(format_args!("{}  {change:<11}  {}  {reason}", entry.at, entry.provider))
     }
 }
 

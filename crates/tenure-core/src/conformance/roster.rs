@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::world::{Make, World, ms, refused, s};
 use crate::error::ErrorKind;
+use crate::event::EventKind;
 use crate::id::{ProviderId, TenureId};
 use crate::ledger::{Provider, RosterSettings, Version};
 use crate::roster::{
@@ -27,7 +28,7 @@ macro_rules! roster_conformance_tests {
             $crate::conformance_tests! { @cases $make;
                 roster: a_provider_is_seated_and_available, counts_are_those_of_the_rows_and_the_living,
                     rows_are_listed_page_by_page, a_turn_is_taken_by_one, what_was_there_is_told_for_comparing,
-                    the_highest_version_is_told;
+                    the_highest_version_is_told, activation_by_an_operator_is_an_event;
                 roster_end: the_end_of_a_named_tenure_is_pending_until_it_is_done, heartbeats_extend_by_name,
                     settings_move_the_deadlines;
                 random: the_mirror_agrees_with_the_model;
@@ -44,7 +45,7 @@ macro_rules! roster_conformance_tests {
                     counts_are_those_of_the_rows_and_the_living, rows_are_listed_page_by_page,
                     a_turn_is_taken_by_one, what_was_there_is_told_for_comparing, the_highest_version_is_told,
                     what_breaks_a_limit_changes_nothing_here, a_call_past_its_not_after_changes_nothing_here,
-                    many_in_one_call;
+                    activation_by_an_operator_is_an_event, many_in_one_call;
                 roster_end: a_row_of_an_ended_tenure_is_pending_at_once, an_unknown_tenure_is_told,
                     the_end_of_a_named_tenure_is_pending_until_it_is_done, an_end_that_no_row_names_concerns_nobody,
                     a_newer_row_ends_the_waiting, heartbeats_extend_by_name, a_heartbeat_brings_nobody_back,
@@ -174,6 +175,40 @@ impl World {
         assert!(kept.complete);
         (kept.count, kept.as_of)
     }
+}
+
+/// R0.6: once, by the row that says so; a row that fills the mirror tells nothing.
+pub async fn activation_by_an_operator_is_an_event(make: Make<'_>) {
+    let world = World::new(make).await;
+    let told = async |kind| {
+        let events = world.events_of(kind).await;
+        let who = events.into_iter().map(|event| event.to.map(String::from));
+        who.collect::<Vec<_>>()
+    };
+    let decide = async |name: &str, version, active| {
+        let row = Provider {
+            active,
+            ..row(name, version, None)
+        };
+        world.put(row).await
+    };
+    decide("ann", 1, true).await;
+    decide("bob", 2, false).await;
+    assert_eq!(told(EventKind::ProviderDeactivated).await, []);
+    decide("ann", 4, false).await;
+    decide("ann", 4, false).await;
+    assert!(!decide("ann", 3, true).await.applied);
+    decide("ann", 5, false).await;
+    decide("bob", 6, true).await;
+    assert_eq!(told(EventKind::ProviderDeactivated).await, [Some("ann".to_owned())]);
+    assert_eq!(told(EventKind::ProviderActivated).await, [Some("bob".to_owned())]);
+    world.puts(&[gone("bob", 7)]).await;
+    decide("bob", 8, false).await;
+    assert_eq!(
+        told(EventKind::ProviderDeactivated).await.len(),
+        1,
+        "it is another provider"
+    );
 }
 
 /// R2.4, R2.11.

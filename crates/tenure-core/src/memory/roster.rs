@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::group::{GroupModel, Live};
 use crate::error::Result;
+use crate::event::EventKind;
 use crate::id::{MemberId, ProviderId, TenureId};
 use crate::ledger::settings::MAX_STALE_AFTER;
 use crate::ledger::{Provider, RosterSettings, Version};
@@ -101,6 +102,12 @@ impl GroupModel {
             Entry::Gone { .. } => {
                 self.roster.gone.insert(provider.clone(), (version, now));
             }
+        }
+        let is_active = self.roster.rows.get(&provider).map(|row| row.active);
+        if let (Some(before), Some(is_active)) = (&before, is_active)
+            && before.active != is_active
+        {
+            self.emit(now, EventKind::of_activation(is_active)).to = Some(provider.member());
         }
         let named = self.roster.rows.get(&provider).and_then(|row| row.online.clone());
         // The ledger has followed, or has another one.

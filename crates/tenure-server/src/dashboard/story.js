@@ -4,7 +4,7 @@ import { many, number } from './dom.js';
 
 const ENDINGS = new Set([
   'left', 'lapsed', 'superseded', 'expelled', 'evicted', 'lease_taken_over', 'session_reaped', 'session_deleted',
-  'sessions_repaired', 'sweep_braked', 'sweep_unbraked', 'group_unsettled', 'group_settled', 'gap',
+  'sessions_repaired', 'provider_deactivated', 'sweep_braked', 'sweep_unbraked', 'group_unsettled', 'group_settled', 'gap',
 ]);
 
 /** Whether an event is what ended, what was cleaned up after it, or what kept it from being cleaned up. */
@@ -109,6 +109,8 @@ const TELLERS = {
   session_disconnected: session(() => 'is disconnected', 'uncertain'),
   session_reaped: session(() => 'was reaped', 'ended'),
   session_deleted: session(() => 'was deleted', 'ended'),
+  provider_activated: (event) => ({ who: event.to, what: 'was activated', detail: 'by an operator', tone: 'alive', id: event.to }),
+  provider_deactivated: (event) => ({ who: event.to, what: 'was deactivated', detail: 'by an operator', tone: 'ended', id: event.to }),
   sessions_repaired: (event) => ({ who: 'Sessions', what: 'were repaired', detail: listed(event.counts), tone: 'uncertain' }),
   sweep_braked: ({ counts }) => ({
     who: 'Removal', what: 'was paused', tone: 'braked',

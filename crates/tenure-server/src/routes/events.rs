@@ -4,16 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, StatusCode};
-use tenure::wire::{Code, EventsPage, EventsQuery, Problem};
+use tenure::wire::{EventsPage, EventsQuery, Gap};
 use tenure_core::clock::within;
-use tenure_core::error::{Error, Outcome};
+use tenure_core::error::{Error, Result};
 use tenure_core::event::{EventPage, EventQuery};
 use tenure_core::id::Group;
 
 use super::openapi::Reads;
-use super::stream;
+use super::stream::{self, Feed, PAGE};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::connections::Answering;
@@ -49,14 +48,19 @@ pub(crate) async fn read(
     Query(mut query): Query<EventsQuery>,
     headers: HeaderMap,
 ) -> Answer {
-    if asks_for_a_stream(&headers) {
+    if stream::is_asked_for(&headers) {
         if query.limit.is_some() || query.before.is_some() || query.wait_ms.is_some() {
             return Err(Error::invalid("in the query: limit, before and wait_ms are not for streams").into());
         }
-        query.after = last_event_id(&headers)?.or(query.after);
+        query.after = stream::last_event_id(&headers)?.or(query.after);
         let wanted = query.request()?;
-        let place = place(&app, share)?;
-        return stream::open(app, caller, group, wanted, (place, answering)).await;
+        let place = stream::place(&app, share)?;
+        let events = Events {
+            group,
+            query: EventQuery { limit: PAGE, ..wanted },
+            full: false,
+        };
+        return stream::open(app, caller, events, (place, answering)).await;
     }
     let wanted = query.request()?;
     let page = page(&app, share, &group, &wanted).await?;
@@ -65,7 +69,7 @@ pub(crate) async fn read(
         return json(StatusCode::OK, &EventsPage::from(page));
     }
     {
-        let _place = place(&app, share)?;
+        let _place = stream::place(&app, share)?;
         let news = app.store.wait_for_events(&group, page.last, wait);
         tokio::select! {
             () = app.draining.cancelled() => {}
@@ -89,40 +93,49 @@ async fn page(app: &Arc<App>, share: Share, group: &Group, wanted: &EventQuery) 
     Ok(app.read(app.store.events(group, wanted)).await?)
 }
 
-fn asks_for_a_stream(headers: &HeaderMap) -> bool {
-    let kinds = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','));
-    kinds
-        .filter_map(|kind| kind.split(';').next())
-        .any(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
+/// The events of a group.
+struct Events {
+    group: Group,
+    query: EventQuery,
+    /// The last page was full: there may be more at once.
+    full: bool,
 }
 
-fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
-    match headers.get("last-event-id").map(|value| value.to_str().map(str::trim)) {
-        None | Some(Ok("")) => Ok(None),
-        Some(Ok(text)) if text.parse::<u64>().is_ok() => Ok(text.parse().ok()),
-        Some(_) => Err(Failure::new(
-            Code::Invalid,
-            "the Last-Event-ID is not the number of an event",
-        )),
+impl Feed for Events {
+    async fn wait(&self, app: &App, patience: Duration) -> Result<()> {
+        if self.full {
+            return Ok(());
+        }
+        let after = self.query.after.unwrap_or_default();
+        app.store.wait_for_events(&self.group, after, patience).await
     }
-}
 
-/// A place among those who follow events, or a refusal.
-fn place(app: &Arc<App>, share: Share) -> Result<Place, Failure> {
-    Place::enter(app, |app| &app.streams, share).ok_or_else(|| {
-        let detail = format!(
-            "no room for another event stream: one caller may have {} in a group, and less while others have many",
-            app.streams.limit()
-        );
-        let problem = Problem::new(Code::Overloaded, detail);
-        Failure::from(
-            problem
-                .with_outcome(Outcome::Unchanged)
-                .with_retry_after(Duration::from_secs(5)),
-        )
-    })
+    async fn read(&mut self, app: &App) -> Result<String> {
+        let page = app.read(app.store.events(&self.group, &self.query)).await?;
+        let mut text = String::new();
+        let before = self.query.after.unwrap_or_default();
+        if page.missed {
+            let resumes_after = page
+                .events
+                .first()
+                .map_or(page.last.0, |event| event.id.0.saturating_sub(1));
+            let gap = Gap {
+                after: before.0,
+                resumes_after,
+            };
+            stream::write(&mut text, resumes_after, "gap", &gap);
+        }
+        for event in &page.events {
+            stream::write(&mut text, event.id.0, event.kind.as_str(), event);
+        }
+        // A page looks at a bounded number of events, wanted or not: moving on means that there may be more.
+        self.full = page.last != before || page.missed;
+        // 0 stands for a group that nobody used yet: its first event is still to come, and nothing is missed by it.
+        self.query.after = Some(page.last).filter(|last| last.0 != 0);
+        Ok(text)
+    }
+
+    fn reached(&self) -> String {
+        self.query.after.unwrap_or_default().to_string()
+    }
 }

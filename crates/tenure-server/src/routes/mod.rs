@@ -103,7 +103,7 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
         (Usual, routes!(rosters::reading::available)),
         (Usual, routes!(rosters::reading::availability)),
         (Usual, routes!(rosters::reading::stats)),
-        (Usual, routes!(rosters::reading::log)),
+        (Long, routes!(rosters::log::log)),
         (Usual, routes!(rosters::engagements::create)),
         (Usual, routes!(rosters::engagements::one, rosters::engagements::change)),
         (Usual, routes!(rosters::engagements::reserve)),

@@ -4,5 +4,6 @@ mod bad_inputs;
 mod client;
 mod desk;
 mod life;
+mod log;
 mod state;
 mod tokens;

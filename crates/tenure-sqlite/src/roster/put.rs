@@ -1,6 +1,7 @@
 //! Taking rows and removals over from the ledger.
 
 use rusqlite::{OptionalExtension, params};
+use tenure_core::event::EventKind;
 use tenure_core::ledger::{Provider, Version};
 use tenure_core::roster::{Entry, Put, PutOutcome, Standing};
 use tenure_core::{ProviderId, StoreTime, TenureId};
@@ -8,6 +9,7 @@ use tenure_core::{ProviderId, StoreTime, TenureId};
 use super::row::write_row;
 use super::table::Head;
 use crate::error::Cause;
+use crate::event::Draft;
 use crate::sql::{instant, number, read_number, statements};
 use crate::step::{Answer, Step};
 
@@ -76,6 +78,12 @@ impl Step<'_> {
                 None
             }
         };
+        if let (Some(before), Some(head)) = (&before, &head)
+            && before.active != head.active
+        {
+            let to = entry.provider().member();
+            self.emit(Draft::new(EventKind::of_activation(head.active)).to(&to))?;
+        }
         let named = head.and_then(|head| head.online);
         // The ledger has followed, or has another one.
         if let Some(old) = before

@@ -37,6 +37,9 @@ local function take_over(provider, version, packed)
     plan('ZADD', TOMBSTONES_AT, NOW, provider)
     removed[provider] = version
   end
+  if before and after and before.active ~= after.active then
+    event(after.active and 'provider_activated' or 'provider_deactivated', nil, 'to', provider)
+  end
   local was = before and place_of(before, before.term > 0 and is_current(tenure_of(provider, before)))
   local is = after and place_of(after, after.term > 0 and is_current(tenure_of(provider, after)))
   move(provider, was or nil, is or nil, before and before.occupancy, after and after.occupancy)

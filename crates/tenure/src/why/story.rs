@@ -247,6 +247,11 @@ impl<'a> Story<'a> {
                 format!("the store did not serve ({reason}{silent}): everyone got one full ttl")
             }
             EventKind::GroupSettled => "the grace after that was over".to_owned(),
+            EventKind::ProviderActivated | EventKind::ProviderDeactivated => {
+                let provider = event.to.as_ref().map(ToString::to_string).unwrap_or_default();
+                let what = event.kind.as_str().trim_start_matches("provider_");
+                format!("the provider {provider} was {what}")
+            }
             _ if session::is_about(event.kind) => session::tell(event, &who, reason),
             other => format!("{who} {}", other.as_str()),
         }

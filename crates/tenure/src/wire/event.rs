@@ -172,8 +172,8 @@ pub struct EventShape {
     pub at: String,
     /// `joined`, `left`, `lapsed`, `superseded`, `expelled`, `evicted`, `lease_granted`, `lease_released`,
     /// `lease_taken_over`, `target_changed`, `session_created`, `session_disconnected`, `session_resumed`,
-    /// `session_reaped`, `session_deleted`, `sessions_repaired`, `sweep_braked`, `sweep_unbraked`, `group_unsettled`, `group_settled`; more may
-    /// come.
+    /// `session_reaped`, `session_deleted`, `sessions_repaired`, `provider_activated`, `provider_deactivated`,
+    /// `sweep_braked`, `sweep_unbraked`, `group_unsettled`, `group_settled`; more may come.
     #[serde(rename = "type")]
     pub kind: String,
     /// Whose tenure.
@@ -191,7 +191,7 @@ pub struct EventShape {
     /// With `lease_taken_over`: the ended tenure that still had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// With `lease_released`: the member it is kept for.
+    /// With `lease_released`: the member it is kept for. With `provider_activated` and `provider_deactivated`: the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// Which session.

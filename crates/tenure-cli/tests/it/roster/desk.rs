@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, Ran};
+use crate::support::{Daemon, Ran, said};
 
 fn roster(daemon: &Daemon, args: &[&str]) -> Ran {
     daemon.run(&[&["roster"], args, &["--roster", "support"]].concat())
@@ -196,4 +196,19 @@ fn a_forgotten_roster_is_a_failure_that_names_the_others() {
         let must_say = "there is no roster \"default\"; name one with --roster (or TENURE_ROSTER): support";
         failed(&without(read), must_say);
     }
+}
+
+#[test]
+fn a_log_is_followed() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    done(roster(&daemon, &["put", "ana"]));
+    done(roster(&daemon, &["deactivate", "ana"]));
+    let lines = daemon.spawn(&["roster", "log", "--follow", "--roster", "support"]);
+    let documents = daemon.spawn(&["roster", "log", "ana", "--follow", "--json", "--roster", "support"]);
+    said(&lines, "  deactivated  ana  operator");
+    said(&documents, "\"change\":\"deactivated\"");
+    done(roster(&daemon, &["activate", "ana"]));
+    said(&lines, "  activated    ana  operator");
+    said(&documents, "\"change\":\"activated\"");
+    assert_eq!(lines.log().matches("deactivated").count(), 1, "none twice");
 }

@@ -7,8 +7,7 @@ use axum::http::StatusCode;
 use tenure::roster::ProviderView;
 use tenure::wire::Problem;
 use tenure::wire::roster::{
-    AvailabilityAnswer, AvailableAnswer, AvailableQuery, LogPage, LogQuery, Provider, ProvidersPage, ProvidersQuery,
-    RosterStats, Source,
+    AvailabilityAnswer, AvailableAnswer, AvailableQuery, Provider, ProvidersPage, ProvidersQuery, RosterStats, Source,
 };
 use tenure_core::id::{ProviderId, RosterName};
 
@@ -145,27 +144,6 @@ pub(crate) async fn stats(
     let roster = app.roster(&name)?;
     let found = app.look_in_roster(&caller, &name, roster.stats()).await?;
     json(StatusCode::OK, &RosterStats::new(found.value, found.source.into()))
-}
-
-/// Read the log
-///
-/// Every change of a provider's state, once, the oldest first: of one provider or of all.
-#[utoipa::path(
-    get, path = "/v1/rosters/{r}/log", tag = "rosters",
-    security(("token" = ["read"])),
-    params(("r" = String, Path, description = "The roster"), LogQuery),
-    responses((status = 200, description = "A page of the log", body = LogPage), Reads, OfRoster, Unbuilt)
-)]
-pub(crate) async fn log(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Names(name): Names<RosterName>,
-    Query(query): Query<LogQuery>,
-) -> Answer {
-    let (provider, page) = query.request()?;
-    let roster = app.roster(&name)?;
-    let entries = app.look_at(&caller, &name, roster.log(provider.as_ref(), &page)).await?;
-    json(StatusCode::OK, &LogPage::from(entries))
 }
 
 fn shown(view: ProviderView, source: Source) -> Provider {

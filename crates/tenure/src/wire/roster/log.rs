@@ -101,14 +101,14 @@ pub struct LogQuery {
     )]
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
-    /// The `next` of the page before.
+    /// The `next` of the page before, or the `id` of an entry.
     #[serde(
         default,
         deserialize_with = "super::super::if_given",
         skip_serializing_if = "Option::is_none"
     )]
     pub after: Option<String>,
-    /// At most this many, 1 to 1,000; 100 when not given.
+    /// At most this many, 1 to 1,000; 100 when not given. Not for streams.
     #[serde(
         default,
         deserialize_with = "super::super::if_given",
