@@ -148,3 +148,36 @@ fn a_node_of_a_fleet_is_a_few_calls() {
     let last = last.split('}').next().unwrap_or_default();
     assert!(last.contains("\"weight\":1") && !last.contains("node-1"), "{log}");
 }
+
+#[test]
+fn drills_show_what_their_page_says() {
+    let tools = ["bash", "curl", "valkey-server", "valkey-cli", "psql", "pg_dump"];
+    let found: Vec<_> = tools.iter().map_while(|tool| have(tool).or_skip()).collect();
+    let (true, Some(postgres)) = (found.len() == tools.len(), postgres::Server::start()) else {
+        return;
+    };
+    let (valkey, first, second) = (Port::reserve(), Port::reserve(), Port::reserve());
+    let instead = [
+        ("postgres://tenure@127.0.0.1:5432/tenure", postgres.database()),
+        ("6379", valkey.number().to_string()),
+        ("7717", first.number().to_string()),
+        ("7718", second.number().to_string()),
+    ];
+    walk(&found[0], &text("docs/drills.md"), &instead);
+}
+
+#[test]
+fn moving_to_another_hot_store_works_as_its_page_says() {
+    let tools = ["bash", "curl", "valkey-server", "valkey-cli"];
+    let found: Vec<_> = tools.iter().map_while(|tool| have(tool).or_skip()).collect();
+    if found.len() != tools.len() {
+        return;
+    }
+    let (old, new, daemon) = (Port::reserve(), Port::reserve(), Port::reserve());
+    let instead = [
+        ("6379", old.number().to_string()),
+        ("6380", new.number().to_string()),
+        ("7717", daemon.number().to_string()),
+    ];
+    walk(&found[0], &text("docs/moving.md"), &instead);
+}
