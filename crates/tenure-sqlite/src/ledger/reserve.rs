@@ -34,10 +34,12 @@ pub(super) fn available(
     };
     match fresh_since {
         None => many(sql, FREE, params![roster, limit, occupancy, provider], read),
-        Some(since) => {
-            let params = params![roster, limit, occupancy, provider, instant(since)];
-            many(sql, FREE_AND_FRESH, params, read)
-        }
+        Some(since) => many(
+            sql,
+            FREE_AND_FRESH,
+            params![roster, limit, occupancy, provider, instant(since)],
+            read,
+        ),
     }
 }
 

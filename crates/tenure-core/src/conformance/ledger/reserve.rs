@@ -8,7 +8,7 @@ use crate::conformance::world::{refused, s};
 use crate::error::ErrorKind;
 use crate::ledger::engagement::MAX_CANDIDATES;
 use crate::ledger::{Candidate, Candidates, Reserve, ReserveOutcome, Status};
-use crate::store::Call;
+use crate::store::{Call, PageRequest};
 
 /// R2.4: in the order given, and only one that is online, active and has room.
 pub async fn the_first_candidate_with_room_is_taken(make: Make<'_>) {
