@@ -111,6 +111,11 @@ fn describe() {
     metrics::describe_counter!(tenure::meters::BEATS, "Beats, by what they came to.");
     metrics::describe_counter!(tenure::meters::ENDED, "Tenures that this process ended.");
     metrics::describe_counter!(
+        tenure::meters::EVICTED_ENTRIES,
+        "Entries removed from registries because their owner's tenure ended."
+    );
+    metrics::describe_gauge!(tenure::meters::LEDGER_UP, "1 while the ledger of rosters answers.");
+    metrics::describe_counter!(
         tenure::meters::LEASE_TRANSITIONS,
         "What became of leases through this process."
     );
@@ -118,8 +123,11 @@ fn describe() {
 
 /// Counters that alerts are made of exist from the start: what begins with its first event has not increased by it.
 fn begin() {
-    for counter in [CROWDED_OUT, ACCEPT_ERRORS, BEATS_REFUSED] {
+    for counter in [CROWDED_OUT, ACCEPT_ERRORS, BEATS_REFUSED, STALLED] {
         metrics::counter!(counter).absolute(0);
+    }
+    for outcome in ["renewed", "ended", "unknown", "failed"] {
+        tenure::meters::beats(outcome, 0);
     }
 }
 
@@ -220,12 +228,17 @@ impl RouteMeters {
             return counter.increment(1);
         }
         drop(known);
-        let labels = [
-            ("route", self.route.to_string()),
-            ("method", method.to_owned()),
-            ("status", status.to_string()),
-        ];
-        let counter = metrics::counter!(REQUESTS, &labels);
+        let counter = |status: u16| {
+            let labels = [
+                ("route", self.route.to_string()),
+                ("method", method.to_owned()),
+                ("status", status.to_string()),
+            ];
+            metrics::counter!(REQUESTS, &labels)
+        };
+        // Alerts count these; see `begin`.
+        counter(503).increment(0);
+        let counter = counter(status);
         counter.increment(1);
         self.requests
             .write()

@@ -14,6 +14,9 @@ use tenure_core::sweep::GroupStatus;
 
 /// Entries removed from registries because their owner's tenure ended. Labels: group, registry, owner (the host).
 pub const EVICTED: &str = "tenure_registry_evicted_total";
+/// The same entries, of all owners: with an owner as label no series is there before its first eviction, and no alert sees
+/// that one. Label: group; of `tenure adopt registry` also registry.
+pub const EVICTED_ENTRIES: &str = "tenure_evicted_entries_total";
 /// Leases removed because their holder's tenure ended and nobody had taken them over. Labels: group, owner (the host).
 pub const LEASES_EVICTED: &str = "tenure_leases_evicted_total";
 /// Members with a current tenure. Label: group.
@@ -80,6 +83,8 @@ pub const ROSTER_WRITES: &str = "tenure_roster_writes_total";
 pub const ROSTER_OFFLINE: &str = "tenure_roster_offline_total";
 /// What did not fit together in a mirror itself and was mended. Labels: roster, kind.
 pub const ROSTER_DRIFT: &str = "tenure_roster_drift_repaired_total";
+/// 1 while the ledger of rosters answers, 0 while it does not. Set from the first poll on.
+pub const LEDGER_UP: &str = "tenure_ledger_up";
 /// The breaker of the ledger's fallback: 0 closed, 1 half open, 2 open.
 pub const ROSTER_BREAKER: &str = "tenure_roster_breaker_state";
 /// How long ago a sweep of a roster was last seen done well, in seconds. Labels: roster, sweep (`offline`, `heartbeats`,
@@ -96,6 +101,13 @@ pub(crate) fn sweep_succeeded(sweep: &str, wall_micros: u64) {
 
 pub(crate) fn sweep_ran(sweep: &str, outcome: &'static str) {
     metrics::counter!(SWEEP_RUNS, "sweep" => sweep.to_owned(), "outcome" => outcome).increment(1);
+}
+
+/// The loop exists: what alerts count of it begins at 0.
+pub(crate) fn begin_sweep(sweep: &str) {
+    for outcome in ["failed", "partial"] {
+        metrics::counter!(SWEEP_RUNS, "sweep" => sweep.to_owned(), "outcome" => outcome).increment(0);
+    }
 }
 
 pub(crate) fn sweep_panicked(sweep: &str) {
@@ -128,6 +140,29 @@ pub(crate) fn sessions(group: &Group, status: &GroupStatus) {
     let overdue = status.next_reap.map(|due| status.as_of.since(due)).unwrap_or_default();
     metrics::gauge!(SESSIONS_DISCONNECTED, "group" => group.to_string()).set(status.disconnected as f64);
     metrics::gauge!(OLDEST_OVERDUE, "group" => group.to_string()).set(overdue.as_secs_f64());
+    if status.disconnected > 0 {
+        // There is something to reap before it is reaped; see `begin_group`.
+        let _ = metrics::histogram!(ORPHAN_CLEANUP, "group" => group.to_string());
+    }
+}
+
+/// The group has members, or left something behind: what alerts count of it begins at 0, since a counter that begins with
+/// its first event has not increased by it.
+pub(crate) fn begin_group(group: &Group) {
+    metrics::counter!(EVICTED_ENTRIES, "group" => group.to_string()).increment(0);
+    for reason in [EndReason::Lapsed, EndReason::Superseded] {
+        ended(group, reason, 0);
+    }
+    begin_leases(group);
+    let _ = metrics::histogram!(DETECTION_LAG, "group" => group.to_string());
+}
+
+/// Somebody of this process may hold leases in the group.
+pub(crate) fn begin_leases(group: &Group) {
+    for transition in ["taken_over", "lost"] {
+        let labels = [("group", group.to_string()), ("transition", transition.to_owned())];
+        metrics::counter!(LEASE_TRANSITIONS, &labels).increment(0);
+    }
 }
 
 /// There is no such group any more.
@@ -185,6 +220,7 @@ pub(crate) fn evicted(group: &Group, registry: &str, owner: &MemberId, count: u6
         ("owner", owner),
     ];
     metrics::counter!(EVICTED, &labels).increment(count);
+    metrics::counter!(EVICTED_ENTRIES, "group" => group.to_string()).increment(count);
 }
 
 pub(crate) fn roster_mirror_error(roster: String) {
@@ -206,6 +242,10 @@ pub(crate) fn roster_heartbeat(roster: String, result: &'static str, recorded: &
 pub(crate) fn roster_write(roster: String, mirrored: bool) {
     let mirrored = if mirrored { "true" } else { "false" };
     metrics::counter!(ROSTER_WRITES, "roster" => roster, "mirrored" => mirrored).increment(1);
+}
+
+pub(crate) fn ledger_up(up: bool) {
+    metrics::gauge!(LEDGER_UP).set(f64::from(u8::from(up)));
 }
 
 pub(crate) fn roster_breaker(state: u8) {

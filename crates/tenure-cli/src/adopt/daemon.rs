@@ -99,7 +99,7 @@ async fn serve(args: &Registry, settings: AdoptSettings, interval: Duration) -> 
         .map(|address| (address, "adopt.registry.metrics_listen"));
     serve_metrics(listen, args.format.json, meters::install, &loops, &clock).await?;
     let body = Body {
-        meters: Meters::new(&args.given.hash, Arc::clone(&clock)),
+        meters: Meters::new(&args.given.hash, interval, Arc::clone(&clock)),
         stop: CancellationToken::new(),
         tally: Tally::default(),
         hash: args.given.hash.clone(),

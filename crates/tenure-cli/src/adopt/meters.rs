@@ -2,17 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use tenure::meters::{EVICTED, MAX_EVICTED_SERIES};
+use tenure::meters::{EVICTED, EVICTED_ENTRIES, MAX_EVICTED_SERIES};
 use tenure_core::clock::Clock;
 use tenure_core::id::MemberId;
 use tenure_valkey::adopt::{Notice, PassReport, text};
 
 /// Entries looked at. Label: registry.
 const SCANNED: &str = "tenure_adopt_entries_scanned_total";
-/// When a pass last went through. Label: registry. Its age is the number to alert on.
+/// When a pass last went through, or when the daemon was started if none did. Label: registry. Its age is the number to
+/// alert on, against the interval.
 const LAST_SUCCESS: &str = "tenure_adopt_last_success_timestamp_seconds";
+/// How often a pass begins. Label: registry.
+const INTERVAL: &str = "tenure_adopt_interval_seconds";
 /// 1 while nothing is removed because the store's health broke. Label: registry.
 const QUARANTINED: &str = "tenure_adopt_quarantined";
 /// How often the store's health broke a look. Labels: registry, reason.
@@ -28,12 +32,17 @@ const SKIPPED: &str = "tenure_adopt_entries_skipped";
 /// Entries that may have been removed without being counted. Label: registry.
 const UNSURE: &str = "tenure_adopt_unsure_total";
 
+/// What counts what was removed has the label group, as a daemon's own: an adopted hash has none.
+const GROUP: &str = "adopt";
+
 /// Installs the recorder of this process. `None` when there is one already.
 pub(super) fn install() -> Option<PrometheusHandle> {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     metrics::set_global_recorder(recorder).ok()?;
     metrics::describe_counter!(EVICTED, "Entries removed because their owner is dead.");
+    metrics::describe_counter!(EVICTED_ENTRIES, "The same, of all owners.");
+    metrics::describe_gauge!(INTERVAL, metrics::Unit::Seconds, "How often a pass begins.");
     metrics::describe_counter!(SCANNED, "Entries of the hash that were looked at.");
     metrics::describe_gauge!(LAST_SUCCESS, metrics::Unit::Seconds, "When a pass last went through.");
     metrics::describe_gauge!(
@@ -59,7 +68,7 @@ pub(super) struct Meters {
 
 impl Meters {
     /// Makes them, so that they are there before anything happened.
-    pub(super) fn new(registry: &str, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(registry: &str, interval: Duration, clock: Arc<dyn Clock>) -> Self {
         let meters = Self {
             registry: registry.into(),
             clock,
@@ -71,7 +80,19 @@ impl Meters {
         for name in [SCANNED, UNSURE] {
             meters.count(name, 0);
         }
+        meters.count_evicted(0);
+        metrics::gauge!(INTERVAL, "registry" => meters.registry.to_string()).set(interval.as_secs_f64());
+        meters.succeeded();
         meters
+    }
+
+    fn succeeded(&self) {
+        self.gauge(LAST_SUCCESS, self.clock.wall_micros() / 1_000_000);
+    }
+
+    fn count_evicted(&self, entries: u64) {
+        let labels = [("group", GROUP.to_owned()), ("registry", self.registry.to_string())];
+        metrics::counter!(EVICTED_ENTRIES, &labels).increment(entries);
     }
 
     fn gauge(&self, name: &'static str, value: u64) {
@@ -89,10 +110,12 @@ impl Meters {
             Notice::Scanned { entries } => self.count(SCANNED, *entries),
             Notice::Evicted { owner, entries } => {
                 let labels = [
+                    ("group", GROUP.to_owned()),
                     ("registry", self.registry.to_string()),
                     ("owner", self.owner_label(owner)),
                 ];
                 metrics::counter!(EVICTED, &labels).increment(*entries);
+                self.count_evicted(*entries);
             }
             Notice::Quarantined(broken) => {
                 let labels = [
@@ -117,7 +140,7 @@ impl Meters {
         self.gauge(SKIPPED, report.skipped);
         if report.quarantined.is_none() {
             self.gauge(BRAKED, u64::from(report.braked.is_some()));
-            self.gauge(LAST_SUCCESS, self.clock.wall_micros() / 1_000_000);
+            self.succeeded();
         }
     }
 

@@ -209,12 +209,22 @@ fn daemons_remove_count_once_and_leave_nothing_behind() {
             url.trim_end_matches("/metrics").parse().unwrap()
         })
         .collect();
+    // Before anything happened: what alerts count, and what they compare the age of the last success with.
+    let first = http::get(addresses[0], "/metrics").unwrap().1;
+    for begun in [
+        "tenure_evicted_entries_total{group=\"adopt\",registry=\"connections:registry\"} 0\n",
+        "tenure_adopt_interval_seconds{registry=\"connections:registry\"} 1\n",
+        "tenure_adopt_last_success_timestamp_seconds{registry=\"connections:registry\"} ",
+    ] {
+        assert!(first.contains(begun), "{begun}: {first}");
+    }
     (0..500).for_each(|n| claim(&server, &format!("device-{n}"), "gw-1-1763676800000000000-0a1b2c3d"));
     wait::until("the ghosts are gone", PATIENCE, || len(&server) == 1);
     let counted = || {
         let each = addresses.iter().map(|address| {
             let body = http::get(*address, "/metrics").unwrap().1;
-            let wanted = r#"tenure_registry_evicted_total{registry="connections:registry",owner="gw-1"} "#;
+            let wanted =
+                r#"tenure_registry_evicted_total{group="adopt",registry="connections:registry",owner="gw-1"} "#;
             let found = body
                 .lines()
                 .find_map(|line| line.strip_prefix(wanted).map(str::to_owned));

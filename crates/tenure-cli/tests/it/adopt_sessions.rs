@@ -437,3 +437,36 @@ fn a_client_of_another_language_goes_on_writing_and_loses_no_active_session() {
         assert_eq!(keys(&server, "*"), 0, "nothing is left behind");
     }
 }
+
+#[test]
+fn reap_only_daemon_tells_of_its_index_without_a_scan() {
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    has_run_for_a_while(&server);
+    fill(&server, 3);
+    server.cli(&["SET", "refs:1", "1"]).unwrap();
+    assert_eq!(run(&server, &[]).0, 0);
+    let args = ["--reap", "--interval", "1s", "--max-age", "1s", "--refs", "refs:{id}"];
+    let listen = ["--metrics-listen", "127.0.0.1:0"];
+    let daemon = Process::spawn("adopt-sessions", |_| tenure(&server, &[&args[..], &listen].concat())).unwrap();
+    wait::until("its address is printed", PATIENCE, || daemon.log().contains("/metrics"));
+    let log = daemon.log();
+    let url = log.lines().find_map(|line| line.strip_prefix("http://")).unwrap();
+    let address: SocketAddr = url.trim_end_matches("/metrics").parse().unwrap();
+    let first = http::get(address, "/metrics").unwrap().1;
+    for begun in ["interval_seconds", "last_success_timestamp_seconds"] {
+        let begun = format!("tenure_adopt_sessions_{begun}{{sessions=\"session:*\",pass=\"reap\"}} ");
+        assert!(first.contains(&begun), "{begun}: {first}");
+    }
+    let told = |name: &str| http::get(address, "/metrics").unwrap().1.contains(name);
+    wait::until("one entry is left, whose session is referred to", PATIENCE, || {
+        told("tenure_adopt_sessions_index_entries{sessions=\"session:*\"} 1\n")
+    });
+    // Disconnected an hour ago, and an orphan after a second.
+    assert!(metric(address, "tenure_adopt_sessions_oldest_overdue_seconds") > 3_590.0);
+    assert!(told(
+        "tenure_orphan_cleanup_keys_scanned_total{sessions=\"session:*\"} 0\n"
+    ));
+    assert_eq!(daemon.terminate(PATIENCE).unwrap().code(), Some(0), "{}", daemon.log());
+}

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::journal;
+use crate::meters;
 
 /// One grant of a lease.
 #[derive(Debug)]
@@ -109,6 +110,7 @@ pub(super) struct State {
 
 impl Book {
     pub(crate) fn new(group: Group) -> Self {
+        meters::begin_leases(&group);
         Self {
             group,
             others_act: false,

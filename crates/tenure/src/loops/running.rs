@@ -70,6 +70,7 @@ impl Running {
     fn export(&self) {
         let status = self.entry.status();
         let wall = status.last_success_wall_micros.unwrap_or(status.born_wall_micros);
+        meters::begin_sweep(&status.name);
         meters::sweep_succeeded(&status.name, wall);
     }
 

@@ -129,6 +129,10 @@ impl<'a> Visit<'a> {
         self.reach.inner.hear(group, &status, arrived);
         let before = self.work.status.replace(status.clone());
         journal::tell_changes(self, before.as_ref(), &status, ended).await;
+        let has_any = |status: &GroupStatus| status.members + status.releasing > 0;
+        if has_any(&status) && !before.as_ref().is_some_and(has_any) {
+            meters::begin_group(group);
+        }
         Ok(status)
     }
 

@@ -71,6 +71,7 @@ async fn serve(work: &Work, interval: Duration) -> anyhow::Result<u8> {
     let index_every = match &work.reaping {
         Some(reaping) => {
             let (shared, reaping, kept) = (shared.clone(), reaping.clone(), Arc::clone(&reaper));
+            shared.meters.begin(meters::REAP, interval);
             loops.start(LoopSettings::new(REAP, interval), move || ReapBody {
                 shared: shared.clone(),
                 reaping: reaping.clone(),
@@ -83,6 +84,7 @@ async fn serve(work: &Work, interval: Duration) -> anyhow::Result<u8> {
     };
     if let Some(every) = index_every {
         let shared = shared.clone();
+        shared.meters.begin(meters::INDEX, every);
         loops.start(LoopSettings::new(INDEX, every), move || IndexBody {
             shared: shared.clone(),
             every,

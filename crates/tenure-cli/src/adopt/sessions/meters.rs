@@ -1,6 +1,7 @@
 //! The metrics of `tenure adopt sessions --interval`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tenure_core::clock::Clock;
@@ -10,10 +11,18 @@ use tenure_valkey::adopt::{Break, IndexReport, ReapNotice, ReapReport};
 const CLEANUP: &str = "tenure_orphan_cleanup_duration_seconds";
 /// Sessions reaped. Label: sessions.
 const DELETED: &str = "tenure_orphan_sessions_deleted_total";
-/// Keys that scans looked at, and old entries that the reaper did. Label: sessions.
+/// Keys that scans of the keyspace looked at: passes of the index alone. Label: sessions.
 const SCANNED: &str = "tenure_orphan_cleanup_keys_scanned_total";
-/// When a pass last went through. Labels: sessions, pass (reap or index). Its age is the number to alert on.
+/// When a pass last went through, or when the daemon was started if none did. Labels: sessions, pass (reap or index). Its
+/// age is the number to alert on, against the interval.
 const LAST_SUCCESS: &str = "tenure_adopt_sessions_last_success_timestamp_seconds";
+/// How often a pass begins. Labels: sessions, pass.
+const INTERVAL: &str = "tenure_adopt_sessions_interval_seconds";
+/// For how long the oldest entry has been older than an orphan that the last pass of the reaper left in the index; 0 when it
+/// left none. Label: sessions.
+const OVERDUE: &str = "tenure_adopt_sessions_oldest_overdue_seconds";
+/// Entries that the last pass of the index had to change. Label: sessions.
+const DRIFT: &str = "tenure_adopt_sessions_drift";
 /// 1 while nothing is reaped because the store's health broke. Label: sessions.
 const QUARANTINED: &str = "tenure_adopt_sessions_quarantined";
 /// Old entries whose session is kept, at the last pass. Labels: sessions, why.
@@ -31,6 +40,9 @@ const NEVER_DUE: &str = "tenure_adopt_sessions_index_never_due";
 const UNCOUNTED: &str = "tenure_adopt_sessions_uncounted_total";
 /// Keys of the pattern when a pass of the index last counted them. Label: sessions.
 const KEYS: &str = "tenure_adopt_sessions_keys";
+/// The kinds of passes.
+pub(super) const REAP: &str = "reap";
+pub(super) const INDEX: &str = "index";
 
 const BUCKETS: [f64; 12] = [
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
@@ -48,7 +60,14 @@ pub(super) fn install() -> Option<PrometheusHandle> {
         "How long the store was at work for one pass of the reaper."
     );
     metrics::describe_counter!(DELETED, "Orphan sessions deleted.");
-    metrics::describe_counter!(SCANNED, "Keys and entries that were looked at.");
+    metrics::describe_counter!(SCANNED, "Keys that scans looked at.");
+    metrics::describe_gauge!(INTERVAL, seconds, "How often a pass begins.");
+    metrics::describe_gauge!(
+        OVERDUE,
+        seconds,
+        "For how long the oldest entry is overdue that was left."
+    );
+    metrics::describe_gauge!(DRIFT, "Entries that the last pass of the index had to change.");
     metrics::describe_gauge!(LAST_SUCCESS, seconds, "When a pass last went through.");
     metrics::describe_gauge!(
         QUARANTINED,
@@ -109,7 +128,6 @@ impl Meters {
     /// Notes what happens during a pass of the reaper.
     pub(super) fn note(&self, notice: &ReapNotice<'_>) {
         match notice {
-            ReapNotice::Reaping(ids) => self.count(SCANNED, None, ids.len() as u64),
             ReapNotice::Reaped(_) => self.count(DELETED, None, 1),
             ReapNotice::Quarantined(_) => self.gauge(QUARANTINED, None, 1),
             ReapNotice::Settled => self.gauge(QUARANTINED, None, 0),
@@ -132,9 +150,19 @@ impl Meters {
         }
         self.gauge(NEVER_DUE, None, report.never_due);
         self.count(UNCOUNTED, None, report.uncounted);
-        if report.quarantined.is_none() {
-            self.succeeded("reap");
+        if let Some(entries) = report.entries {
+            self.gauge(ENTRIES, None, entries);
+            self.gauge(OVERDUE, None, report.oldest_overdue.as_secs());
         }
+        if report.quarantined.is_none() {
+            self.succeeded(REAP);
+        }
+    }
+
+    /// Notes that passes of a kind come this often.
+    pub(super) fn begin(&self, pass: &'static str, interval: Duration) {
+        metrics::gauge!(INTERVAL, self.labels(Some(("pass", pass)))).set(interval.as_secs_f64());
+        self.succeeded(pass);
     }
 
     /// Notes that the store was out of reach for a whole pass.
@@ -151,7 +179,8 @@ impl Meters {
         self.gauge(KEYS, None, report.standing.scanned);
         self.gauge(ENTRIES, None, report.standing.entries);
         self.gauge(NEVER_DUE, None, report.standing.never_due);
-        self.succeeded("index");
+        self.gauge(DRIFT, None, report.changed());
+        self.succeeded(INDEX);
     }
 
     /// Counts what a pass of the index changed.

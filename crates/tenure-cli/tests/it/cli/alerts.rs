@@ -160,6 +160,58 @@ fn every_expression_of_the_dashboard_can_be_asked() {
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
 }
 
+/// The counters and histograms whose increase a rule looks at.
+fn counted() -> BTreeSet<String> {
+    let mut counted = BTreeSet::new();
+    for name in names_of_rules() {
+        let text = fs::read_to_string(rules().join(format!("{name}.yml"))).unwrap();
+        let calls = text.split("increase(").skip(1).chain(text.split("rate(").skip(1));
+        counted.extend(
+            calls
+                .filter_map(|rest| rest.split(['{', '[']).next())
+                .map(str::to_owned),
+        );
+    }
+    counted
+}
+
+#[test]
+fn counters_of_rules_begin_before_their_first_event() {
+    let mut wanted = counted();
+    assert!(wanted.len() > 10, "{wanted:?}");
+    // What panics is named by a label; their rules see a new series.
+    for panics in ["tenure_http_panics_total", "tenure_sweep_panics_total"] {
+        assert!(wanted.remove(panics), "{wanted:?}");
+    }
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let tenure = daemon.join("g", "gw", 60_000);
+    let attach = json!({"tenure": tenure, "connection": "c"}).to_string();
+    assert_eq!(daemon.http("PUT", "/v1/groups/g/sessions/s", &attach).0, 201);
+    let detach = format!("/v1/groups/g/sessions/s/connections/c?tenure={tenure}");
+    assert_eq!(daemon.http("DELETE", &detach, "").0, 204);
+    let mut missing = BTreeSet::new();
+    wait::until("all of them are served", SOON, || {
+        missing = wanted.difference(&served(&daemon)).cloned().collect();
+        if !missing.is_empty() {
+            eprintln!("not served yet: {missing:?}");
+        }
+        missing.is_empty()
+    });
+    let metrics = daemon.text("GET", "/metrics", "").1;
+    for series in [
+        "tenure_evicted_entries_total{group=\"g\"} 0\n",
+        "tenure_ended_total{group=\"g\",reason=\"lapsed\"} 0\n",
+        "tenure_ended_total{group=\"g\",reason=\"superseded\"} 0\n",
+        "tenure_lease_transitions_total{group=\"g\",transition=\"taken_over\"} 0\n",
+        "tenure_lease_transitions_total{group=\"g\",transition=\"lost\"} 0\n",
+        "tenure_beats_total{outcome=\"failed\"} 0\n",
+        "tenure_sweep_runs_total{sweep=\"janitor\",outcome=\"failed\"} 0\n",
+        "tenure_http_requests_total{route=\"/v1/groups/{g}/members\",method=\"POST\",status=\"503\"} 0\n",
+    ] {
+        assert!(metrics.contains(series), "{series}: {metrics}");
+    }
+}
+
 /// The names of metrics in expressions, or in a file of rules.
 fn named(rules: &str) -> BTreeSet<String> {
     let code = rules.lines().filter(|line| !line.trim_start().starts_with('#'));

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, Result};
-use tenure_core::time::{StoreTime, show_duration};
+use tenure_core::time::{StoreTime, micros, show_duration};
 
 use super::report::{Doomed, ReapNotice, ReapReport};
-use super::step::Steps;
+use super::step::{Candidate, Steps};
 use super::{KeyTemplate, Sessions, check_slots};
 use crate::adopt::MARKER_KEPT;
 use crate::adopt::health::{Break, Vitals};
@@ -208,6 +208,7 @@ impl Reaper {
             let begun = self.mono();
             let some = self.candidates(&base, &place, report).await?;
             if some.is_empty() || self.stop.load(Ordering::Relaxed) {
+                report.entries = self.steps.count().await.ok();
                 self.previous = Some((base, epoch));
                 return Ok(());
             }
@@ -223,6 +224,9 @@ impl Reaper {
                     if number == 1 && marks.contains(&b'z') && !marks.iter().any(|mark| b"xF".contains(mark)) {
                         self.tell(&ReapNotice::Uncounted(report.uncounted));
                     }
+                    let left = some.iter().enumerate().filter(|(n, _)| stays(*n));
+                    let overdue = left.filter_map(|(_, entry)| self.overdue(entry, vitals.at));
+                    report.oldest_overdue = overdue.fold(report.oldest_overdue, Duration::max);
                     place.advance(&some, stays);
                     base = vitals;
                     self.unfinished = Some(report.clone());
@@ -294,6 +298,15 @@ impl Reaper {
         report.settles_in = self.settings.max_age - served(resumed);
         self.tell(&ReapNotice::Quarantined(&resumed.1));
         true
+    }
+
+    /// For how long an entry has been older than an orphan; `None` for one whose score is no time.
+    fn overdue(&self, entry: &Candidate, now: StoreTime) -> Option<Duration> {
+        let score: f64 = entry.score.parse().ok()?;
+        let unit = Duration::from_micros(self.steps.settings.unit.micros());
+        let since = Duration::try_from_secs_f64(score * unit.as_secs_f64()).ok()?;
+        let due = StoreTime::from_micros(micros(since)) + self.settings.max_age;
+        Some(now.since(due))
     }
 
     fn check_slots(&self, vitals: &Vitals) -> Result<()> {

@@ -178,6 +178,10 @@ pub struct ReapReport {
     pub doomed: Vec<Doomed>,
     /// Whether there may be more: the limit was reached.
     pub limited: bool,
+    /// Entries of the index at the end of the pass, ours and those of others; `None` for a pass that did not come there.
+    pub entries: Option<u64>,
+    /// For how long the oldest entry has been older than an orphan that the pass left in the index.
+    pub oldest_overdue: Duration,
     /// Set when the store's health broke: nothing (more) is reaped until it held for the age of an orphan.
     pub quarantined: Option<Break>,
     /// How long a quarantine lasts still.
