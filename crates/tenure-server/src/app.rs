@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use tenure::batch::{BatchSettings, BeatBatcher};
+use tenure::crowd::CrowdLog;
 use tenure::loops::Loops;
 use tenure::roster::Rosters;
 use tenure::sweeper::Sweeper;
@@ -100,6 +101,8 @@ pub(crate) struct App {
     pub(crate) streams: Room,
     pub(crate) sweeps: Room,
     pub(crate) refusals: Refusals,
+    /// Limits the lines about members that come and go.
+    pub(crate) crowd: CrowdLog,
     pub(crate) bodies: Bodies,
     pub(crate) beat_bodies: Bodies,
     /// A secret of this process, from which the counters of callers and groups are derived.
@@ -152,6 +155,7 @@ impl App {
             streams: Room::new(settings.max_streams),
             sweeps: Room::new(MAX_SWEEPS),
             refusals: Refusals::default(),
+            crowd: CrowdLog::default(),
             bodies: bodies(),
             beat_bodies: bodies(),
             seed: clock.entropy(),

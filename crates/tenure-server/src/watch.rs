@@ -207,6 +207,7 @@ impl LoopBody for Watcher {
         let Some(app) = self.app.upgrade() else {
             return Ok(Turn::idle());
         };
+        app.crowd.flush(app.clock.mono());
         let now = app.read(app.store.now()).await?;
         app.learn(now);
         let looked = match self.look.take_if(|look| look.is_finished()) {

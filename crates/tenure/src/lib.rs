@@ -101,6 +101,7 @@ pub mod client;
 pub mod connect;
 #[cfg(any(doc, doctest))]
 pub mod cookbook;
+pub mod crowd;
 mod error_copy;
 pub mod fence;
 pub mod fleet;

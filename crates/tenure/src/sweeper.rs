@@ -33,6 +33,7 @@ use tenure_core::store::Store;
 use tenure_core::time::StoreTime;
 use tokio::sync::OwnedMutexGuard;
 
+use crate::crowd::CrowdLog;
 use crate::loops::{FLOOR, LoopBody, LoopSettings, Loops, Turn, Waker};
 use crate::meters;
 use discovery::Discovery;
@@ -133,6 +134,8 @@ struct Inner {
     reaper: Lanes<Reaper>,
     /// Whether the store last told its groups.
     listed: AtomicBool,
+    /// Limits the lines about members that lapsed.
+    crowd: CrowdLog,
     /// Wakes whoever lets the ledgers of rosters follow.
     followers: OnceLock<Waker>,
     groups: Mutex<BTreeMap<Group, Entry>>,
@@ -191,6 +194,7 @@ impl Sweeper {
             janitor: Lanes::new(loops.workers()),
             reaper: Lanes::new(loops.workers()),
             listed: AtomicBool::new(false),
+            crowd: CrowdLog::default(),
             followers: OnceLock::new(),
             groups: Mutex::default(),
             search_at: Mutex::new(search_at),

@@ -1,6 +1,7 @@
 //! The built binary, as people and programs use it: real processes, real signals, real files.
 
 mod alerts;
+mod crowd;
 mod data_loss;
 mod join;
 mod killed;

@@ -42,11 +42,12 @@ pub(crate) async fn join(
     if let Some(sweeper) = &app.sweeper {
         sweeper.touch(&group);
     }
+    let admits = |what| app.crowd.admits(&group, what, app.clock.mono());
     if let Some(tenure) = &joined.superseded {
-        tracing::info!(%group, %tenure, by = %joined.tenure, "superseded");
+        tenure::crowd_line!(admits("superseded"), %group, %tenure, by = %joined.tenure, "superseded");
         meters::ended(&group, EndReason::Superseded, 1);
     }
-    tracing::info!(%group, tenure = %joined.tenure, ttl_ms = ms(joined.ttl), "joined");
+    tenure::crowd_line!(admits("joined"), %group, tenure = %joined.tenure, ttl_ms = ms(joined.ttl), "joined");
     let place = format!("/v1/groups/{group}/members/{}", joined.tenure.member());
     let mut response = json(StatusCode::CREATED, &JoinAnswer::from(joined))?;
     if let Ok(place) = HeaderValue::try_from(place) {
@@ -133,7 +134,9 @@ pub(crate) async fn end(
 
 async fn end_by(app: &App, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Answer {
     let reason = app.write(app.store.end(group, tenure, by, call)).await?;
-    tracing::info!(%group, %tenure, reason = reason.as_str(), asked = ?by, "ended");
+    // Each member that an operator ends has its line.
+    let admitted = by == EndBy::Expel || app.crowd.admits(group, "ended", app.clock.mono());
+    tenure::crowd_line!(admitted, %group, %tenure, reason = reason.as_str(), asked = ?by, "ended");
     let mut response = no_content();
     let value = HeaderValue::from_static(reason.as_str());
     response

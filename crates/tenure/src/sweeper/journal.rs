@@ -35,7 +35,8 @@ pub(super) fn tell_eviction(group: &Group, eviction: &Eviction, pass: &str) {
         meters::leases_evicted(group, tenure.member(), *leases);
     }
     let evicted: u64 = claims.values().sum();
-    tracing::info!(%group, %tenure, owner = tenure.member().host(), evicted, ?claims, leases, connections, pass, "evicted");
+    let has_any = evicted + leases + connections > 0;
+    crate::crowd_line!(has_any, %group, %tenure, owner = tenure.member().host(), evicted, ?claims, leases, connections, pass, "evicted");
 }
 
 /// What one pass did, by its events: one with counts for the claims of a tenure, and one for each lease.

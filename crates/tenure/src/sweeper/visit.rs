@@ -127,12 +127,13 @@ impl<'a> Visit<'a> {
             status.brake.is_some(),
         );
         self.reach.inner.hear(group, &status, arrived);
+        self.reach.inner.crowd.flush(arrived);
         let before = self.work.status.replace(status.clone());
-        journal::tell_changes(self, before.as_ref(), &status, ended).await;
         let has_any = |status: &GroupStatus| status.members + status.releasing > 0;
         if has_any(&status) && !before.as_ref().is_some_and(has_any) {
             meters::begin_group(group);
         }
+        journal::tell_changes(self, before.as_ref(), &status, ended).await;
         Ok(status)
     }
 
@@ -147,8 +148,9 @@ impl<'a> Visit<'a> {
                 meters::detection_lag(group, self.reach.store_now(status).since(due));
                 meters::ended(group, EndReason::Lapsed, batch.ended.len() as u64);
             }
+            let (crowd, now) = (&self.reach.inner.crowd, self.reach.inner.clock.mono());
             for tenure in &batch.ended {
-                tracing::info!(%group, %tenure, "lapsed");
+                crate::crowd_line!(crowd.admits(group, "lapsed", now), %group, %tenure, "lapsed");
             }
             ended.extend(batch.ended);
             if !batch.more {
