@@ -16,6 +16,7 @@ pub mod heartbeats;
 pub mod log;
 pub mod memory;
 pub mod outbox;
+pub mod overview;
 pub mod provider;
 pub mod settings;
 
@@ -32,6 +33,7 @@ pub use self::heartbeats::{HeartbeatMarks, HeartbeatPass};
 pub use self::log::{Change, LogEntry, Reason};
 pub use self::memory::MemoryLedger;
 pub use self::outbox::Dirty;
+pub use self::overview::{Overview, RosterView};
 pub use self::provider::{
     Candidate, Capacity, EndedTenure, Follow, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState,
     RemoveOutcome, RosterStats, Version,
@@ -99,6 +101,12 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// None of its own.
     async fn rosters(&self) -> Result<Vec<RosterName>>;
+
+    /// How all rosters stand, in one statement: what every process polls, about once a second. O(rosters).
+    ///
+    /// # Errors
+    /// None of its own.
+    async fn overview(&self) -> Result<Overview>;
 
     /// The settings of a roster: the defaults, with [`Version::NONE`], when nothing was ever set. O(1).
     ///
@@ -241,12 +249,6 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// `Invalid` for too many: nothing changed.
     async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()>;
-
-    /// The rosters whose mark stands now, by name. O(rosters ever marked).
-    ///
-    /// # Errors
-    /// None of its own.
-    async fn heartbeats_wanted(&self) -> Result<Vec<RosterName>>;
 
     /// Notes that every heartbeat that the hot store had of a roster has been recorded, and since when every provider that
     /// is alive there has been heard. O(1).

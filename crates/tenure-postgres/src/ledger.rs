@@ -12,9 +12,9 @@ use tenure_core::error::Outcome;
 use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
     Candidate, Candidates, Capacity, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Expiry, Follow,
-    HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState,
-    RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
-    check_tenure,
+    HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec,
+    ProviderState, RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    check_follows, check_tenure,
 };
 use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use tenure_core::time::micros;
@@ -26,7 +26,7 @@ use crate::migrate::May;
 use crate::options::PostgresOptions;
 use crate::rows::{
     CandidateRow, Count, DirtyCount, DirtyRow, Done, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, HeardRow,
-    Items, LogRow, Now, PassRead, ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
+    Items, LogRow, Now, OverviewRead, PassRead, ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
 };
 use crate::{examine, migrate, pool};
 
@@ -277,6 +277,11 @@ impl Ledger for PostgresLedger {
         Ok(all.items)
     }
 
+    async fn overview(&self) -> Result<Overview> {
+        let read: OverviewRead = self.ask("read_overview", Vec::new(), self.reading()).await?;
+        Ok(read.into())
+    }
+
     async fn settings(&self, roster: &RosterName) -> Result<RosterSettings> {
         let read: SettingsRead = self
             .ask("read_settings", vec![name(roster.clone())], self.reading())
@@ -470,11 +475,6 @@ impl Ledger for PostgresLedger {
         let params = vec![texts(Some(names)), number(span(Some(lasts)))];
         let Done {} = self.ask("want_heartbeats", params, self.writing(call)).await?;
         Ok(())
-    }
-
-    async fn heartbeats_wanted(&self) -> Result<Vec<RosterName>> {
-        let wanted: Items<RosterName> = self.ask("read_heartbeats_wanted", Vec::new(), self.reading()).await?;
-        Ok(wanted.items)
     }
 
     async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime, call: Call) -> Result<()> {

@@ -35,6 +35,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "available pages",
         include_str!("sql/migrations/0012_available_pages.sql"),
     ),
+    ("overview", include_str!("sql/migrations/0013_overview.sql")),
 ];
 const PREPARE: &str = include_str!("sql/prepare.sql");
 const PRESENT: &str = include_str!("sql/present.sql");

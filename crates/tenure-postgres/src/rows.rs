@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use tenure_core::ledger::{
     Candidate, Change, Dirty, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, HeartbeatPass, LogEntry,
-    OnlineOutcome, Provider, ProviderChange, Reason, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats,
-    Status, Version,
+    OnlineOutcome, Overview, Provider, ProviderChange, Reason, RemoveOutcome, ReserveOutcome, RosterSettings,
+    RosterStats, RosterView, Status, Version,
 };
 use tenure_core::{EngagementId, Error, ErrorKind, ProviderId, Result, RosterName, StoreTime, TenureId};
 
@@ -165,13 +165,52 @@ struct SettingsRow {
 
 impl From<SettingsRead> for RosterSettings {
     fn from(read: SettingsRead) -> Self {
-        read.settings.map_or_else(Self::default, |row| Self {
+        read.settings.map_or_else(Self::default, Self::from)
+    }
+}
+
+impl From<SettingsRow> for RosterSettings {
+    fn from(row: SettingsRow) -> Self {
+        Self {
             default_capacity: row.default_capacity,
             stale_after: Duration::from_millis(row.stale_after_ms),
             require_heartbeat: row.require_heartbeat,
             snapshot: Duration::from_millis(row.snapshot_ms),
             version: Version(row.version),
-        })
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct OverviewRead {
+    now: u64,
+    rosters: Vec<RosterRow>,
+    wanted: Vec<RosterName>,
+}
+
+#[derive(Deserialize)]
+struct RosterRow {
+    roster: RosterName,
+    settings: Option<SettingsRow>,
+    dirty: bool,
+    next_expiry: Option<i64>,
+}
+
+impl From<OverviewRead> for Overview {
+    fn from(read: OverviewRead) -> Self {
+        let view = |row: RosterRow| {
+            let view = RosterView {
+                settings: row.settings.map(RosterSettings::from).unwrap_or_default(),
+                is_dirty: row.dirty,
+                next_expiry: instant(row.next_expiry),
+            };
+            (row.roster, view)
+        };
+        Self {
+            as_of: StoreTime::from_micros(read.now),
+            rosters: read.rosters.into_iter().map(view).collect(),
+            wanted: read.wanted.into_iter().collect(),
+        }
     }
 }
 

@@ -28,8 +28,9 @@ use rusqlite::Connection;
 use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
     Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatMarks, HeartbeatPass,
-    LogEntry, Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState, RemoveOutcome,
-    Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
+    LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec, ProviderState,
+    RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
+    check_tenure,
 };
 use tenure_core::store::{Call, Finding, Health, Page, PageRequest, bad_cursor, check_limit};
 use tenure_core::{Clock, EngagementId, Error, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
@@ -161,6 +162,16 @@ impl Ledger for SqliteLedger {
 
     async fn rosters(&self) -> Result<Vec<RosterName>> {
         self.desk.read(settings::rosters).await
+    }
+
+    async fn overview(&self) -> Result<Overview> {
+        let rosters = self.desk.read(settings::overview).await?;
+        let (mut marks, as_of) = self.heartbeats()?;
+        Ok(Overview {
+            as_of,
+            rosters,
+            wanted: marks.wanted(as_of).into_iter().collect(),
+        })
     }
 
     async fn settings(&self, roster: &RosterName) -> Result<RosterSettings> {
@@ -296,11 +307,6 @@ impl Ledger for SqliteLedger {
         }
         marks.want(rosters, now + lasts);
         Ok(())
-    }
-
-    async fn heartbeats_wanted(&self) -> Result<Vec<RosterName>> {
-        let (mut marks, now) = self.heartbeats()?;
-        Ok(marks.wanted(now))
     }
 
     async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime, call: Call) -> Result<()> {

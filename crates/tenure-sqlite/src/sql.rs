@@ -252,6 +252,7 @@ mod tests {
             "step: over",
             "step: next_version",
             "settings: rosters",
+            "settings: overview",
             "settings: get",
             "provider: stats",
             "provider: update",

@@ -2,5 +2,6 @@
 
 mod daemon;
 mod desk;
+mod ledger_away;
 mod pairing;
 mod usage;

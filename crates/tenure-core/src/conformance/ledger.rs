@@ -51,7 +51,7 @@ macro_rules! ledger_conformance_tests {
                 a_new_default_capacity_reaches_providers_without_their_own, the_log_is_read_page_by_page,
                 a_call_past_its_not_after_changes_nothing;
             liveness: an_ended_tenure_takes_exactly_its_provider_offline, heartbeats_only_grow,
-                heartbeats_are_wanted_for_a_time, a_heartbeat_pass_has_an_age,
+                heartbeats_are_wanted_for_a_time, a_heartbeat_pass_has_an_age, an_overview_covers_every_roster,
                 a_change_is_dirty_until_its_version_is_clean, a_version_drawn_is_above_all_before;
             engagement: an_engagement_lives_through_its_statuses, an_engagement_is_re_routed_in_one_step,
                 engagements_expire_when_their_time_has_come;
@@ -69,7 +69,7 @@ macro_rules! ledger_conformance_tests {
                 the_log_is_read_page_by_page, a_call_past_its_not_after_changes_nothing, unknown_ones_are_not_found;
             liveness: an_ended_tenure_takes_exactly_its_provider_offline, an_end_is_followed_once_however_many_try,
                 heartbeats_only_grow, heartbeats_are_wanted_for_a_time, a_heartbeat_pass_has_an_age,
-                a_change_is_dirty_until_its_version_is_clean, a_version_drawn_is_above_all_before;
+                an_overview_covers_every_roster, a_change_is_dirty_until_its_version_is_clean, a_version_drawn_is_above_all_before;
             engagement: an_engagement_lives_through_its_statuses, the_same_engagement_again_gives_the_same_answer,
                 an_engagement_is_re_routed_in_one_step, an_impossible_move_is_a_conflict,
                 facts_are_taken_above_the_capacity, engagements_expire_when_their_time_has_come,

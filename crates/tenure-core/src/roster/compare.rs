@@ -71,6 +71,12 @@ impl Comparison {
         Some(Put { entry, over })
     }
 
+    /// The ledger was read to its end: whether the mirror has anything beyond it.
+    #[must_use]
+    pub fn is_beyond(&self) -> bool {
+        self.mirrored.values().any(|kept| kept.digest.is_some())
+    }
+
     /// The ledger was read to its end: what the mirror has beyond it is to go. The removal is no older than what it
     /// removes, so that a slow writer cannot bring that back; and older than all that is written down from now on.
     #[must_use]

@@ -80,15 +80,15 @@ async fn restored_schema_is_taken_up_without_restart() {
                  DROP FUNCTION tenure.want_heartbeats; DROP FUNCTION tenure.note_heartbeat_pass;
                  DROP FUNCTION tenure.read_heartbeat_pass; DROP TRIGGER log_begins ON tenure.provider_log;
                  DROP FUNCTION tenure.log_begins; DROP FUNCTION tenure.log_decided;
-                 DROP FUNCTION IF EXISTS tenure.read_dirty_counts; DROP FUNCTION tenure.default_key;
+                 DROP FUNCTION IF EXISTS tenure.read_dirty_counts; DROP FUNCTION tenure.read_overview; DROP FUNCTION tenure.default_key;
                  DROP FUNCTION tenure.default_of; DROP FUNCTION tenure.default_changed CASCADE;
                  ALTER TABLE tenure.providers DROP COLUMN uses_default; DROP FUNCTION tenure.read_last_heartbeats;
                  DROP FUNCTION tenure.read_available(text, integer, bigint, bigint, text);
                  DELETE FROM tenure.migrations WHERE number > 5";
     admin.batch_execute(older).await.expect("an older schema");
-    let error = running.heartbeats_wanted().await.expect_err("it is older");
+    let error = running.overview().await.expect_err("it is older");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
-    assert_eq!(running.heartbeats_wanted().await.expect("it is updated"), []);
+    assert_eq!(running.overview().await.expect("it is updated").rosters, [].into());
     assert_eq!(cell(&admin, "SELECT max(number) FROM tenure.migrations").await, newest);
 
     admin

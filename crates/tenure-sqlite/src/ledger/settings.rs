@@ -1,19 +1,21 @@
 //! The settings of rosters.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 use tenure_core::RosterName;
-use tenure_core::ledger::{Reason, RosterSettings, SettingsPatch, Version};
+use tenure_core::ledger::{Reason, RosterSettings, RosterView, SettingsPatch, Version};
 
 use super::rows::{many, one};
 use super::step::Step;
 use crate::error::Cause;
-use crate::sql::{number, read_name, read_number, statements};
+use crate::sql::{number, read_instant_or_none, read_name, read_number, statements};
 use crate::step::Answer;
 
 statements! { "ledger/settings.sql":
     ROSTERS = "rosters",
+    OVERVIEW = "overview",
     GET = "get",
     PUT = "put",
 }
@@ -22,16 +24,31 @@ pub(super) fn rosters(sql: &Connection) -> Result<Vec<RosterName>, Cause> {
     many(sql, ROSTERS, [], |row| read_name(row, 0))
 }
 
+pub(super) fn overview(sql: &Connection) -> Result<BTreeMap<RosterName, RosterView>, Cause> {
+    let views = many(sql, OVERVIEW, [], |row| {
+        let view = RosterView {
+            settings: read(row, 1)?,
+            is_dirty: row.get(6)?,
+            next_expiry: read_instant_or_none(row, 7)?,
+        };
+        Ok((read_name(row, 0)?, view))
+    })?;
+    Ok(views.into_iter().collect())
+}
+
 /// `None` when there is no such roster.
 pub(super) fn get(sql: &Connection, roster: &str) -> Result<Option<RosterSettings>, Cause> {
-    one(sql, GET, [roster], |row| {
-        Ok(RosterSettings {
-            default_capacity: row.get(0)?,
-            stale_after: Duration::from_millis(read_number(row, 1)?),
-            require_heartbeat: row.get(2)?,
-            snapshot: Duration::from_millis(read_number(row, 3)?),
-            version: Version(read_number(row, 4)?),
-        })
+    one(sql, GET, [roster], |row| Ok(read(row, 0)?))
+}
+
+/// Settings from five columns.
+fn read(row: &Row<'_>, first: usize) -> rusqlite::Result<RosterSettings> {
+    Ok(RosterSettings {
+        default_capacity: row.get(first)?,
+        stale_after: Duration::from_millis(read_number(row, first + 1)?),
+        require_heartbeat: row.get(first + 2)?,
+        snapshot: Duration::from_millis(read_number(row, first + 3)?),
+        version: Version(read_number(row, first + 4)?),
     })
 }
 

@@ -25,14 +25,12 @@ use super::service::Inner;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a mark stands that is not repeated, and how often it is repeated.
 const MARK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3));
-/// How often a process asks which rosters are marked.
-pub(super) const WATCH: Duration = Duration::from_secs(2);
 /// How often heartbeats of a marked roster are written down.
 pub(super) const PASS: Duration = Duration::from_secs(2);
 /// An older pass proves nothing: as old as the snapshot of availability may be.
 const PASS_COUNTS: Duration = MAX_SNAPSHOT;
-/// After a mark has stood for this long without a pass, no process reaches the hot store. More than a look for marks, a
-/// pass and the jitter of both.
+/// After a mark has stood for this long without a pass, no process reaches the hot store. More than a look for marks, two
+/// passes (the one before the look proved nothing) and the jitter of all.
 pub(super) const SILENCE: Duration = Duration::from_secs(8);
 /// The same after the last of some passes: a process that dies in the midst of one holds the others up for a whole turn.
 const SILENCE_AFTER_PASS: Duration = Duration::from_secs(15);
@@ -135,19 +133,6 @@ impl Inner {
         self.in_time(marked).await?;
         for one in doubted {
             one.mark(lasts, now);
-        }
-        Ok(())
-    }
-
-    /// Asks which rosters others have marked, and lets their heartbeats be written down.
-    pub(super) async fn watch_marks(&self) -> Result<()> {
-        let wanted = self.in_time(self.ledger().heartbeats_wanted()).await?;
-        let mut is_news = false;
-        for one in self.known() {
-            is_news |= one.set_wanted(wanted.contains(one.roster()));
-        }
-        if is_news {
-            self.wake_heartbeats();
         }
         Ok(())
     }

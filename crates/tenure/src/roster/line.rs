@@ -253,16 +253,9 @@ impl Line {
         if error.kind() == ErrorKind::TooLate {
             self.hot.seen.forget();
         }
-        let was_away = {
-            let mut trust = self.trust();
-            let was_away = trust.is_away();
-            trust.failed(self.hot.clock.mono());
-            was_away
-        };
+        self.trust().failed(self.hot.clock.mono());
         meters::roster_mirror_error(self.label());
-        if !was_away {
-            tracing::warn!(roster = %self.roster, error = error.chain(),
-                "the mirror of a roster does not serve; the ledger answers for it");
-        }
+        // The loop that looks after all mirrors says it once for all of them.
+        tracing::debug!(roster = %self.roster, error = error.chain(), "a call of the roster's mirror failed");
     }
 }

@@ -20,6 +20,8 @@ use super::trust::Wish;
 use crate::batch::Gatherer;
 use crate::meters;
 
+/// Two looks at one moment of the ledger differ by less on our clock: replies take their time.
+const SAME: Duration = Duration::from_millis(500);
 /// The most heartbeats that wait to be written down; more are answered all the same and are not written.
 const MAX_NOTES: usize = 200_000;
 
@@ -35,6 +37,8 @@ struct State {
     settings: Option<RosterSettings>,
     /// The ledger listed the roster when it was asked for it.
     listed: bool,
+    /// The ledger's, and when it was polled for them.
+    polled: Option<(Mono, RosterSettings)>,
     /// Members may have another ttl than the settings say.
     retime: bool,
     /// The settings that were last compared with the interval of the sweeps.
@@ -53,7 +57,7 @@ struct State {
     pass: Option<(Mono, Option<HeartbeatPass>)>,
     /// The count of this process while the ledger answers, and when it was asked for.
     counted: Option<(Mono, Availability)>,
-    asked_ledger_at: Option<Mono>,
+    seen_dirty: bool,
     /// The outbox has more than was drained, or cannot be drained.
     left_dirty: bool,
     dirty: u64,
@@ -63,6 +67,10 @@ struct State {
     swept: BTreeMap<Sweep, Mono>,
     /// An engagement was written down that may end earlier than the sweep knows.
     expiring: bool,
+    /// When the first engagement expires, and when the ledger was asked for it.
+    next_expiry: Option<(Mono, Option<Mono>)>,
+    /// Heartbeats before this, on the hot store's clock, are in the ledger by this process.
+    written_before: Option<StoreTime>,
 }
 
 impl One {
@@ -148,8 +156,43 @@ impl One {
         self.state().expiring
     }
 
-    pub(super) fn set_expiring(&self, expiring: bool) {
-        self.state().expiring = expiring;
+    /// Asks the sweep to look into the ledger.
+    pub(super) fn set_expiring(&self) {
+        self.state().expiring = true;
+    }
+
+    /// Whether that was asked, once.
+    pub(super) fn take_expiring(&self) -> bool {
+        std::mem::take(&mut self.state().expiring)
+    }
+
+    /// The ledger, asked at `asked_at`, says when the first engagement expires. Answers whether that is sooner than the
+    /// sweep knows, which then has to look.
+    pub(super) fn expires(&self, next: Option<Mono>, asked_at: Mono) -> bool {
+        let mut state = self.state();
+        let known = state.next_expiry;
+        if known.is_some_and(|(at, _)| at > asked_at) {
+            return false;
+        }
+        state.next_expiry = Some((asked_at, next));
+        let before = known.and_then(|(_, next)| next);
+        next.is_some_and(|next| before.is_none_or(|before| next + SAME < before))
+    }
+
+    /// For how long no engagement expires, as told by a ledger that was asked less than `kept` ago.
+    pub(super) fn expires_after(&self, kept: Duration, now: Mono) -> Option<Duration> {
+        let (asked_at, next) = self.state().next_expiry?;
+        let is_kept = now.since(asked_at) < kept;
+        is_kept.then(|| next.map_or(Duration::MAX, |next| next.since(now)))
+    }
+
+    /// Since when heartbeats may not be in the ledger yet.
+    pub(super) fn written_before(&self) -> Option<StoreTime> {
+        self.state().written_before
+    }
+
+    pub(super) fn set_written_before(&self, at: StoreTime) {
+        self.state().written_before = Some(at);
     }
 
     // Settings.
@@ -185,6 +228,18 @@ impl One {
         let settings = state.settings?;
         let is_news = state.compared.replace(settings.version) != Some(settings.version);
         is_news.then_some(settings)
+    }
+
+    /// The ledger, asked at `asked_at`, has these. They are obeyed if they are newer.
+    pub(super) fn polled(&self, settings: RosterSettings, asked_at: Mono) {
+        self.obey(settings);
+        self.state().polled = Some((asked_at, settings));
+    }
+
+    /// What the ledger has, newer than ours or not, if it was asked less than `kept` ago.
+    pub(super) fn polled_settings(&self, kept: Duration, now: Mono) -> Option<RosterSettings> {
+        let (asked_at, settings) = self.state().polled?;
+        (now.since(asked_at) < kept).then_some(settings)
     }
 
     /// Whether members may have another ttl than the settings say.
@@ -310,12 +365,14 @@ impl One {
         self.state().used_at = now;
     }
 
-    pub(super) fn ledger_is_due(&self, every: Duration, now: Mono) -> bool {
-        self.state().asked_ledger_at.is_none_or(|at| now.since(at) >= every)
+    /// Whether the ledger had dirty rows when it was last asked.
+    pub(super) fn set_seen_dirty(&self, dirty: bool) {
+        self.state().seen_dirty = dirty;
     }
 
-    pub(super) fn asked_ledger(&self, now: Mono) {
-        self.state().asked_ledger_at = Some(now);
+    /// Whether it had, once.
+    pub(super) fn take_seen_dirty(&self) -> bool {
+        std::mem::take(&mut self.state().seen_dirty)
     }
 
     /// Whether the outbox may have rows that were not counted lately.

@@ -3,7 +3,7 @@
 //! For the sweeps: [`Inner::known`] lists the rosters, [`Inner::ledger`] and [`One::line`](super::one::One::line) lead to
 //! both sides, and [`Rosters::start`] is where their loops are started.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ use tenure_core::clock::{Clock, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::RosterName;
 use tenure_core::ledger::Ledger;
-use tenure_core::store::Store;
+use tenure_core::store::{Health, Store};
 use tokio::runtime::Handle;
 
 use super::fallback::Guard;
@@ -21,11 +21,13 @@ use super::fallback::breaker::BreakerState;
 use super::handle::Roster;
 use super::heartbeat::Hearts;
 use super::in_ledger::LedgerReads;
+use super::ledger_watch::LedgerWatch;
 use super::line::{Hot, Line};
 use super::mirror::Cleaning;
 use super::one::One;
 use super::settings::RostersSettings;
 use super::status::{BreakerView, RostersStatus};
+use super::sync::Reaches;
 use super::{sweeps, sync};
 use crate::batch::{BatchSettings, Gatherer};
 use crate::loops::{Loops, Waker};
@@ -45,6 +47,7 @@ pub struct Rosters {
 /// What the handles, the loops and the sweeps share.
 pub(crate) struct Inner {
     ledger: Arc<dyn Ledger>,
+    ledger_watch: LedgerWatch,
     clock: Arc<dyn Clock>,
     settings: RostersSettings,
     runtime: Handle,
@@ -114,6 +117,7 @@ impl Rosters {
             waker: OnceLock::new(),
             sweeps: OnceLock::new(),
             ledger,
+            ledger_watch: LedgerWatch::default(),
             clock,
             settings,
             runtime,
@@ -162,7 +166,7 @@ impl Rosters {
         RostersStatus {
             rosters: self.inner.known().iter().map(|one| one.status(now)).collect(),
             discovered: self.inner.discovered.load(Ordering::Relaxed),
-            ledger: self.inner.ledger.health(),
+            ledger: self.inner.ledger_health(),
             breaker: match guard.breaker {
                 BreakerState::Closed => BreakerView::Closed,
                 BreakerState::Open(left) => BreakerView::Open(left),
@@ -203,6 +207,18 @@ impl Inner {
 
     pub(crate) fn ledger(&self) -> &Arc<dyn Ledger> {
         &self.ledger
+    }
+
+    pub(super) fn ledger_watch(&self) -> &LedgerWatch {
+        &self.ledger_watch
+    }
+
+    /// As the ledger says of itself, or as the poll finds it: a call that this process gave up tells the ledger nothing.
+    fn ledger_health(&self) -> Health {
+        match (self.ledger.health(), self.ledger_watch.why_away()) {
+            (Health::Up, Some(reason)) => Health::Down { reason },
+            (health, _) => health,
+        }
     }
 
     pub(crate) fn settings(&self) -> &RostersSettings {
@@ -248,7 +264,11 @@ impl Inner {
 
     /// Lets engagements end in time of which one was written down just now.
     pub(super) fn wake_expiry(&self, one: &One) {
-        one.set_expiring(true);
+        one.set_expiring();
+        self.wake_expiry_loop();
+    }
+
+    pub(super) fn wake_expiry_loop(&self) {
         if let Some(wakers) = self.sweeps.get() {
             wakers.expiry.wake();
         }
@@ -290,8 +310,18 @@ impl Inner {
         Ok(one)
     }
 
+    /// In which stretch each mirror is reached now.
+    pub(super) fn reaches(&self) -> Reaches {
+        let reach = |one: &One| {
+            let trust = one.line().trust();
+            (!trust.is_away()).then(|| trust.reach())
+        };
+        let rosters = self.rosters();
+        rosters.iter().map(|(name, one)| (name.clone(), reach(one))).collect()
+    }
+
     /// The ledger has told which rosters it knows.
-    pub(super) fn discovered(&self, names: &[RosterName]) {
+    pub(super) fn discovered(&self, names: &BTreeSet<RosterName>) {
         // Nothing takes a roster out of the ledger; one that it never had is forgotten when nobody asks for it, and before
         // that when its place is needed for one that the ledger has.
         let now = self.clock.mono();
@@ -302,7 +332,7 @@ impl Inner {
             let room = self.settings.max_rosters.saturating_sub(rosters.len());
             let unknown = rosters
                 .iter()
-                .filter(|(name, one)| !one.line().is_known() && !names.contains(name));
+                .filter(|(name, one)| !one.line().is_known() && !names.contains(*name));
             let unknown: Vec<RosterName> = unknown.map(|(name, _)| name.clone()).collect();
             for name in unknown.iter().take(wanted.saturating_sub(room)) {
                 rosters.remove(name);

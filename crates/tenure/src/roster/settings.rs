@@ -23,11 +23,13 @@ pub struct RostersSettings {
     pub ledger_concurrency: usize,
     /// How often each roster's mirror is asked for its stamp. Settings are obeyed within this and a reply.
     pub look: Duration,
-    /// How often the outbox is drained, whoever filled it, to the next look. With that it bounds for how long a process
-    /// believes what another one, which cannot reach the hot store, has changed.
+    /// How often the ledger is asked how all rosters stand, and the outbox drained, while any mirror is not believed or any
+    /// row not mirrored. It bounds for how long a process believes what another one, which cannot reach the hot store, has
+    /// changed.
     pub drain: Duration,
-    /// How often the ledger is asked which rosters there are.
-    pub discover: Duration,
+    /// The same while there is nothing to do: what another process or plain SQL changes then is seen within this. A
+    /// database sees one statement of each process in this time, however many rosters there are.
+    pub idle: Duration,
     /// The longest that heartbeats wait to be written down in the ledger while the hot store is away. A quarter of a
     /// roster's `stale_after` if that is shorter.
     pub note: Duration,
@@ -47,7 +49,7 @@ impl Default for RostersSettings {
             ledger_concurrency: 8,
             look: Duration::from_millis(400),
             drain: Duration::from_millis(600),
-            discover: Duration::from_secs(5),
+            idle: Duration::from_millis(1_250),
             note: Duration::from_secs(5),
             heartbeats: BatchSettings::default(),
             max_rosters: 10_000,
@@ -67,7 +69,7 @@ impl RostersSettings {
             ("ledger_timeout", self.ledger_timeout),
             ("look", self.look),
             ("drain", self.drain),
-            ("discover", self.discover),
+            ("idle", self.idle),
             ("note", self.note),
         ];
         if let Some((name, given)) = durations.into_iter().find(|(_, given)| *given < FLOOR) {

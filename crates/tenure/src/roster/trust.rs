@@ -15,8 +15,8 @@ use tenure_core::time::StoreTime;
 
 use super::status::Belief;
 
-/// A stretch of reaching the mirror without a failure. Ends with the next failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A stretch of reaching the mirror without a failure. Ends with the next failure; the first is the default.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reach(u64);
 
 /// Why the mirror should be compared with the ledger out of turn.
@@ -119,6 +119,11 @@ impl Trust {
     /// Whether the outbox has to be drained before it is believed.
     pub(crate) fn needs_drain(&self) -> bool {
         self.drained != Some(self.reach)
+    }
+
+    /// Whether nothing but that keeps it from being read again.
+    pub(crate) fn waits_for_drain(&self) -> bool {
+        !self.away && self.needs_drain()
     }
 
     /// The stretch that a drain begins in.

@@ -6,6 +6,7 @@ mod crowd;
 mod default_capacity;
 mod drift;
 mod hot_away;
+mod idle;
 mod ledger_away;
 mod life;
 mod plain_sql;

@@ -233,7 +233,7 @@ fn the_daemon_serves_every_metric_that_a_rule_about_rosters_looks_at() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     assert!(daemon.http("PUT", "/v1/rosters/care/providers/ann", "{}").0 < 300);
     let wanted = named(&fs::read_to_string(rules().join("roster.yml")).unwrap());
-    assert_eq!(wanted.len(), 5, "{wanted:?}");
+    assert_eq!(wanted.len(), 6, "{wanted:?}");
     wait::until("all is served", SOON, || served(&daemon).is_superset(&wanted));
 }
 

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Make, World, provider, tenure};
+use super::{Make, World, engagement, provider, tenure};
 use crate::conformance::world::{ms, s};
 use crate::id::RosterName;
-use crate::ledger::{Change, EndedTenure, Reason, Status, Version};
+use crate::ledger::{
+    Change, EndedTenure, NewEngagement, Reason, RosterSettings, RosterView, SettingsPatch, Status, Version,
+};
 use crate::membership::EndReason;
 use crate::store::Call;
 
@@ -146,7 +148,7 @@ pub async fn heartbeats_are_wanted_for_a_time(make: Make<'_>) {
         let wanted = ledger.want_heartbeats(rosters, lasts, Call::default()).await;
         wanted.expect("a mark");
     };
-    let wanted = async || ledger.heartbeats_wanted().await.expect("a list");
+    let wanted = async || Vec::from_iter(ledger.overview().await.expect("an overview").wanted);
     assert_eq!(wanted().await, []);
     want(&[desk.clone(), care.clone(), care.clone()], s(30)).await;
     want(std::slice::from_ref(&desk), s(5)).await;
@@ -192,10 +194,59 @@ pub async fn a_heartbeat_pass_has_an_age(make: Make<'_>) {
         found.fresh_since <= world.now().await,
         "no provider was heard later than now"
     );
+    let wanted = ledger.overview().await.expect("an overview").wanted;
+    assert_eq!(wanted, [roster.clone()].into());
+}
+
+/// R2.10: what a process polls tells of every roster all that it acts on.
+pub async fn an_overview_covers_every_roster(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, care) = (&world.ledger, world.roster.clone());
+    let desk = RosterName::new("desk").expect("a good name");
+    let overview = async || ledger.overview().await.expect("an overview");
+    let empty = overview().await;
+    assert_eq!((empty.rosters, empty.wanted), Default::default());
+    let patch = SettingsPatch {
+        stale_after: Some(s(20)),
+        ..SettingsPatch::default()
+    };
+    let set = ledger.set_settings(&desk, &patch, Call::default()).await;
+    let settings = set.expect("settings");
+    let row = world.online("ann", 9, 7).await;
+    let view = |settings, is_dirty, next_expiry| RosterView {
+        settings,
+        is_dirty,
+        next_expiry,
+    };
+    let defaults = RosterSettings::default();
     assert_eq!(
-        ledger.heartbeats_wanted().await.expect("a list"),
-        std::slice::from_ref(roster)
+        overview().await.rosters,
+        [
+            (care.clone(), view(defaults, true, None)),
+            (desk.clone(), view(settings, false, None))
+        ]
+        .into()
     );
+    let rows = [(row.provider, row.version)];
+    ledger.clean(&care, &rows, Call::default()).await.expect("it is clean");
+    assert_eq!(overview().await.rosters[&care], view(defaults, false, None));
+
+    let begun = world.now().await;
+    for (name, after) in [("e1", 30), ("e2", 10)] {
+        let new = NewEngagement {
+            engagement: engagement(name),
+            provider: None,
+            status: Status::Pending,
+            expires_in: Some(s(after)),
+        };
+        let created = ledger.create_engagement(&care, &new, Call::default()).await;
+        created.expect("an engagement");
+    }
+    assert_eq!(overview().await.rosters[&care].next_expiry, Some(begun + s(10)));
+    world.shift("e2", Some(Status::Ended), None).await;
+    let now = overview().await;
+    assert_eq!(now.rosters[&care].next_expiry, Some(begun + s(30)));
+    assert!((begun..begun + s(9)).contains(&now.as_of), "{now:?}");
 }
 
 /// R2.3, M4.

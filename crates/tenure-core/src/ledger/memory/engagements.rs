@@ -128,7 +128,6 @@ impl RosterModel {
     }
 
     pub(super) fn expire_due(&mut self, limit: u32, moment: &mut Moment<'_>) -> ExpiredBatch {
-        let due = |e: &Engagement| e.expires_at.filter(|_| e.status.is_open());
         let mut waiting: Vec<(StoreTime, EngagementId)> = self
             .engagements
             .values()
@@ -151,8 +150,13 @@ impl RosterModel {
         }
         let providers = batch.expired.iter().filter_map(|e| e.provider.clone()).collect();
         batch.providers = self.touch(providers, moment);
-        batch.next = self.engagements.values().filter_map(due).min();
+        batch.next = self.next_expiry();
         batch
+    }
+
+    /// When the first open engagement expires.
+    pub(super) fn next_expiry(&self) -> Option<StoreTime> {
+        self.engagements.values().filter_map(due).min()
     }
 
     fn write_engagement(&mut self, mut row: Engagement, moment: &mut Moment<'_>) -> EngagementChange {
@@ -176,4 +180,9 @@ impl RosterModel {
             changed: false,
         }
     }
+}
+
+/// When an open engagement expires.
+fn due(engagement: &Engagement) -> Option<StoreTime> {
+    engagement.expires_at.filter(|_| engagement.status.is_open())
 }

@@ -13,9 +13,9 @@ use crate::id::{EngagementId, ProviderId, RosterName, TenureId};
 use crate::ledger::provider::check_batch;
 use crate::ledger::{
     Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatMarks, HeartbeatPass,
-    Ledger, LogEntry, Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState,
-    RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
-    check_tenure,
+    Ledger, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec,
+    ProviderState, RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    check_follows, check_tenure,
 };
 use crate::store::{Call, Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use crate::time::StoreTime;
@@ -135,6 +135,16 @@ impl Ledger for MemoryLedger {
 
     async fn rosters(&self) -> Result<Vec<RosterName>> {
         Ok(self.open()?.rosters.keys().cloned().collect())
+    }
+
+    async fn overview(&self) -> Result<Overview> {
+        let (mut state, as_of) = (self.open()?, self.time());
+        let rosters = state.rosters.iter();
+        Ok(Overview {
+            as_of,
+            rosters: rosters.map(|(name, model)| (name.clone(), model.view())).collect(),
+            wanted: state.heartbeats.wanted(as_of).into_iter().collect(),
+        })
     }
 
     async fn settings(&self, roster: &RosterName) -> Result<RosterSettings> {
@@ -268,11 +278,6 @@ impl Ledger for MemoryLedger {
         }
         state.heartbeats.want(rosters, now + lasts);
         Ok(())
-    }
-
-    async fn heartbeats_wanted(&self) -> Result<Vec<RosterName>> {
-        let mut state = self.open()?;
-        Ok(state.heartbeats.wanted(self.time()))
     }
 
     async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime, call: Call) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EngagementId, ProviderId, TenureId, Term};
 use crate::ledger::{
     Capacity, Change, Dirty, EndedTenure, Engagement, Follow, LogEntry, OnlineOutcome, Provider, ProviderChange,
-    ProviderSpec, Reason, RemoveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    ProviderSpec, Reason, RemoveOutcome, RosterSettings, RosterStats, RosterView, SettingsPatch, Version,
 };
 use crate::time::StoreTime;
 
@@ -41,6 +41,14 @@ pub(super) fn no_provider(provider: &ProviderId) -> Error {
 }
 
 impl RosterModel {
+    pub(super) fn view(&self) -> RosterView {
+        RosterView {
+            settings: self.settings,
+            is_dirty: !self.outbox.is_empty(),
+            next_expiry: self.next_expiry(),
+        }
+    }
+
     pub(super) fn set_settings(&mut self, patch: &SettingsPatch, moment: &mut Moment<'_>) -> RosterSettings {
         let wanted = patch.applied_to(self.settings);
         if wanted != self.settings {

@@ -26,9 +26,16 @@ impl Sweeping for Expiry {
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
         // No turns: whoever wrote an early end down knows best when to come, and those who come at once share the work.
-        visit.one.set_expiring(false);
+        let (is_asked, now) = (visit.one.take_expiring(), visit.inner.clock().mono());
+        // The poll of the ledger tells of all rosters when the next engagement expires.
+        let told = visit.one.expires_after(visit.interval, now);
+        if let Some(wait) = told.filter(|wait| !is_asked && !wait.is_zero()) {
+            visit.one.swept(Sweep::Expiry, now);
+            return Ok(wait);
+        }
         let (ledger, roster) = (visit.inner.ledger(), visit.one.roster());
         for _ in 0..BATCHES {
+            let asked_at = visit.inner.clock().mono();
             let batch = ledger.expire_due(roster, BATCH, Call::default()).await?;
             for engagement in &batch.expired {
                 let provider = engagement.provider.as_ref().map(ToString::to_string);
@@ -39,11 +46,13 @@ impl Sweeping for Expiry {
                 visit.inner.mirror_now(visit.one, rows).await;
             }
             let Some(next) = batch.next else {
+                visit.one.expires(None, asked_at);
                 visit.one.swept(Sweep::Expiry, visit.inner.clock().mono());
                 return Ok(visit.interval);
             };
             let wait = next.since(ledger.now().await?);
             if !wait.is_zero() {
+                visit.one.expires(Some(visit.inner.clock().mono() + wait), asked_at);
                 visit.one.swept(Sweep::Expiry, visit.inner.clock().mono());
                 return Ok(wait);
             }

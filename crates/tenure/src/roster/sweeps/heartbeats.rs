@@ -26,7 +26,8 @@ impl Sweeping for WriteDown {
     const SWEEP: Sweep = Sweep::Heartbeats;
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
-        let interval = match visit.one.is_wanted() {
+        let is_wanted = visit.one.is_wanted();
+        let interval = match is_wanted {
             true => visit.interval.min(PASS),
             false => visit.interval,
         };
@@ -39,7 +40,7 @@ impl Sweeping for WriteDown {
             }
         }
         let begun = visit.inner.clock().mono();
-        let done = visit.write_down().await;
+        let done = visit.write_down(is_wanted).await;
         let took = visit.inner.clock().mono().since(begun);
         visit.end_turn(Task::Heartbeats, done.is_ok()).await;
         done?;
@@ -54,11 +55,13 @@ impl Sweeping for WriteDown {
 }
 
 impl Visit<'_> {
-    /// The ledger skips what is no news to it. At the end it gets the time since which every living provider was heard, if the
-    /// mirror was believed all along: one that is not filled may lack any provider.
-    async fn write_down(&self) -> Result<()> {
+    /// Where another process waits for it, the ledger gets every heartbeat, and at the end the time since which every living
+    /// provider was heard, if the mirror was believed all along: one that is not filled may lack any provider. Otherwise it gets
+    /// what this process has not written yet: nothing, of a roster that is idle.
+    async fn write_down(&self, is_wanted: bool) -> Result<()> {
         let line = self.line();
-        let (mut fresh_since, mut is_believed) = (None, true);
+        let (mut fresh_since, mut begun, mut is_believed) = (None, None, true);
+        let mut written_before = self.one.written_before().filter(|_| !is_wanted);
         let mut page = PageRequest {
             after: None,
             limit: MAX_PAGE,
@@ -67,26 +70,39 @@ impl Visit<'_> {
         loop {
             let rows = line.mirror()?.rows(line.group(), &page);
             let (rows, believed) = line.read(rows, |rows: &Rows| &rows.stamp).await?;
+            let begun = *begun.get_or_insert(rows.stamp.as_of);
+            // A clock that fell back makes new heartbeats look old.
+            written_before = written_before.filter(|at| *at <= begun);
             is_believed &= believed;
             let since = oldest_heartbeat(&rows).min(fresh_since.unwrap_or(rows.stamp.as_of));
             fresh_since = Some(since);
-            let alive = rows.rows.into_iter();
-            heard.extend(alive.filter_map(|seen| Some((seen.row.provider, seen.row.last_heartbeat_at?))));
+            let rows_heard = rows.rows.into_iter();
+            let rows_heard = rows_heard.filter_map(|seen| Some((seen.row.provider, seen.row.last_heartbeat_at?)));
+            heard.extend(rows_heard.filter(|(_, at)| written_before.is_none_or(|before| *at >= before)));
             page.after = rows.next;
-            if heard.len() + MAX_PAGE as usize > MAX_BATCH || page.after.is_none() {
+            let is_last = page.after.is_none();
+            if heard.len() + MAX_PAGE as usize > MAX_BATCH || (is_last && !heard.is_empty()) {
                 heard.sort();
-                let (ledger, roster) = (self.inner.ledger(), self.one.roster());
                 let batch = std::mem::take(&mut heard);
+                let (ledger, roster) = (self.inner.ledger(), self.one.roster());
                 ledger.record_heartbeats(roster, &batch, Call::default()).await?;
-                if page.after.is_none() {
-                    return match is_believed {
-                        true => ledger.note_heartbeat_pass(roster, since, Call::default()).await,
-                        false => Ok(()),
-                    };
+                if !is_last {
+                    self.take_turn(Task::Heartbeats, Duration::ZERO).await?;
                 }
-                self.take_turn(Task::Heartbeats, Duration::ZERO).await?;
+            }
+            if is_last {
+                self.one.set_written_before(begun);
+                return match is_wanted && is_believed {
+                    true => self.note_pass(since).await,
+                    false => Ok(()),
+                };
             }
         }
+    }
+
+    async fn note_pass(&self, fresh_since: StoreTime) -> Result<()> {
+        let (ledger, roster) = (self.inner.ledger(), self.one.roster());
+        ledger.note_heartbeat_pass(roster, fresh_since, Call::default()).await
     }
 }
 

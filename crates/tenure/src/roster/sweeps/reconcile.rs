@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure_core::error::{Error, Outcome, Result};
-use tenure_core::ledger::Provider;
+use tenure_core::ledger::{Provider, Version};
 use tenure_core::roster::{Comparison, Put, Rows, Standing, Task, Turn, Verified};
 use tenure_core::store::{MAX_PAGE, PageRequest};
 use tenure_core::sweep::{BATCH, ReconcileRequest};
@@ -21,6 +21,8 @@ use crate::meters;
 
 /// After so many steps the turn is prolonged.
 const PROLONG: usize = 25;
+/// For how long the settings count that the ledger told when it was polled.
+const SETTINGS_KEPT: Duration = Duration::from_secs(5);
 /// A ledger without any provider removes no more than this from a mirror: it is the wrong one, or has lost its data.
 const FEW: usize = 10;
 
@@ -61,14 +63,28 @@ impl Sweeping for Reconcile {
 impl Visit<'_> {
     async fn reconcile(&self) -> Result<()> {
         let (line, ledger, roster) = (self.line(), self.inner.ledger(), self.one.roster());
-        let settings = ledger.settings(roster).await?;
+        // As polled a moment ago: an idle roster costs its ledger one statement.
+        let settings = match self.one.polled_settings(SETTINGS_KEPT, self.inner.clock().mono()) {
+            Some(settings) => settings,
+            None => ledger.settings(roster).await?,
+        };
         self.inner.put_settings(self.one, settings).await?;
         // After a first step: it is that which notices a gap, or begins a new life of the data.
         let since = line.stamp().await?.resumed_at;
 
-        let mut comparison = Comparison::new(ledger.next_version().await?);
-        let repaired = self.see_mirror(&mut comparison).await?;
-        let providers = self.see_ledger(&mut comparison).await?;
+        let mut comparison = Comparison::new(Version::NONE);
+        let mut repaired = self.see_mirror(&mut comparison).await?;
+        let mut providers = self.see_ledger(&mut comparison).await?;
+        let mut differences = 0;
+        if comparison.is_beyond() {
+            // A removal needs a version that was drawn before anything was read, so all of it is read again.
+            differences = comparison.differences();
+            comparison = Comparison::new(ledger.next_version().await?);
+            for (kind, count) in self.see_mirror(&mut comparison).await? {
+                *repaired.entry(kind).or_default() += count;
+            }
+            providers = self.see_ledger(&mut comparison).await?;
+        }
         let rest = comparison.rest();
         if providers == 0 && rest.len() > FEW {
             let mirrored = rest.len();
@@ -86,7 +102,7 @@ impl Visit<'_> {
             return Err(Error::unavailable(why, Outcome::Unchanged));
         }
         let stamp = line.stamp().await?;
-        let differences = comparison.differences();
+        differences += comparison.differences();
         self.one.reconciled(&stamp, differences, self.inner.clock().mono());
         meters::roster_drift(&line.label(), &repaired);
         if differences > 0 || !repaired.is_empty() {

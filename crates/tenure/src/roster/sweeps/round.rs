@@ -79,29 +79,52 @@ impl<S: Sweeping> Round<S> {
         (one, Some(done))
     }
 
-    /// Notes when to come again, and tells of a failure once.
-    fn settle(&mut self, one: &One, done: Option<&Result<Duration>>, now: Mono) {
+    /// Notes when to come again. Answers whether that is news: it failed, and did not before, or the other way round.
+    fn settle(&mut self, one: &One, done: Option<&Result<Duration>>, now: Mono) -> Option<News> {
         let slot = self.slots.entry(one.roster().clone()).or_default();
-        let (roster, sweep) = (one.roster(), S::SWEEP.as_str());
         slot.away = done.is_none();
-        let wait = match done {
-            None => SOON,
+        let (wait, news) = match done {
+            None => (SOON, None),
             Some(Ok(wait)) => {
-                if std::mem::take(&mut slot.failed_in_a_row) > 0 {
-                    tracing::info!(%roster, sweep, "the sweep of the roster works again");
-                }
-                *wait
+                let failed = std::mem::take(&mut slot.failed_in_a_row) > 0;
+                (*wait, failed.then_some(News::WorksAgain))
             }
-            Some(Err(error)) => {
+            Some(Err(_)) => {
                 slot.failed_in_a_row = slot.failed_in_a_row.saturating_add(1);
-                if slot.failed_in_a_row == 1 {
-                    tracing::warn!(%roster, sweep, error = error.chain(), "the sweep of the roster was given up; it is tried again");
-                }
-                FIRST_BACKOFF * 2u32.saturating_pow(slot.failed_in_a_row.min(16))
+                let wait = FIRST_BACKOFF * 2u32.saturating_pow(slot.failed_in_a_row.min(16));
+                (wait, (slot.failed_in_a_row == 1).then_some(News::Fails))
             }
         };
         slot.due_at = now + wait.clamp(FLOOR, self.interval);
+        news
     }
+
+    /// One line for all rosters of a turn: mostly it is one thing that they all lack. While that is known to be the ledger,
+    /// no line at all.
+    fn tell(&self, fails: &[(&RosterName, &Error)], works_again: &[&RosterName]) {
+        let sweep = S::SWEEP.as_str();
+        if let Some((roster, error)) = fails.first() {
+            let (rosters, error) = (fails.len(), error.chain());
+            match self.inner.ledger_watch().why_away() {
+                None => {
+                    tracing::warn!(%roster, rosters, sweep, error, "the sweep of rosters was given up; it is tried again")
+                }
+                Some(_) => {
+                    tracing::debug!(%roster, rosters, sweep, error, "the sweep of rosters was given up; it is tried again")
+                }
+            }
+        }
+        if let Some(roster) = works_again.first() {
+            tracing::info!(%roster, rosters = works_again.len(), sweep, "the sweep of rosters works again");
+        }
+    }
+}
+
+/// How a visit differs from the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum News {
+    Fails,
+    WorksAgain,
 }
 
 #[async_trait]
@@ -125,16 +148,22 @@ impl<S: Sweeping> LoopBody for Round<S> {
             .collect::<Result<_, _>>()
             .unwrap_or_else(|panic| resume_unwind(panic));
         let now = self.inner.clock().mono();
-        let mut failed: Vec<Error> = Vec::new();
-        for (one, result) in done {
-            self.settle(&one, result.as_ref(), now);
-            failed.extend(result.and_then(Result::err));
+        let (mut fails, mut works_again) = (Vec::new(), Vec::new());
+        for (one, result) in &done {
+            match (self.settle(one, result.as_ref(), now), result) {
+                (Some(News::Fails), Some(Err(error))) => fails.push((one.roster(), error)),
+                (Some(News::WorksAgain), _) => works_again.push(one.roster()),
+                _ => {}
+            }
         }
+        self.tell(&fails, &works_again);
+        let failed: Vec<Error> = done.into_iter().filter_map(|(_, result)| result?.err()).collect();
         let mut slots = self.slots.values();
         let nothing_works = !self.slots.is_empty() && slots.all(|slot| slot.away || slot.failed_in_a_row > 0);
         let skipped = failed.len() as u64;
         match failed.into_iter().next() {
-            Some(error) if nothing_works => Err(error),
+            // That the ledger is away was said, once for all loops.
+            Some(error) if nothing_works && self.inner.ledger_watch().why_away().is_none() => Err(error),
             _ => Ok(Turn {
                 next: self.slots.values().map(|slot| slot.due_at.since(now)).min(),
                 skipped,

@@ -1,11 +1,12 @@
 //! Many at once.
 
+use tenure_core::id::RosterName;
 use tenure_core::ledger::Ledger;
 use tokio::task::JoinHandle;
 
 use super::world::{Mode, World, desk};
 use super::*;
-use crate::testing::{ms, secs, settle};
+use crate::testing::{ms, pass_until, secs, settle};
 
 fn read_many(roster: &Roster, count: usize) -> Vec<JoinHandle<tenure_core::error::Result<Source>>> {
     let read = |n: usize| {
@@ -169,4 +170,37 @@ async fn who_cannot_be_checked_is_kept_alive_and_told_to_come_again() {
     process.ledger.be(Mode::Up);
     world.until_believed(&process).await;
     assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+}
+
+#[tokio::test]
+async fn idle_rosters_share_one_statement_a_second() {
+    let world = World::new().await;
+    let process = world.start_sweeping();
+    let inside = process.ledger.inside();
+    let idle = |n: usize| RosterName::new(format!("idle-{n:02}")).unwrap();
+    for n in 0..20 {
+        let (ann, spec) = (name("ann"), ProviderSpec::default());
+        let put = inside.put_provider(&idle(n), &ann, &spec, Call::default()).await;
+        put.unwrap();
+    }
+    let believed = || {
+        let rosters = process.rosters.status().rosters;
+        rosters.len() == 21 && rosters.iter().all(|one| one.belief == Belief::Mirror && one.dirty == 0)
+    };
+    pass_until(&world.clock, "all mirrors are believed", secs(20), believed).await;
+    // Each sweep has come by once.
+    world.pass(secs(70)).await;
+    let before = process.ledger.total();
+    world.pass(secs(60)).await;
+    let made = process.ledger.total() - before;
+    assert!((40..=60).contains(&made), "{made} statements in a minute");
+
+    let patch = SettingsPatch {
+        stale_after: Some(secs(20)),
+        ..SettingsPatch::default()
+    };
+    inside.set_settings(&idle(7), &patch, Call::default()).await.unwrap();
+    world.pass(ms(1_400)).await;
+    let seen = process.rosters.roster(&idle(7)).unwrap().one.settings().unwrap();
+    assert_eq!(seen.stale_after, secs(20), "what changes is seen all the same");
 }

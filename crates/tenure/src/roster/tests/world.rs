@@ -9,8 +9,8 @@ use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{EngagementId, Group, ProviderId, RosterName, TenureId};
 use tenure_core::ledger::{
     Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatPass, Ledger,
-    LogEntry, MemoryLedger, Move, NewEngagement, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState,
-    RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    LogEntry, MemoryLedger, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec,
+    ProviderState, RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
 };
 use tenure_core::membership::MembershipStore;
 use tenure_core::memory::MemoryStore;
@@ -216,7 +216,7 @@ watched! {
     record_heartbeats(roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)], call: Call) -> u64;
     last_heartbeats(roster: &RosterName, providers: &[ProviderId]) -> BTreeMap<ProviderId, StoreTime>;
     want_heartbeats(rosters: &[RosterName], lasts: Duration, call: Call) -> ();
-    heartbeats_wanted() -> Vec<RosterName>;
+    overview() -> Overview;
     note_heartbeat_pass(roster: &RosterName, fresh_since: StoreTime, call: Call) -> ();
     heartbeat_pass(roster: &RosterName) -> Option<HeartbeatPass>;
     available(roster: &RosterName, page: &PageRequest, fresh_since: Option<StoreTime>) -> Page<Candidate>;

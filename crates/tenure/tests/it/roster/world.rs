@@ -77,7 +77,7 @@ pub(crate) fn still() -> RostersSettings {
     RostersSettings {
         look: hour,
         drain: hour,
-        discover: hour,
+        idle: hour,
         note: hour,
         sweeps: SweepIntervals {
             offline: hour,

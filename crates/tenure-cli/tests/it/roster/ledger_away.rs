@@ -1,0 +1,77 @@
+//! A ledger that is away is said once: in the log, in a metric, and in the notes of readiness.
+
+use tenure_testkit::{postgres, valkey, wait};
+
+use crate::support::{Daemon, SOON};
+
+const ROSTERS: usize = 20;
+
+fn warnings(daemon: &Daemon) -> Vec<String> {
+    let log = daemon.process.log();
+    let warned = log
+        .lines()
+        .filter(|line| line.contains(" WARN ") || line.contains(" ERROR "));
+    warned.map(str::to_owned).collect()
+}
+
+fn metrics(daemon: &Daemon) -> String {
+    daemon.text("GET", "/metrics", "").1
+}
+
+/// For how long the sweep of the first roster has not been done.
+fn late_for(daemon: &Daemon, sweep: &str) -> f64 {
+    let name = format!("tenure_roster_sweep_age_seconds{{roster=\"r-0\",sweep=\"{sweep}\"}} ");
+    let metrics = metrics(daemon);
+    let age = metrics.lines().find_map(|line| line.strip_prefix(&name));
+    age.map_or(0.0, |age| age.parse().unwrap())
+}
+
+#[test]
+fn absent_ledger_at_start_is_warned_of_once() {
+    // Nothing listens there.
+    let daemon = Daemon::start(&["--store", "memory:", "--ledger", "postgres://nobody@127.0.0.1:1/none"]);
+    wait::until("the metric says so", SOON, || {
+        metrics(&daemon).contains("tenure_ledger_up 0\n")
+    });
+    let (status, ready) = daemon.http("GET", "/readyz", "");
+    assert_eq!((status, &ready["ready"]), (200, &true.into()), "{ready}");
+    assert!(ready["notes"].to_string().contains("ledger: "), "{ready}");
+    let warned = warnings(&daemon);
+    let of_ledger = warned.iter().filter(|line| line.contains("the ledger does not answer"));
+    assert_eq!(of_ledger.count(), 1, "{warned:?}");
+}
+
+#[test]
+fn lost_ledger_of_many_rosters_is_warned_of_once() {
+    let (Some(valkey), Some(postgres)) = (
+        valkey::Server::start(valkey::Flavour::Valkey),
+        postgres::Server::start(),
+    ) else {
+        return;
+    };
+    let daemon = Daemon::start(&["--store", &valkey.url(), "--ledger", &postgres.database()]);
+    for n in 0..ROSTERS {
+        let (status, put) = daemon.http("PUT", &format!("/v1/rosters/r-{n}/providers/ann"), "{}");
+        assert!(status < 300, "{put}");
+    }
+    let notes = || daemon.http("GET", "/readyz", "").1["notes"].clone();
+    wait::until("every mirror is believed", SOON, || {
+        notes().is_null() || notes() == serde_json::json!([])
+    });
+    assert!(metrics(&daemon).contains("tenure_ledger_up 1\n"));
+    let before = warnings(&daemon).len();
+    postgres.kill();
+    wait::until("the metric says so", SOON, || {
+        metrics(&daemon).contains("tenure_ledger_up 0\n")
+    });
+    // Each sweep that needs the ledger alone has failed for every roster by then.
+    wait::until("sweeps are late", SOON, || late_for(&daemon, "expiry") > 11.0);
+    let warned = warnings(&daemon).split_off(before);
+    assert!(
+        warned.len() == 1 && warned[0].contains("the ledger does not answer"),
+        "{warned:#?}"
+    );
+    postgres.restart_with_data();
+    wait::until("it is back", SOON, || metrics(&daemon).contains("tenure_ledger_up 1\n"));
+    assert!(daemon.process.log().contains("the ledger answers again"));
+}

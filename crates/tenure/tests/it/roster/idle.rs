@@ -1,0 +1,84 @@
+//! What rosters cost a database in which nothing happens, by the database's own log.
+
+use std::time::Duration;
+
+use tenure::roster::Belief;
+use tenure::{RosterName, SystemClock};
+use tenure_core::ledger::ProviderSpec;
+use tenure_testkit::wait::until_async;
+use tenure_testkit::{postgres, valkey};
+
+use crate::roster::world::*;
+
+const ROSTERS: usize = 50;
+
+/// All statements that the database was sent, and those that were no poll.
+fn statements(server: &postgres::Server) -> (usize, usize) {
+    let log = server.process().log();
+    let all = log.lines().filter(|line| line.contains("SELECT tenure."));
+    let others = all.clone().filter(|line| !line.contains("tenure.read_overview("));
+    (all.count(), others.count())
+}
+
+fn believes_all(process: &Process) -> bool {
+    let rosters = process.rosters.status().rosters;
+    let mirrored = rosters
+        .iter()
+        .filter(|one| one.belief == Belief::Mirror && one.dirty == 0);
+    mirrored.count() == ROSTERS + 1
+}
+
+/// Waits for so long on our clock.
+async fn pass(time: Duration) {
+    let clock = SystemClock::shared();
+    let until = clock.mono() + time;
+    until_async("time has passed", PATIENCE, async || {
+        breathe().await;
+        clock.mono() >= until
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_idle_rosters_cost_a_statement_a_second() {
+    let Some(valkey) = valkey::Server::start(valkey::Flavour::Valkey) else {
+        return;
+    };
+    let Some(postgres) = postgres::Server::with(&["log_statement=all"]) else {
+        return;
+    };
+    let database = postgres.database();
+    prepare("idle", &database, &stale_after(secs(59))).await;
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        processes.push(Process::start("idle", &valkey.url(), &database, patient()).await);
+    }
+    for n in 0..ROSTERS {
+        let roster = RosterName::new(format!("idle-{n}")).unwrap();
+        let roster = processes[0].rosters.roster(&roster).unwrap();
+        roster
+            .put_provider(&name("ann"), &ProviderSpec::default())
+            .await
+            .unwrap();
+    }
+    until_async("every process believes every mirror", PATIENCE, async || {
+        breathe().await;
+        processes.iter().all(believes_all)
+    })
+    .await;
+    until_async("nothing is left to do", PATIENCE, async || {
+        let before = statements(&postgres).1;
+        pass(secs(2)).await;
+        statements(&postgres).1 == before
+    })
+    .await;
+
+    let clock = SystemClock::shared();
+    let (begun, before) = (clock.mono(), statements(&postgres));
+    pass(secs(10)).await;
+    let now = statements(&postgres);
+    let took = clock.mono().since(begun);
+    let (made, others) = (now.0 - before.0, now.1 - before.1);
+    let said = format!("{made} statements in {took:?}, {others} of them no poll");
+    assert!(made > 5 && (made as u128) * 1_000 <= 3 * took.as_millis(), "{said}");
+}
