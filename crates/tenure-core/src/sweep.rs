@@ -80,7 +80,7 @@ pub struct GroupStatus {
     pub next_offline: Option<StoreTime>,
     /// The newest event.
     pub last_event: EventId,
-    /// Since when every tick has found it empty ([`is_occupied`](Self::is_occupied)).
+    /// Since when every tick has found it empty ([`is_occupied`](Self::is_occupied)) and without a roster.
     pub empty_since: Option<StoreTime>,
 }
 

@@ -176,9 +176,9 @@ impl Table {
     }
 
     /// Puts the age of an empty group into the status that a tick answers.
-    pub(crate) fn note_empty(&mut self, status: &mut GroupStatus) {
+    pub(crate) fn note_empty(&mut self, status: &mut GroupStatus, has_roster: bool) {
         let since = self.empty_since.unwrap_or(status.as_of);
-        self.empty_since = (!status.is_occupied()).then_some(since);
+        self.empty_since = (!status.is_occupied() && !has_roster).then_some(since);
         status.empty_since = self.empty_since;
     }
 

@@ -52,7 +52,7 @@ impl Step<'_> {
         let mut table = self.live.lock();
         let (brake, resumed_at, next_due) = (&self.options.brake, self.meta.resumed_at, table.next_due());
         let mut status = self.meta.status(brake, self.now, resumed_at, next_due);
-        table.note_empty(&mut status);
+        table.note_empty(&mut status, self.meta.roster.is_known());
         Ok(Ok(status))
     }
 
@@ -374,7 +374,8 @@ impl SweepSteps for SqliteStore {
                 // Nothing to write down: an idle group's cadence costs no transaction.
                 table.tick = now;
                 let mut status = table.meta.status(brake, now, table.resumed_at, table.next_due());
-                table.note_empty(&mut status);
+                let has_roster = table.meta.roster.is_known();
+                table.note_empty(&mut status, has_roster);
                 drop(table);
                 self.keep_high_water();
                 return Ok(status);

@@ -51,7 +51,7 @@ macro_rules! roster_conformance_tests {
                     a_newer_row_ends_the_waiting, heartbeats_extend_by_name, a_heartbeat_brings_nobody_back,
                     a_seat_keeps_the_living, a_mass_death_is_braked, the_ledger_follows_when_the_brake_ends,
                     an_outage_takes_nobody_offline,
-                    settings_move_the_deadlines, one_who_is_never_stale_gets_the_whole_ttl_when_that_changes;
+                    settings_move_the_deadlines, a_group_with_a_roster_is_never_empty, one_who_is_never_stale_gets_the_whole_ttl_when_that_changes;
                 random: the_mirror_agrees_with_the_model;
             }
         }

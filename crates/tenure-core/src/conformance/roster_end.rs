@@ -386,6 +386,23 @@ pub async fn settings_move_the_deadlines(make: Make<'_>) {
     assert_eq!(bob.map(|member| member.ttl), Some(s(8)));
 }
 
+/// A sweeper visits an empty group so rarely that each visit is a gap, after which no mirror is believed.
+pub async fn a_group_with_a_roster_is_never_empty(make: Make<'_>) {
+    let world = World::new(make).await;
+    let settings = RosterSettings {
+        version: Version(1),
+        ..RosterSettings::default()
+    };
+    let put = world
+        .mirror()
+        .put_roster_settings(&world.group, &settings, Over::Older, Call::default());
+    assert!(put.await.expect("an answer"));
+    for _ in 0..2 {
+        world.pass(s(1)).await;
+        assert_eq!(world.tick().await.empty_since, None);
+    }
+}
+
 /// Otherwise all would be stale at once.
 pub async fn one_who_is_never_stale_gets_the_whole_ttl_when_that_changes(make: Make<'_>) {
     let world = World::new(make).await;

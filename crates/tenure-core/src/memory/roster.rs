@@ -43,7 +43,13 @@ struct TurnState {
 }
 
 impl RosterModel {
-    /// Whether the group has a roster, or had one.
+    /// Whether a ledger has told anything of the roster.
+    pub(super) fn is_known(&self) -> bool {
+        let settings = self.settings.as_ref().map(|settings| settings.version);
+        self.seeded || self.high.max(settings.unwrap_or_default()) != Version::default()
+    }
+
+    /// Whether anything is kept of the roster.
     pub(super) fn is_there(&self) -> bool {
         let empty = self.rows.is_empty() && self.gone.is_empty() && self.offlined.is_empty() && self.turns.is_empty();
         !empty || self.seeded || self.settings.is_some() || self.snapshot.is_some()

@@ -21,7 +21,8 @@ impl GroupModel {
         }
         self.lift_brake(now, false);
         let since = self.empty_since.filter(|since| *since <= now);
-        self.empty_since = (!self.status(now).is_occupied()).then(|| since.unwrap_or(now));
+        let is_empty = !self.status(now).is_occupied() && !self.roster.is_known();
+        self.empty_since = is_empty.then(|| since.unwrap_or(now));
         Ok(self.status(now))
     }
 

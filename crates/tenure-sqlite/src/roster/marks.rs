@@ -38,6 +38,12 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
+    /// Whether a ledger has told anything of the roster.
+    pub(crate) fn is_known(&self) -> bool {
+        let settings = self.settings.as_ref().map(|settings| settings.version);
+        self.seeded || self.high.max(settings.unwrap_or_default()) != Version::default()
+    }
+
     /// Reads them. What cannot be read counts as lost: the roster is not seeded then, and the ledger tells all anew.
     pub(crate) fn load(sql: &Connection, id: i64) -> Result<Self, Cause> {
         let mut select = sql.prepare_cached(MARKS)?;

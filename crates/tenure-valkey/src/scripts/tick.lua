@@ -10,9 +10,10 @@ if group.unsettled_until ~= 0 and now >= group.unsettled_until then
 end
 lift_brake(false)
 
--- Since when every tick has found it empty.
+-- Since when every tick has found it empty. A roster is never empty: a gap in its ticks makes the mirror doubtful.
 local since = tonumber(redis.call('HGET', META, 'empty') or nil)
-if count_members() > 0 or is_occupied() then
+local has_roster = roster and roster.high + roster.seeded + roster.settings > 0
+if has_roster or count_members() > 0 or is_occupied() then
   if since then
     plan('HDEL', META, 'empty')
   end

@@ -303,7 +303,7 @@ pub struct GroupState {
     /// The newest event.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_event: EventId,
-    /// Since when it has been empty.
+    /// Since when it has been empty. Never of a group with a roster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub empty_since: Option<StoreTime>,

@@ -247,7 +247,7 @@ async fn whoever_shows_no_good_token_takes_no_place_among_the_requests() {
             assert!(line.starts_with("HTTP/1.1 401"), "{token:?}: {line}");
             held.push(socket);
         }
-        let answer = ask(&daemon, "GET", "/v1/rosters/r", Some(desk.text())).await;
+        let answer = ask(&daemon, "GET", "/v1/rosters", Some(desk.text())).await;
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 }
