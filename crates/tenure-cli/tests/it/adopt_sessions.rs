@@ -454,12 +454,11 @@ fn reap_only_daemon_tells_of_its_index_without_a_scan() {
     let log = daemon.log();
     let url = log.lines().find_map(|line| line.strip_prefix("http://")).unwrap();
     let address: SocketAddr = url.trim_end_matches("/metrics").parse().unwrap();
-    let first = http::get(address, "/metrics").unwrap().1;
+    let told = |name: &str| http::get(address, "/metrics").unwrap().1.contains(name);
     for begun in ["interval_seconds", "last_success_timestamp_seconds"] {
         let begun = format!("tenure_adopt_sessions_{begun}{{sessions=\"session:*\",pass=\"reap\"}} ");
-        assert!(first.contains(&begun), "{begun}: {first}");
+        wait::until("its passes have begun", PATIENCE, || told(&begun));
     }
-    let told = |name: &str| http::get(address, "/metrics").unwrap().1.contains(name);
     wait::until("one entry is left, whose session is referred to", PATIENCE, || {
         told("tenure_adopt_sessions_index_entries{sessions=\"session:*\"} 1\n")
     });
