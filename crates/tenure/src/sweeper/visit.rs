@@ -97,6 +97,10 @@ impl<'a> Visit<'a> {
             }
             status = self.tick(&BTreeSet::new()).await?;
         }
+        if rests(&status) {
+            // Nothing comes due in it any more, and old records of its tenures would keep it from being forgotten.
+            self.end_lapsed(&status, &mut ended).await?;
+        }
         self.forget(&status).await?;
         Ok(self.until_next(&status))
     }

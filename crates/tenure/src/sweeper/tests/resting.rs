@@ -43,3 +43,34 @@ async fn a_join_through_this_process_ends_the_rest_immediately() {
     world.pass(TTL + ms(500)).await;
     assert_eq!(world.evicted(&g).await, 3);
 }
+
+#[tokio::test]
+async fn a_group_of_ended_members_is_forgotten() {
+    let clock = Arc::new(ManualClock::new(START, 11));
+    let forget_after = secs(600);
+    let options = StoreOptions {
+        max_ttl: TTL,
+        forget_after,
+        ..StoreOptions::default()
+    };
+    let memory: Arc<dyn Store> = MemoryStore::new(options, clock.clone());
+    let settings = SweeperSettings {
+        forget_after,
+        ..SweeperSettings::default()
+    };
+    let loops = Loops::new(clock.clone(), Handle::current());
+    let sweeper = Sweeper::start(Arc::clone(&memory), clock.clone(), settings, &loops).unwrap();
+    let world = World {
+        store: Faulty::new(Arc::clone(&memory), clock.clone()),
+        clock,
+        memory,
+        sweepers: vec![(sweeper, loops)],
+        ears: Ears::default(),
+    };
+    let g = group("g");
+    world.join(&g, "dead").await;
+    world.pass(TTL + secs(30)).await;
+    assert_eq!(world.memory.groups().await.unwrap().len(), 1);
+    world.pass(forget_after * 3).await;
+    assert_eq!(world.memory.groups().await.unwrap(), []);
+}
