@@ -160,7 +160,7 @@ async function main([group, member]) {
         if (error instanceof Refused) throw error;
       }
     } else {
-      // Give the token to whatever is written to, so that it can refuse whoever comes late.
+      // Pass the token to the storage that is written to, so that it can reject late writers.
       console.log("work", fence);
     }
     before = verdict;

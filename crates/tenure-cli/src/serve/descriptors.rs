@@ -21,7 +21,7 @@ pub(super) fn connections(wanted: usize) -> usize {
     possible
 }
 
-/// The soft limit from now on; `None` when there is none.
+/// The new soft limit; `None` if the process has no limit.
 fn raise() -> Option<u64> {
     let found = getrlimit(Resource::Nofile);
     let most = found.maximum.unwrap_or(MOST);

@@ -130,7 +130,7 @@ impl Feed for Events {
         }
         // A page looks at a bounded number of events, wanted or not: moving on means that there may be more.
         self.full = page.last != before || page.missed;
-        // 0 stands for a group that nobody used yet: its first event is still to come, and nothing is missed by it.
+        // 0 is a group that was never used: its first event is still to come, so none is missed.
         self.query.after = Some(page.last).filter(|last| last.0 != 0);
         Ok(text)
     }

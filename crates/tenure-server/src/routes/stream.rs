@@ -42,7 +42,7 @@ pub(super) trait Feed: Send + Sync + 'static {
 
 /// Opens a stream. The first page is read before the answer begins, so that a store that is away is a 503.
 pub(super) async fn open(app: Arc<App>, caller: Caller, mut feed: impl Feed, held: (Place, Answering)) -> Answer {
-    // A comment first: whoever connects knows at once that it works.
+    // A comment first: the client knows immediately that the stream works.
     let begin = format!(": here\n\n{}", feed.read(&app).await?);
     let stream = Stream {
         app,

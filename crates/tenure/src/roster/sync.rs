@@ -191,7 +191,7 @@ impl Inner {
             };
             one.polled(view.settings, asked_at);
             one.set_seen_dirty(view.is_dirty);
-            // One that nobody knew when the ledger was asked had not failed yet.
+            // A roster that was unknown when the ledger was asked had not failed yet.
             let reach = reaches
                 .get(one.roster())
                 .copied()

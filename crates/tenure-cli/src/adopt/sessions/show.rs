@@ -243,7 +243,7 @@ fn doomed(report: &ReapReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sessions that nobody counts: mostly a template that is mistyped.
+/// Sessions without a count key: mostly a mistyped template.
 pub(super) fn uncounted(sessions: u64, refs: &str) {
     say(format_args!(
         "not one of {} has a key like {refs}, so none counts as referred to: is --refs right? (Where a count of 0 is \

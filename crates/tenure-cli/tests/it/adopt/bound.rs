@@ -17,7 +17,7 @@ const SLACK: Duration = Duration::from_millis(2_500);
 /// Deaths come at every moment of such a pass.
 const APART: Duration = Duration::from_millis(400);
 const DYING: usize = 16;
-/// A machine that stands still for longer may break the health of the store, as the janitor sees it.
+/// After a longer stall the janitor may see a break in the store's health.
 const STANDSTILL: Duration = Duration::from_millis(500);
 
 fn heartbeat(server: &Server, owner: &str, lives: Duration) {

@@ -10,7 +10,7 @@ fn metrics(daemon: &Daemon) -> String {
     daemon.text("GET", "/metrics", "").1
 }
 
-/// The warnings about rosters and their ledger: a machine that stands still may be warned of as well.
+/// The warnings about rosters and their ledger; a stalled machine may cause others.
 fn warnings(daemon: &Daemon) -> Vec<String> {
     let log = daemon.process.log();
     let about = |line: &&str| line.contains("ledger") || line.contains("roster");

@@ -21,7 +21,7 @@ use crate::room::{Place, Share};
 use crate::routes::openapi::{OfRoster, Reads, Unbuilt};
 use crate::routes::stream::{self, Feed, PAGE};
 
-/// How often a stream reads the ledger, which tells nobody that it has changed.
+/// How often a stream reads the ledger, which does not announce changes.
 const POLL: Duration = Duration::from_secs(1);
 
 /// Read the log, or follow it

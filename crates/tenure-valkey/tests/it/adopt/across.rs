@@ -7,7 +7,7 @@ use tenure_valkey::adopt::{Break, Listener, Notice};
 
 use crate::adopt::world::{Daemon, World, on_both, settings};
 
-/// Longer than a machine stands still, so that passes that are quick follow each other within it.
+/// Longer than a short stall, so that quick passes follow each other within it.
 const SETTLE_MS: u64 = 4_000;
 
 fn claimed(world: &World, owners: &[&str]) {

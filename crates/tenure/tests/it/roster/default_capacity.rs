@@ -28,7 +28,7 @@ async fn default_capacity_counts_at_once_in_files() {
     change_default(&[alone]).await;
 }
 
-/// The outbox is drained by whoever fills it, and not by a loop.
+/// The call that fills the outbox drains it; no loop does.
 fn undrained() -> tenure::RostersSettings {
     tenure::RostersSettings {
         drain: secs(3_600),

@@ -73,7 +73,7 @@ async fn fifty_idle_rosters_cost_a_statement_a_second() {
     })
     .await;
 
-    // A machine that stands still makes mirrors doubtful, which are then compared: those ten seconds were not idle.
+    // After a stall mirrors are doubtful and are compared: such ten seconds were not idle.
     let clock = SystemClock::shared();
     until_async("ten idle seconds cost at most 30 statements", PATIENCE, async || {
         let (begun, before) = (clock.mono(), statements(&postgres));
