@@ -6,11 +6,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use crate::call::ask;
 use crate::error::{Error, Result};
 use crate::id::{Alias, ConnectionId, Group, LeaseName, MemberId, SessionId, TenureId};
 use crate::lease::Token;
 use crate::session::Epoch;
-use crate::store::check_limit;
+use crate::store::{Backend, Call, check_limit};
 use crate::time::StoreTime;
 
 /// The number of an event in its group. Like a term it is above the one before and not below the store's time in µs, so it
@@ -312,20 +313,35 @@ pub fn count_by_registry(keys: &[String]) -> BTreeMap<String, u64> {
     counts
 }
 
+/// [`EventLog::wait_for_events`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitForEvents {
+    /// After which event.
+    pub after: EventId,
+    /// For how long at most.
+    pub patience: Duration,
+}
+
 /// What happened.
 #[async_trait]
-pub trait EventLog: Send + Sync {
+pub trait EventLog: Backend {
     /// Reads events after a point, or the newest before one, oldest first. A missing stretch is announced (`missed`), never
     /// silent: also when the asked event is newer than all there are. O(limit).
     ///
     /// # Errors
     /// `Invalid` as in [`EventQuery::check`], `Unavailable`.
-    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage>;
+    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
+        ask(self, Some(group), query.clone(), Call::default()).await
+    }
 
     /// Waits until there may be an event after `after`, or until `patience` is over. Wake-ups may coalesce and may be
     /// for nothing; events are never skipped, since the reader reads on from its own point.
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()>;
+    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
+        ask(self, Some(group), WaitForEvents { after, patience }, Call::default()).await
+    }
 }
+
+impl<S: Backend> EventLog for S {}

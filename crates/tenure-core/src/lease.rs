@@ -11,11 +11,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use crate::call::ask;
 use crate::error::{Error, Result};
 use crate::id::{Group, LeaseName, MemberId, TenureId, Term};
 use crate::membership::Revision;
 use crate::settling::GapCause;
-use crate::store::{Call, Page, PageRequest};
+use crate::store::{Backend, Call, Page, PageRequest};
 use crate::time::StoreTime;
 
 /// The most leases in one call.
@@ -188,9 +189,54 @@ pub fn check_leases(count: usize) -> Result<()> {
     Ok(())
 }
 
+/// [`LeaseStore::acquire`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acquire {
+    /// Under which tenure.
+    pub tenure: TenureId,
+    /// Each is answered by itself.
+    pub leases: Vec<LeaseName>,
+}
+
+/// [`LeaseStore::release_leases`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReleaseLeases {
+    /// Whose.
+    pub tenure: TenureId,
+    /// Each is answered by itself.
+    pub leases: Vec<(LeaseName, Token)>,
+    /// For whom they are kept.
+    pub to: Option<MemberId>,
+}
+
+/// [`LeaseStore::lease_of`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseOf {
+    /// Which.
+    pub lease: LeaseName,
+}
+
+/// [`LeaseStore::leases`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leases {
+    /// Of one holder alone.
+    pub holder: Option<MemberId>,
+    /// Which page.
+    pub page: PageRequest,
+}
+
+/// [`LeaseStore::held_leases`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeasesOf {
+    /// Whose.
+    pub tenure: TenureId,
+    /// Which page.
+    pub page: PageRequest,
+}
+
 /// Who holds what, exclusively.
 #[async_trait]
-pub trait LeaseStore: Send + Sync {
+pub trait LeaseStore: Backend {
     /// Asks for leases under a living tenure, each answered by itself, in the order asked. Never waits for a sweep: a
     /// holder that is met past its end is ended by this call. At most [`MAX_LEASES`]; applied in atomic parts of about
     /// 200. Asking again for what is ours answers `Kept`, so a lost reply costs nothing. O(leases).
@@ -198,7 +244,10 @@ pub trait LeaseStore: Send + Sync {
     /// # Errors
     /// `Ended` when the tenure is not alive: nothing changed in that part (parts before it may have been applied, and
     /// belong to the janitor now). `TooLate`, `Unavailable`, `Invalid` for too many leases.
-    async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired>;
+    async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
+        let (tenure, leases) = (tenure.clone(), leases.to_vec());
+        ask(self, Some(group), Acquire { tenure, leases }, call).await
+    }
 
     /// Gives leases up, each by its exact tenure and token, and keeps them for `to` when that is another living member.
     /// Applied in atomic parts of about 200. O(leases).
@@ -212,25 +261,39 @@ pub trait LeaseStore: Send + Sync {
         leases: &[(LeaseName, Token)],
         to: Option<&MemberId>,
         call: Call,
-    ) -> Result<GivenUp>;
+    ) -> Result<GivenUp> {
+        let (tenure, leases, to) = (tenure.clone(), leases.to_vec(), to.cloned());
+        ask(self, Some(group), ReleaseLeases { tenure, leases, to }, call).await
+    }
 
     /// Looks a lease up, together with whether its holder is alive now. `None` when it is free. O(1).
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>>;
+    async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
+        let lease = lease.clone();
+        ask(self, Some(group), LeaseOf { lease }, Call::default()).await
+    }
 
     /// Lists leases, of one holder (its current tenure and ended ones not yet released) or all. A lease held throughout
     /// is listed at least once. O(page).
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
-    async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>>;
+    async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
+        let (holder, page) = (holder.cloned(), page.clone());
+        ask(self, Some(group), Leases { holder, page }, Call::default()).await
+    }
 
     /// Lists what exactly this tenure holds, for a holder that is in doubt. A lease held throughout is listed at least
     /// once. O(page).
     ///
     /// # Errors
     /// As [`LeaseStore::leases`].
-    async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases>;
+    async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
+        let (tenure, page) = (tenure.clone(), page.clone());
+        ask(self, Some(group), LeasesOf { tenure, page }, Call::default()).await
+    }
 }
+
+impl<S: Backend> LeaseStore for S {}

@@ -10,6 +10,7 @@
 //! [`clock::Clock`], and a store's decisions are made on the store's own time.
 
 pub mod brake;
+pub mod call;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -21,7 +22,6 @@ pub mod lease;
 pub mod ledger;
 pub mod membership;
 pub mod memory;
-pub mod parts;
 pub mod placement;
 pub mod recall;
 pub mod refusal;

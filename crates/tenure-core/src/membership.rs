@@ -6,9 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use crate::call::ask;
 use crate::error::{Error, Result};
 use crate::id::{Group, MemberId, TenureId};
-use crate::store::{Call, Page, PageRequest};
+use crate::store::{Backend, Call, Page, PageRequest};
 use crate::time::StoreTime;
 
 /// The most labels a member may carry.
@@ -295,20 +296,52 @@ pub fn check_beats(beats: &[Beat], max_ttl: Duration) -> Result<()> {
         .try_for_each(|ttl| crate::timing::check_ttl(ttl, max_ttl).map(|_| ()))
 }
 
+/// [`MembershipStore::beat`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beats {
+    /// Each is answered by itself.
+    pub beats: Vec<Beat>,
+}
+
+/// [`MembershipStore::end`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// Which.
+    pub tenure: TenureId,
+    /// By whom.
+    pub by: EndBy,
+}
+
+/// [`MembershipStore::member`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberOf {
+    /// Who.
+    pub member: MemberId,
+}
+
+/// [`MembershipStore::members`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Members {
+    /// Which page.
+    pub page: PageRequest,
+}
+
 /// Who is alive.
 ///
 /// Every mutating method first looks for a gap, writes the tick, and ends durably any tenure it meets past its end
 /// time. On an error with [`Outcome::Unchanged`](crate::error::Outcome) nothing else happened; with `Unknown` the
 /// call may have been applied, or may be until its not-after time.
 #[async_trait]
-pub trait MembershipStore: Send + Sync {
+pub trait MembershipStore: Backend {
     /// Begins a tenure with a term above every earlier one, superseding the member's current one. What the old tenure
     /// held is not carried over; it goes to the janitor. O(log members).
     ///
     /// # Errors
     /// `Invalid` for a ttl outside the limits, `TooLate`, `Unavailable`. Joining again after an unknown outcome is safe:
     /// it supersedes the first.
-    async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined>;
+    async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined> {
+        ask(self, Some(group), join.clone(), call).await
+    }
 
     /// Extends tenures, each answered by itself; one bad beat fails no other. Never creates and never revives. At most
     /// [`MAX_BEATS`]; executed in atomic parts. O(beats).
@@ -316,24 +349,38 @@ pub trait MembershipStore: Send + Sync {
     /// # Errors
     /// `Invalid` for more than [`MAX_BEATS`] beats or a bad ttl (before anything is sent), `Unavailable`. A beat needs no
     /// not-after: a late one extends only a tenure that is alive.
-    async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten>;
+    async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten> {
+        let beats = beats.to_vec();
+        ask(self, Some(group), Beats { beats }, Call::default()).await
+    }
 
     /// Ends a tenure. Idempotent: answers the reason on record, which is the first one, or `Unknown`. Never touches a
     /// successor of the same name. O(log members).
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`.
-    async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason>;
+    async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
+        let tenure = tenure.clone();
+        ask(self, Some(group), End { tenure, by }, call).await
+    }
 
     /// Looks a member up by its name. `None` when it has no current tenure. O(1).
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>>;
+    async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>> {
+        let member = member.clone();
+        ask(self, Some(group), MemberOf { member }, Call::default()).await
+    }
 
     /// Lists the current members, page by page. A member present throughout is listed at least once. O(page).
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
-    async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>>;
+    async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
+        let page = page.clone();
+        ask(self, Some(group), Members { page }, Call::default()).await
+    }
 }
+
+impl<S: Backend> MembershipStore for S {}

@@ -5,11 +5,11 @@
 //! clock around it. It keeps nothing across restarts, so `memory:` is for trying things out.
 
 mod claims;
+mod decide;
 mod group;
 mod leases;
 mod log;
 mod members;
-mod mirror;
 mod pages;
 mod reaper;
 mod roster;

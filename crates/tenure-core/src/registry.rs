@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use crate::call::ask;
 use crate::error::{Error, Result};
 use crate::id::{Group, Key, MemberId, RegistryName, TenureId};
 use crate::membership::Revision;
-use crate::store::{Call, Page, PageRequest};
+use crate::store::{Backend, Call, Page, PageRequest};
 
 /// The most keys in one call.
 pub const MAX_KEYS: usize = 10_000;
@@ -54,7 +55,7 @@ impl ClaimOutcome {
 }
 
 /// The answers to a request for keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Claimed {
     /// One each, in the order asked.
     pub outcomes: Vec<ClaimOutcome>,
@@ -92,9 +93,53 @@ pub fn check_keys(keys: &[Key]) -> Result<()> {
     Ok(())
 }
 
+/// [`RegistryStore::claim`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimKeys {
+    /// Where.
+    pub registry: RegistryName,
+    /// Under which tenure.
+    pub tenure: TenureId,
+    /// Each is answered by itself.
+    pub keys: Vec<Key>,
+    /// Whether to take a key from a living owner.
+    pub mode: ClaimMode,
+}
+
+/// [`RegistryStore::release_claim`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReleaseClaim {
+    /// Where.
+    pub registry: RegistryName,
+    /// Which.
+    pub key: Key,
+    /// Whose.
+    pub tenure: TenureId,
+}
+
+/// [`RegistryStore::claim_of`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimOf {
+    /// Where.
+    pub registry: RegistryName,
+    /// Which.
+    pub key: Key,
+}
+
+/// [`RegistryStore::claims`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claims {
+    /// Where.
+    pub registry: RegistryName,
+    /// Of one owner alone.
+    pub owner: Option<MemberId>,
+    /// Which page.
+    pub page: PageRequest,
+}
+
 /// Who owns what.
 #[async_trait]
-pub trait RegistryStore: Send + Sync {
+pub trait RegistryStore: Backend {
     /// Claims keys under a living tenure, each answered by itself, in the order asked. At most [`MAX_KEYS`]; applied in
     /// atomic parts of about 200. O(keys).
     ///
@@ -109,7 +154,16 @@ pub trait RegistryStore: Send + Sync {
         keys: &[Key],
         mode: ClaimMode,
         call: Call,
-    ) -> Result<Claimed>;
+    ) -> Result<Claimed> {
+        let (registry, tenure, keys) = (registry.clone(), tenure.clone(), keys.to_vec());
+        let request = ClaimKeys {
+            registry,
+            tenure,
+            keys,
+            mode,
+        };
+        ask(self, Some(group), request, call).await
+    }
 
     /// Gives a key up. Compare-and-delete on the exact tenure. Releasing what nobody owns is fine. O(1).
     ///
@@ -122,13 +176,19 @@ pub trait RegistryStore: Send + Sync {
         key: &Key,
         tenure: &TenureId,
         call: Call,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let (registry, key, tenure) = (registry.clone(), key.clone(), tenure.clone());
+        ask(self, Some(group), ReleaseClaim { registry, key, tenure }, call).await
+    }
 
     /// Looks a key up, together with whether its owner is alive now. O(1).
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>>;
+    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
+        let (registry, key) = (registry.clone(), key.clone());
+        ask(self, Some(group), ClaimOf { registry, key }, Call::default()).await
+    }
 
     /// Lists claims, of one owner (its current tenure and ended ones not yet released) or all. A claim present
     /// throughout is listed at least once. O(page).
@@ -141,5 +201,10 @@ pub trait RegistryStore: Send + Sync {
         registry: &RegistryName,
         owner: Option<&MemberId>,
         page: &PageRequest,
-    ) -> Result<Page<Claim>>;
+    ) -> Result<Page<Claim>> {
+        let (registry, owner, page) = (registry.clone(), owner.cloned(), page.clone());
+        ask(self, Some(group), Claims { registry, owner, page }, Call::default()).await
+    }
 }
+
+impl<S: Backend> RegistryStore for S {}

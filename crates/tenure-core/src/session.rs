@@ -14,10 +14,11 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::call::ask;
 use crate::error::{Error, Result};
 use crate::id::{Alias, ConnectionId, Group, SessionId, TenureId, Term};
 use crate::membership::Revision;
-use crate::store::{Call, Page, PageRequest};
+use crate::store::{Backend, Call, Page, PageRequest};
 use crate::time::StoreTime;
 
 /// The most attaches or detaches in one call.
@@ -425,9 +426,81 @@ pub fn check_grace(grace: Duration) -> Result<Duration> {
     Ok(grace)
 }
 
+/// [`SessionStore::attach`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attaches {
+    /// Under which tenure.
+    pub tenure: TenureId,
+    /// Each is answered by itself.
+    pub attaches: Vec<Attach>,
+}
+
+/// [`SessionStore::detach`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Detaches {
+    /// Whose.
+    pub tenure: TenureId,
+    /// Each is answered by itself.
+    pub detaches: Vec<Detach>,
+}
+
+/// [`SessionStore::patch_session`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PatchSession {
+    /// Which.
+    pub session: SessionId,
+    /// Only while this one is alive.
+    pub tenure: Option<TenureId>,
+    /// What changes.
+    pub data: Data,
+}
+
+/// [`SessionStore::delete_session`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeleteSession {
+    /// Which.
+    pub session: SessionId,
+}
+
+/// [`SessionStore::session`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionOf {
+    /// Which.
+    pub session: SessionId,
+}
+
+/// [`SessionStore::session_by_alias`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionByAlias {
+    /// Which.
+    pub alias: Alias,
+}
+
+/// [`SessionStore::sessions`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sessions {
+    /// Of one state alone.
+    pub state: Option<SessionState>,
+    /// Which page.
+    pub page: PageRequest,
+}
+
+/// [`SessionStore::orphans`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListOrphans {
+    /// For at least how long their grace has been over.
+    pub overdue: Duration,
+    /// At most this many.
+    pub limit: u32,
+}
+
+/// [`SessionStore::session_stats`] as a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountSessions;
+
 /// Sessions, their connections, and what is kept with them.
 #[async_trait]
-pub trait SessionStore: Send + Sync {
+pub trait SessionStore: Backend {
     /// Attaches connections under a living tenure, each answered by itself, in the order asked: makes the session, adds to
     /// it, or resumes it. Meeting an orphan (of this name, or one that has the alias) reaps it first, so nothing depends
     /// on when the reaper comes. At most [`MAX_ATTACH`]; applied in atomic parts of about 200. Asking again for what is
@@ -436,7 +509,10 @@ pub trait SessionStore: Send + Sync {
     /// # Errors
     /// `Ended` when the tenure is not alive: nothing changed in that part (parts before it may have been applied, and
     /// belong to the janitor now). `TooLate`, `Unavailable`, `Invalid` for what breaks a limit.
-    async fn attach(&self, group: &Group, tenure: &TenureId, attaches: &[Attach], call: Call) -> Result<Attached>;
+    async fn attach(&self, group: &Group, tenure: &TenureId, attaches: &[Attach], call: Call) -> Result<Attached> {
+        let (tenure, attaches) = (tenure.clone(), attaches.to_vec());
+        ask(self, Some(group), Attaches { tenure, attaches }, call).await
+    }
 
     /// Detaches connections, each by its exact tenure; the last one of a session starts its grace. At most
     /// [`MAX_ATTACH`]; applied in atomic parts of about 200. O(detaches).
@@ -449,7 +525,10 @@ pub trait SessionStore: Send + Sync {
         tenure: &TenureId,
         detaches: &[Detach],
         call: Call,
-    ) -> Result<Vec<DetachOutcome>>;
+    ) -> Result<Vec<DetachOutcome>> {
+        let (tenure, detaches) = (tenure.clone(), detaches.to_vec());
+        ask(self, Some(group), Detaches { tenure, detaches }, call).await
+    }
 
     /// Changes the data of a session, under a living tenure when one is given. O(fields).
     ///
@@ -463,25 +542,37 @@ pub trait SessionStore: Send + Sync {
         tenure: Option<&TenureId>,
         data: &Data,
         call: Call,
-    ) -> Result<PatchOutcome>;
+    ) -> Result<PatchOutcome> {
+        let (session, tenure, data) = (session.clone(), tenure.cloned(), data.clone());
+        ask(self, Some(group), PatchSession { session, tenure, data }, call).await
+    }
 
     /// Deletes a session that has no connections. O(fields).
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`. Doing it again is safe.
-    async fn delete_session(&self, group: &Group, session: &SessionId, call: Call) -> Result<DeleteOutcome>;
+    async fn delete_session(&self, group: &Group, session: &SessionId, call: Call) -> Result<DeleteOutcome> {
+        let session = session.clone();
+        ask(self, Some(group), DeleteSession { session }, call).await
+    }
 
     /// Looks a session up. O(its connections and fields).
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn session(&self, group: &Group, session: &SessionId) -> Result<Option<Session>>;
+    async fn session(&self, group: &Group, session: &SessionId) -> Result<Option<Session>> {
+        let session = session.clone();
+        ask(self, Some(group), SessionOf { session }, Call::default()).await
+    }
 
     /// Looks a session up by its alias. O(its connections and fields).
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn session_by_alias(&self, group: &Group, alias: &Alias) -> Result<Option<Session>>;
+    async fn session_by_alias(&self, group: &Group, alias: &Alias) -> Result<Option<Session>> {
+        let alias = alias.clone();
+        ask(self, Some(group), SessionByAlias { alias }, Call::default()).await
+    }
 
     /// Lists sessions, of one state or all. Disconnected ones and orphans come by when their grace ends, from an index of
     /// the disconnected alone; a session whose connections are all of the dead is in neither list until the janitor has
@@ -489,18 +580,27 @@ pub trait SessionStore: Send + Sync {
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
-    async fn sessions(&self, group: &Group, state: Option<SessionState>, page: &PageRequest) -> Result<Page<Session>>;
+    async fn sessions(&self, group: &Group, state: Option<SessionState>, page: &PageRequest) -> Result<Page<Session>> {
+        let page = page.clone();
+        ask(self, Some(group), Sessions { state, page }, Call::default()).await
+    }
 
     /// Lists orphans whose grace has been over for at least `overdue`, at most `limit` (1 to 1,000), by index: its cost
     /// depends on how many there are to list, not on how many sessions there are. O(log disconnected + limit).
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000, `Unavailable`.
-    async fn orphans(&self, group: &Group, overdue: Duration, limit: u32) -> Result<Orphans>;
+    async fn orphans(&self, group: &Group, overdue: Duration, limit: u32) -> Result<Orphans> {
+        ask(self, Some(group), ListOrphans { overdue, limit }, Call::default()).await
+    }
 
     /// Counts sessions. O(log disconnected).
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn session_stats(&self, group: &Group) -> Result<SessionStats>;
+    async fn session_stats(&self, group: &Group) -> Result<SessionStats> {
+        ask(self, Some(group), CountSessions, Call::default()).await
+    }
 }
+
+impl<S: Backend> SessionStore for S {}

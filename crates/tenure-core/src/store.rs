@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::brake::BrakeSettings;
+use crate::call::{Ask, Op, Reply, ask};
 use crate::error::{Error, Result};
 use crate::event::{EventId, EventLog};
 use crate::id::Group;
@@ -16,7 +17,7 @@ use crate::membership::MembershipStore;
 use crate::registry::RegistryStore;
 use crate::roster::RosterMirror;
 use crate::session::{SessionSettings, SessionStore};
-use crate::sweep::Sweep;
+use crate::sweep::{BATCH, Sweep};
 use crate::target::TargetStore;
 use crate::time::StoreTime;
 use crate::timing::DEFAULT_MAX_TTL;
@@ -210,9 +211,31 @@ pub struct Probed {
     pub away: Vec<String>,
 }
 
-/// Everything a store does. Connect to one by URL with the `tenure` crate.
+/// What a store implements: one method that answers every call, and what it says of itself without one.
+///
+/// Whatever implements it is a [`Store`], with the typed methods of all nouns.
 #[async_trait]
-pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + SessionStore + EventLog + Sweep {
+pub trait Backend: Send + Sync + 'static {
+    /// Answers a call that is within its limits and has at most [`part`](Self::part) items. A store that decides itself
+    /// implements [`Serve`](crate::call::Serve) for each call and answers with [`serve_all`](crate::call::serve_all).
+    ///
+    /// # Errors
+    /// Those of the call. After one with [`Outcome::Unchanged`](crate::error::Outcome) nothing happened.
+    async fn call(&self, ask: Ask) -> Result<Reply>;
+
+    /// Joins above this ttl are refused before they are sent.
+    fn max_ttl(&self) -> Duration;
+
+    /// How many items of a call one step takes.
+    fn part(&self, _op: &Op) -> usize {
+        BATCH as usize
+    }
+
+    /// Whether it is a daemon elsewhere, which sweeps, and has rosters of its own and a ledger with them.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
     /// Where it is, for people: a URL without secrets.
     fn place(&self) -> String;
 
@@ -225,47 +248,78 @@ pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + Se
         None
     }
 
-    /// The mirror of rosters; `None` for a store that is a daemon elsewhere, which has rosters of its own, and a ledger
-    /// with them.
-    fn mirror(&self) -> Option<&dyn RosterMirror> {
-        None
-    }
+    /// Looks at what could hurt: version, settings, permissions. Never fails; what cannot be looked at is a finding.
+    async fn examine(&self) -> Vec<Finding>;
+
+    /// Lets go of connections, files and threads. Calls after it fail with `Unavailable`.
+    async fn close(&self);
+}
+
+/// [`Store::now`] as a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now;
+
+/// [`Store::probe`] as a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Probe {
+    /// For how long the nodes are waited for.
+    pub patience: Duration,
+}
+
+/// [`Store::groups`] as a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListGroups;
+
+/// [`Store::newest_events`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewestEvents {
+    /// Of which groups.
+    pub groups: Vec<Group>,
+}
+
+/// [`Store::find_groups`] as a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FindGroups;
+
+/// Everything a store does. Connect to one by URL with the `tenure` crate.
+#[async_trait]
+pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + SessionStore + EventLog + Sweep {
+    /// The mirror of rosters; `None` for a store that is a daemon elsewhere.
+    fn mirror(&self) -> Option<&dyn RosterMirror>;
 
     /// The store's clock now, by asking it. The cheapest round trip there is.
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn now(&self) -> Result<StoreTime>;
+    async fn now(&self) -> Result<StoreTime> {
+        ask(self, None, Now, Call::default()).await
+    }
 
     /// Whether it takes writes now, found out by writing what concerns no group. A store of several nodes asks each of them
     /// and waits at most `patience` for it; it fails only when none of them takes writes.
     ///
     /// # Errors
     /// `Unavailable`, `Denied`, and whatever else a write fails with.
-    async fn probe(&self, _patience: Duration) -> Result<Probed> {
-        let as_of = match self.steps() {
-            Some(steps) => steps.tick(&Group::new(PROBE_GROUP)?).await?.as_of,
-            None => self.now().await?,
-        };
-        Ok(Probed {
-            as_of,
-            away: Vec::new(),
-        })
+    async fn probe(&self, patience: Duration) -> Result<Probed> {
+        ask(self, None, Probe { patience }, Call::default()).await
     }
 
     /// The groups it has. May list one that is empty by now. O(groups).
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn groups(&self) -> Result<Vec<Group>>;
+    async fn groups(&self) -> Result<Vec<Group>> {
+        ask(self, None, ListGroups, Call::default()).await
+    }
 
     /// The number of the newest event of each of these groups, to learn which of them has changed. Groups that could not be
     /// asked are left out. Empty for a store that one process alone writes to: that process knows. O(groups asked for).
     ///
     /// # Errors
     /// `Unavailable` when none of them could be asked.
-    async fn newest_events(&self, _groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
-        Ok(Vec::new())
+    async fn newest_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
+        let groups = groups.to_vec();
+        ask(self, None, NewestEvents { groups }, Call::default()).await
     }
 
     /// Searches a part of what is stored for groups that [`groups`](Store::groups) has lost, and puts them back. `true`
@@ -274,12 +328,12 @@ pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + Se
     /// # Errors
     /// `Unavailable`, after which the search starts again; `Denied` where the store's user may not search.
     async fn find_groups(&self) -> Result<bool> {
-        Ok(false)
+        ask(self, None, FindGroups, Call::default()).await
     }
+}
 
-    /// Looks at what could hurt: version, settings, permissions. Never fails; what cannot be looked at is a finding.
-    async fn examine(&self) -> Vec<Finding>;
-
-    /// Lets go of connections, files and threads. Calls after it fail with `Unavailable`.
-    async fn close(&self);
+impl<S: Backend> Store for S {
+    fn mirror(&self) -> Option<&dyn RosterMirror> {
+        (!self.is_elsewhere()).then_some(self)
+    }
 }

@@ -13,13 +13,14 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::brake::Brake;
-use crate::error::{Error, ErrorKind, Result};
+use crate::call::ask;
+use crate::error::Result;
 use crate::event::EventId;
 use crate::id::{Group, SessionId, TenureId};
 use crate::membership::{EndReason, Holdings};
 use crate::session::{Epoch, SessionStore};
 use crate::settling::GapCause;
-use crate::store::Call;
+use crate::store::{Backend, Call};
 use crate::time::StoreTime;
 
 /// How long after its end a tenure's holdings are left alone, so that the brake sees a burst whole.
@@ -246,6 +247,47 @@ pub struct Doomed {
     pub braked: bool,
 }
 
+/// [`SweepSteps::tick`] as a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tick;
+
+/// [`SweepSteps::end_lapsed`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndLapsed {
+    /// At most this many.
+    pub limit: u32,
+}
+
+/// [`SweepSteps::spare`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spare {
+    /// At most this many.
+    pub limit: u32,
+}
+
+/// [`SweepSteps::release`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release(pub ReleaseRequest);
+
+/// [`SweepSteps::reap`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reap(pub ReleaseRequest);
+
+/// [`SweepSteps::reconcile`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reconcile(pub ReconcileRequest);
+
+/// [`SweepSteps::doomed`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListDoomed {
+    /// At most this many.
+    pub limit: u32,
+}
+
+/// [`SweepSteps::forget_group`] as a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForgetGroup;
+
 /// The single steps of a sweep, for a sweeper that runs in this process.
 #[async_trait]
 pub trait SweepSteps: SessionStore {
@@ -257,21 +299,27 @@ pub trait SweepSteps: SessionStore {
     ///
     /// # Errors
     /// `Unavailable`; then nobody is to be declared dead.
-    async fn tick(&self, group: &Group) -> Result<GroupStatus>;
+    async fn tick(&self, group: &Group) -> Result<GroupStatus> {
+        ask(self, Some(group), Tick, Call::default()).await
+    }
 
     /// Step 1: ends up to `limit` members whose end time has passed, one event each, and forgets records of ended
     /// tenures that are older than 2 × max ttl and hold nothing. O(limit · log members).
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`.
-    async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch>;
+    async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
+        ask(self, Some(group), EndLapsed { limit }, call).await
+    }
 
     /// Step 1 on behalf of a daemon that refuses beats: when it leaves no member past its end, every ttl starts again
     /// ([`Refusal`](crate::refusal::Refusal) has the bounds). While it answers `more`, that is not done yet.
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`.
-    async fn spare(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch>;
+    async fn spare(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
+        ask(self, Some(group), Spare { limit }, call).await
+    }
 
     /// Step 2: releases up to `limit` holdings of ended tenures by compare-and-delete: claims first, then connections, one
     /// event per tenure and call with the counts, reason and pass, and one for each session that has none left; then
@@ -280,7 +328,9 @@ pub trait SweepSteps: SessionStore {
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`. After an unknown outcome look for events that carry the pass.
-    async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch>;
+    async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
+        ask(self, Some(group), Release(request.clone()), call).await
+    }
 
     /// Step 3: deletes up to `limit` orphans, each with its data, alias and index entry, one event each with its epoch
     /// and the pass. A session with connections is never deleted, whatever the index says; nothing is while the brake is
@@ -288,7 +338,9 @@ pub trait SweepSteps: SessionStore {
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`. After an unknown outcome look for events that carry the pass.
-    async fn reap(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch>;
+    async fn reap(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch> {
+        ask(self, Some(group), Reap(request.clone()), call).await
+    }
 
     /// Looks at a part of all that is kept about sessions, in every direction, and repairs what does not fit together;
     /// also drops connections above the `max_age` of the settings. What would take something from a session waits while
@@ -296,13 +348,17 @@ pub trait SweepSteps: SessionStore {
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from the part before, `TooLate`, `Unavailable`. Doing it again is safe.
-    async fn reconcile(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Reconciled>;
+    async fn reconcile(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Reconciled> {
+        ask(self, Some(group), Reconcile(request.clone()), call).await
+    }
 
     /// What is due, without doing it: lapsed members and ended tenures with holdings, at most `limit`. O(limit).
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>>;
+    async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
+        ask(self, Some(group), ListDoomed { limit }, Call::default()).await
+    }
 
     /// Forgets a group that has been empty for [`forget_after`](crate::store::StoreOptions::forget_after), with all that is
     /// kept of it but for the last number it gave out: in one step, which looks again whether it has no members, holdings,
@@ -311,8 +367,12 @@ pub trait SweepSteps: SessionStore {
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`. Doing it again is safe.
-    async fn forget_group(&self, group: &Group, call: Call) -> Result<bool>;
+    async fn forget_group(&self, group: &Group, call: Call) -> Result<bool> {
+        ask(self, Some(group), ForgetGroup, call).await
+    }
 }
+
+impl<S: Backend> SweepSteps for S {}
 
 /// A request for a whole pass.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -515,9 +575,29 @@ impl SettleReport {
     }
 }
 
+/// [`Sweep::status`] as a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status;
+
+/// [`Sweep::sweep`] as a value, for a store that is swept elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pass {
+    /// What to do.
+    pub request: SweepRequest,
+    /// Names the pass in the events.
+    pub pass: String,
+}
+
+/// [`Sweep::settle`] as a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settle {
+    /// Also a grace with this cause.
+    pub cause: Option<GapCause>,
+}
+
 /// Sweeping, by whoever does it for this store.
 #[async_trait]
-pub trait Sweep: Send + Sync {
+pub trait Sweep: Backend {
     /// The single steps, when this process is to sweep; `None` when a daemon does.
     fn steps(&self) -> Option<&dyn SweepSteps>;
 
@@ -525,17 +605,20 @@ pub trait Sweep: Send + Sync {
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn status(&self, group: &Group) -> Result<GroupStatus>;
+    async fn status(&self, group: &Group) -> Result<GroupStatus> {
+        ask(self, Some(group), Status, Call::default()).await
+    }
 
     /// Runs a whole pass now. `pass` names it in the events and must be unique.
     ///
     /// # Errors
     /// Those of the steps.
     async fn sweep(&self, group: &Group, request: &SweepRequest, pass: &str, call: Call) -> Result<SweepReport> {
-        match self.steps() {
-            Some(steps) => run_pass(steps, group, request, pass, call).await,
-            None => Err(Error::new(ErrorKind::Unsupported, "this store does not sweep")),
+        if let Some(steps) = self.steps() {
+            return run_pass(steps, group, request, pass, call).await;
         }
+        let (request, pass) = (request.clone(), pass.to_owned());
+        ask(self, Some(group), Pass { request, pass }, call).await
     }
 
     /// Takes an operator's word that no lease was held when the grace of a group began, or of every group: ends the graces
@@ -545,5 +628,13 @@ pub trait Sweep: Send + Sync {
     ///
     /// # Errors
     /// `Unavailable`, `TooLate`. Groups that were settled before the error stay settled.
-    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport>;
+    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
+        ask(self, group, Settle { cause }, call).await
+    }
+}
+
+impl<S: Backend> Sweep for S {
+    fn steps(&self) -> Option<&dyn SweepSteps> {
+        (!self.is_elsewhere()).then_some(self)
+    }
 }

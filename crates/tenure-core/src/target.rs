@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::call::ask;
 use crate::error::{Error, Result};
 use crate::id::{Group, LeaseName};
-use crate::store::{Call, Page, PageRequest};
+use crate::store::{Backend, Call, Page, PageRequest};
 
 /// The heaviest target.
 pub const MAX_WEIGHT: u32 = 1_000;
@@ -76,34 +77,78 @@ pub struct Target {
     pub spec: TargetSpec,
 }
 
+/// [`TargetStore::put_target`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutTarget {
+    /// Which.
+    pub target: LeaseName,
+    /// How it is to be treated.
+    pub spec: TargetSpec,
+}
+
+/// [`TargetStore::remove_target`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoveTarget {
+    /// Which.
+    pub target: LeaseName,
+}
+
+/// [`TargetStore::target`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetOf {
+    /// Which.
+    pub target: LeaseName,
+}
+
+/// [`TargetStore::targets`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Targets {
+    /// Which page.
+    pub page: PageRequest,
+}
+
 /// What there is to work on.
 #[async_trait]
-pub trait TargetStore: Send + Sync {
+pub trait TargetStore: Backend {
     /// Makes a target, or replaces its specification. `true` when it is new. One event, when anything changed. O(1).
     ///
     /// # Errors
     /// `Invalid` for a weight outside the limits, `TooLate`, `Unavailable`. Doing it again is safe.
-    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool>;
+    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
+        let target = target.clone();
+        ask(self, Some(group), PutTarget { target, spec }, call).await
+    }
 
     /// Removes a target; its lease stays with whoever holds it until they notice. `false` when there was none. One event.
     /// O(1).
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`. Doing it again is safe.
-    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool>;
+    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
+        let target = target.clone();
+        ask(self, Some(group), RemoveTarget { target }, call).await
+    }
 
     /// Looks a target up. O(1).
     ///
     /// # Errors
     /// `Unavailable`.
-    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>>;
+    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
+        let target = target.clone();
+        ask(self, Some(group), TargetOf { target }, Call::default()).await
+    }
 
     /// Lists targets. One that is there throughout is listed at least once. O(page).
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
-    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>>;
+    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
+        let page = page.clone();
+        ask(self, Some(group), Targets { page }, Call::default()).await
+    }
 }
+
+impl<S: Backend> TargetStore for S {}
 
 #[cfg(test)]
 mod tests {

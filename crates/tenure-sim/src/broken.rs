@@ -6,11 +6,12 @@
 use std::time::Duration;
 
 use tenure::{EndReason, Result, TenureId};
-use tenure_core::membership::{BeatReply, EndBy, Revision};
+use tenure_core::call::{Ask, Op, Reply};
+use tenure_core::membership::{BeatReply, End, EndBy, Revision};
+use tenure_core::registry::{ClaimOf, ReleaseClaim};
 use tenure_core::store::Call;
 
 use crate::server::{Server, at_once};
-use crate::wire::{Op, Reply};
 
 /// What is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -50,16 +51,12 @@ impl Broken {
     ];
 
     /// Bends what the store is asked.
-    pub(crate) fn bend_request(self, op: &mut Op) {
-        match (self, op) {
-            (Self::ForgetRevisions, Op::Beat { beats }) => {
-                beats.iter_mut().for_each(|beat| beat.revision = Revision::NONE);
+    pub(crate) fn bend_request(self, ask: &mut Ask) {
+        match (self, &mut ask.op) {
+            (Self::ForgetRevisions, Op::Beat(ask)) => {
+                ask.beats.iter_mut().for_each(|beat| beat.revision = Revision::NONE);
             }
-            (Self::ForgetNotAfter, op) => {
-                if let Some(call) = op.call_mut() {
-                    call.not_after = None;
-                }
-            }
+            (Self::ForgetNotAfter, _) => ask.call.not_after = None,
             _ => {}
         }
     }
@@ -67,7 +64,7 @@ impl Broken {
     /// Bends what the store answered, and does in it what a store with this bug would have done.
     pub(crate) fn bend(self, server: &mut Server, op: &Op, reply: Result<Reply>) -> Result<Reply> {
         match (self, op, reply) {
-            (Self::ReviveOnLateBeat, Op::Beat { .. }, Ok(Reply::Beaten(mut beaten))) => {
+            (Self::ReviveOnLateBeat, Op::Beat(_), Ok(Reply::Beat(mut beaten))) => {
                 for reply in &mut beaten.replies {
                     if *reply == BeatReply::Ended(EndReason::Lapsed) {
                         *reply = BeatReply::Renewed {
@@ -76,36 +73,33 @@ impl Broken {
                         };
                     }
                 }
-                Ok(Reply::Beaten(beaten))
+                Ok(Reply::Beat(beaten))
             }
-            (Self::ReleaseAnyones, Op::ReleaseClaim { registry, key, .. }, Err(error))
+            (Self::ReleaseAnyones, Op::ReleaseClaim(ReleaseClaim { registry, key, .. }), Err(error))
                 if error.kind() == tenure::ErrorKind::NotOwner =>
             {
-                let look = Op::ClaimOf {
+                let (registry, key) = (registry.clone(), key.clone());
+                let look = server.ask(Op::ClaimOf(ClaimOf {
                     registry: registry.clone(),
                     key: key.clone(),
+                }));
+                let Ok(Reply::ClaimOf(Some(claim))) = at_once(server.apply(&look)) else {
+                    return Ok(Reply::ReleaseClaim(()));
                 };
-                let Ok(Reply::Claim(Some(claim))) = at_once(server.apply(&look)) else {
-                    return Ok(Reply::Done);
-                };
-                server.also(Op::ReleaseClaim {
-                    registry: registry.clone(),
-                    key: key.clone(),
-                    tenure: claim.tenure,
-                    call: Call::default(),
-                })
+                let tenure = claim.tenure;
+                server.also(Op::ReleaseClaim(ReleaseClaim { registry, key, tenure }))
             }
-            (Self::GhostReads, Op::ClaimOf { .. }, Ok(Reply::Claim(Some(mut claim)))) => {
+            (Self::GhostReads, Op::ClaimOf(_), Ok(Reply::ClaimOf(Some(mut claim)))) => {
                 claim.alive = true;
-                Ok(Reply::Claim(Some(claim)))
+                Ok(Reply::ClaimOf(Some(claim)))
             }
-            (Self::ForgetRevisions, Op::Beat { beats }, Ok(Reply::Beaten(mut beaten))) => {
-                for (reply, beat) in beaten.replies.iter_mut().zip(beats) {
+            (Self::ForgetRevisions, Op::Beat(ask), Ok(Reply::Beat(mut beaten))) => {
+                for (reply, beat) in beaten.replies.iter_mut().zip(&ask.beats) {
                     if let BeatReply::Renewed { revision, .. } = reply {
                         *revision = beat.revision;
                     }
                 }
-                Ok(Reply::Beaten(beaten))
+                Ok(Reply::Beat(beaten))
             }
             (_, _, reply) => reply,
         }
@@ -115,11 +109,8 @@ impl Broken {
     pub(crate) fn before_join(self, server: &mut Server, current: Option<TenureId>, call: Call) {
         let late = call.not_after.is_some_and(|limit| server.clock.time() > limit);
         if let (Self::SupersededFreesAtOnce, Some(tenure), false) = (self, current, late) {
-            drop(server.also(Op::End {
-                tenure,
-                by: EndBy::Leave,
-                call: Call::default(),
-            }));
+            let by = EndBy::Leave;
+            drop(server.also(Op::End(End { tenure, by })));
         }
     }
 }

@@ -15,12 +15,12 @@ use std::fmt;
 use std::time::Duration;
 
 use tenure::{ErrorKind, EventId, EventKind, Key, MemberId, RegistryName, StoreTime, TenureId};
+use tenure_core::call::Op;
 use tenure_core::id::LeaseName;
 use tenure_core::lease::Token;
 
 use crate::step::Step;
 use crate::time::At;
-use crate::wire::Op;
 
 pub use outage::Outages;
 pub use shadow::{Current, Ended, Shadow};
@@ -116,7 +116,7 @@ impl Checker {
     /// # Errors
     /// The first violation.
     pub fn step(&mut self, step: &Step) -> Result<Vec<Lapse>, Violation> {
-        if step.op.mutates() {
+        if !step.op.is_read() {
             let too_late = step
                 .reply
                 .as_ref()
@@ -172,8 +172,8 @@ impl Checker {
     /// A call that its caller has given up on does not take effect: not after its limit, and one without a limit never
     /// late.
     fn not_after(&self, step: &Step, too_late: bool) -> Checked {
-        let is_bounded = !matches!(step.op, Op::Beat { .. } | Op::Tick);
-        let (limit, late) = (step.op.not_after(), step.at.since(step.sent_at));
+        let is_bounded = !matches!(step.op, Op::Beat(_) | Op::Tick(_));
+        let (limit, late) = (step.call.not_after, step.at.since(step.sent_at));
         let in_time = limit.map_or(late <= LATE, |limit| step.now <= limit);
         must(
             too_late || in_time || !is_bounded,

@@ -8,7 +8,6 @@
 //!
 //! The same seed gives the same history. `docs/simulation.md` says what is tried, and what it has found.
 
-pub mod apply;
 pub mod broken;
 pub mod chance;
 pub mod check;

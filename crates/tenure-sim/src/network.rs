@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::{Error, Group, Outcome, Result, TenureId};
+use tenure::{Error, Outcome, Result, TenureId};
+use tenure_core::call::{Ask, Op};
 use tokio::sync::oneshot;
 
 use crate::chance::Chance;
 use crate::time::{At, WorldClock};
-use crate::wire::{Answer, Op, Request};
+use crate::wire::{Answer, Request};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -88,14 +89,13 @@ struct State {
 #[derive(Debug, Clone)]
 pub struct Network {
     world: WorldClock,
-    group: Group,
     state: Arc<Mutex<State>>,
 }
 
 impl Network {
     /// A calm network with this many links.
     #[must_use]
-    pub fn new(world: &WorldClock, group: Group, links: usize, chance: Chance) -> Self {
+    pub fn new(world: &WorldClock, links: usize, chance: Chance) -> Self {
         let state = State {
             chance,
             weather: Weather::default(),
@@ -107,22 +107,15 @@ impl Network {
         };
         Self {
             world: world.clone(),
-            group,
             state: Arc::new(Mutex::new(state)),
         }
-    }
-
-    /// The group that calls about no group are sent under.
-    #[must_use]
-    pub fn group(&self) -> Group {
-        self.group.clone()
     }
 
     /// Sends a request. Its answer arrives, or the sender of it is dropped, or neither.
     ///
     /// # Errors
     /// `Unavailable` (unchanged) when the store's machine refuses connections.
-    pub fn send(&self, node: usize, group: &Group, op: Op) -> Result<oneshot::Receiver<Answer>> {
+    pub fn send(&self, node: usize, ask: Ask) -> Result<oneshot::Receiver<Answer>> {
         let now = self.world.now();
         let mut state = self.state();
         if state.refusing && !state.links[node].out.cut {
@@ -134,8 +127,7 @@ impl Network {
             number: state.next_number,
             node,
             sent_at: now,
-            group: group.clone(),
-            op,
+            ask,
             answer,
             reply_is_lost: false,
         };
@@ -152,8 +144,8 @@ impl Network {
             return;
         }
         let (node, to) = (request.node, request.answer);
-        let told = match request.op {
-            Op::Beat { beats } => beats.into_iter().map(|beat| (beat.tenure, beat.revision.0)).collect(),
+        let told = match request.ask.op {
+            Op::Beat(ask) => ask.beats.into_iter().map(|beat| (beat.tenure, beat.revision.0)).collect(),
             _ => Vec::new(),
         };
         let parcel = Parcel::Answer { node, answer, to, told };

@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tenure::{Clock, Error, Event, EventId, EventQuery, Group, GroupStatus, Outcome, Result, StoreOptions, StoreTime};
+use tenure_core::call::{Ask, Op, Reply, make};
 use tenure_core::event::EventLog;
 use tenure_core::membership::MembershipStore;
 use tenure_core::memory::MemoryStore;
-use tenure_core::sweep::Sweep;
+use tenure_core::store::Call;
+use tenure_core::sweep::{Sweep, Tick};
 
 use crate::broken::Broken;
 use crate::step::Step;
 use crate::store_clock::StoreMachineClock;
 use crate::time::At;
-use crate::wire::{Answer, Op, Reply, Request};
+use crate::wire::{Answer, Request};
 
 /// Whether it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +46,7 @@ pub struct Server {
     /// Its data was lost once, so it knows that it may have had more.
     lossy: bool,
     /// Every step since it was last empty: what a restart from an older copy is made from.
-    log: Vec<(StoreTime, Op)>,
+    log: Vec<(StoreTime, Ask)>,
     last_event: EventId,
     last_step: Option<StoreTime>,
 }
@@ -125,10 +127,10 @@ impl Server {
         self.log.truncate(to);
         self.memory = empty(&self.clock, &self.options, self.lossy);
         let log = std::mem::take(&mut self.log);
-        for (at, op) in &log {
+        for (at, ask) in &log {
             self.clock.pretend(Some(*at));
             // What it answered the first time, it answers again: the model has no other input.
-            drop(at_once(self.apply(op)));
+            drop(at_once(self.apply(ask)));
         }
         self.clock.pretend(None);
         self.log = log;
@@ -163,27 +165,27 @@ impl Server {
     /// Carries a request out, unless it is one that waits for events.
     pub fn serve(&mut self, request: &Request, at: At) -> Step {
         let gap = self.status().gap;
-        if let (Some(Broken::NoGrace), true, Some(last)) = (self.broken, request.op.mutates(), self.last_step) {
+        if let (Some(Broken::NoGrace), true, Some(last)) = (self.broken, !request.ask.op.is_read(), self.last_step) {
             self.hide_the_silence(last, gap);
         }
-        let mut op = request.op.clone();
+        let mut ask = request.ask.clone();
         if let Some(broken) = self.broken {
-            broken.bend_request(&mut op);
+            broken.bend_request(&mut ask);
         }
-        if let (Some(broken), Op::Join { join, call }) = (self.broken, &op) {
+        if let (Some(broken), Op::Join(join)) = (self.broken, &ask.op) {
             let look = at_once(self.memory.member(&self.group, &join.member));
-            broken.before_join(self, look.ok().flatten().map(|member| member.tenure), *call);
+            broken.before_join(self, look.ok().flatten().map(|member| member.tenure), ask.call);
         }
         let now = self.clock.time();
-        let mut reply = at_once(self.apply(&op));
+        let mut reply = at_once(self.apply(&ask));
         if let Some(broken) = self.broken {
-            reply = broken.bend(self, &request.op, reply);
+            reply = broken.bend(self, &request.ask.op, reply);
         }
         let late = reply
             .as_ref()
             .is_err_and(|error| error.kind() == tenure::ErrorKind::TooLate);
-        if op.mutates() && !late {
-            self.log.push((now, op));
+        if !ask.op.is_read() && !late {
+            self.log.push((now, ask));
             self.last_step = Some(now);
         }
         let events = self.new_events();
@@ -195,7 +197,8 @@ impl Server {
             at,
             now,
             jumped: u64::try_from(self.clock.jumped().as_micros()).unwrap_or(u64::MAX),
-            op: request.op.clone(),
+            op: request.ask.op.clone(),
+            call: request.ask.call,
             reply,
             events,
             resumed_at: status.resumed_at,
@@ -237,8 +240,9 @@ impl Server {
         while now.since(at) > gap {
             at = at + gap / 2;
             self.clock.pretend(Some(at));
-            drop(at_once(self.apply(&Op::Tick)));
-            self.log.push((at, Op::Tick));
+            let tick = self.ask(Op::Tick(Tick));
+            drop(at_once(self.apply(&tick)));
+            self.log.push((at, tick));
         }
         self.clock.pretend(None);
     }
@@ -260,13 +264,23 @@ impl Server {
 
     /// Something that the store does besides: broken on purpose.
     pub(crate) fn also(&mut self, op: Op) -> Result<Reply> {
-        let done = at_once(self.apply(&op));
-        self.log.push((self.clock.time(), op));
+        let ask = self.ask(op);
+        let done = at_once(self.apply(&ask));
+        self.log.push((self.clock.time(), ask));
         done
     }
 
-    pub(crate) async fn apply(&self, op: &Op) -> Result<Reply> {
-        crate::apply::apply(&*self.memory, &self.group, op).await
+    /// A call of nobody, about the group of the world, at any time.
+    pub(crate) fn ask(&self, op: Op) -> Ask {
+        Ask {
+            group: Some(self.group.clone()),
+            op,
+            call: Call::default(),
+        }
+    }
+
+    pub(crate) async fn apply(&self, ask: &Ask) -> Result<Reply> {
+        make(&*self.memory, ask.clone()).await
     }
 }
 
@@ -300,7 +314,6 @@ mod tests {
     use super::*;
     use crate::time::{Drift, WorldClock};
     use tenure_core::membership::Join;
-    use tenure_core::store::Call;
 
     #[test]
     fn a_call_that_comes_too_late_does_not_begin_the_wait_after_a_loss() {
@@ -309,18 +322,17 @@ mod tests {
         let options = StoreOptions::default();
         let mut server = Server::new(Arc::clone(&clock), options.clone(), group, None);
         server.wipe();
-        let join = |not_after| Op::Join {
-            join: Join {
-                member: tenure::MemberId::new("m").unwrap(),
-                ttl: Duration::from_secs(10),
-                labels: tenure_core::membership::Labels::default(),
-            },
-            call: Call { not_after },
-        };
+        let join = Op::Join(Join {
+            member: tenure::MemberId::new("m").unwrap(),
+            ttl: Duration::from_secs(10),
+            labels: tenure_core::membership::Labels::default(),
+        });
+        let (in_time, mut late) = (server.ask(join.clone()), server.ask(join));
         let before = StoreTime::from_micros(clock.time().micros() - 1);
-        assert!(at_once(server.apply(&join(Some(before)))).is_err());
+        late.call = Call::not_after(before);
+        assert!(at_once(server.apply(&late)).is_err());
         world.set(At(1_000_000_000));
-        at_once(server.apply(&join(None))).unwrap();
+        at_once(server.apply(&in_time)).unwrap();
         let until = server.status().unsettled.unwrap().until;
         assert_eq!(until, clock.time() + options.max_ttl);
     }

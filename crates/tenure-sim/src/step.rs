@@ -1,9 +1,10 @@
 //! What the store did, as the checkers see it.
 
 use tenure::{Event, Result, StoreTime, TenureId};
+use tenure_core::call::{Op, Reply};
+use tenure_core::store::Call;
 
 use crate::time::At;
-use crate::wire::{Op, Reply};
 
 /// One request as the store carried it out.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct Step {
     pub jumped: u64,
     /// What was asked.
     pub op: Op,
+    /// Until when it might take effect.
+    pub call: Call,
     /// What it came to.
     pub reply: Result<Reply>,
     /// The events it wrote.
@@ -54,7 +57,7 @@ impl Step {
             numbers.push(event.tenure.as_ref().map_or(0, |tenure| tenure.term().get()));
             numbers.extend(event.counts.values());
         }
-        if let Ok(Reply::Claimed(claimed)) = &self.reply {
+        if let Ok(Reply::Claim(claimed)) = &self.reply {
             numbers.extend(claimed.outcomes.iter().map(|outcome| outcome.as_str().len() as u64));
         }
         numbers
@@ -64,7 +67,7 @@ impl Step {
     #[must_use]
     pub fn text(&self) -> String {
         let reply = match &self.reply {
-            Ok(Reply::Status(status)) => format!(
+            Ok(Reply::Status(status) | Reply::Tick(status)) => format!(
                 "{} members, {} releasing, unsettled {:?}, brake {}",
                 status.members,
                 status.releasing,

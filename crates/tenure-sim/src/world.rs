@@ -11,6 +11,8 @@ use std::time::Duration;
 use anyhow::Result;
 use tenure::{Group, StoreOptions, TenureId};
 use tenure_core::brake::BrakeSettings;
+use tenure_core::call::{Op, Reply};
+use tenure_core::event::WaitForEvents;
 
 use crate::broken::Broken;
 use crate::chance::Chance;
@@ -24,7 +26,7 @@ use crate::server::{Server, Serving};
 use crate::sink::Sink;
 use crate::store_clock::StoreMachineClock;
 use crate::time::{At, Drift, WorldClock};
-use crate::wire::{Op, Reply, Request};
+use crate::wire::Request;
 
 use disturb::Change;
 
@@ -155,7 +157,7 @@ impl World {
         };
         // One machine more than there are names: the one that starts under somebody else's.
         let links = plan.nodes + 1;
-        let network = Network::new(&clock, group.clone(), links, Chance::new(plan.seed, 2));
+        let network = Network::new(&clock, links, Chance::new(plan.seed, 2));
         let store_clock = StoreMachineClock::new(&clock, drift);
         let sink = Arc::<Sink>::default();
         let start = Start {
@@ -285,8 +287,8 @@ impl World {
     /// The store carries a request out, and everybody looks.
     fn serve(&mut self, request: Request) -> Result<(), Violation> {
         let now = self.clock.now();
-        if let Op::Wait { after, patience } = &request.op {
-            self.server.listen(*after, now + *patience, request);
+        if let Op::WaitForEvents(WaitForEvents { after, patience }) = request.ask.op {
+            self.server.listen(after, now + patience, request);
             return Ok(());
         }
         let step = self.server.serve(&request, now);
@@ -316,7 +318,7 @@ impl World {
 
     fn tell_listeners(&mut self) {
         for request in self.server.heard(self.clock.now()) {
-            let answer = self.server.answer(Ok(Reply::Done));
+            let answer = self.server.answer(Ok(Reply::WaitForEvents(())));
             self.network.reply(request, answer);
         }
     }

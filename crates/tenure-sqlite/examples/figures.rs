@@ -12,7 +12,7 @@ use std::time::Duration;
 use tenure_core::clock::SystemClock;
 use tenure_core::membership::{Beat, Join, Labels, MembershipStore};
 use tenure_core::registry::{ClaimMode, RegistryStore};
-use tenure_core::store::{Call, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, StoreOptions};
 use tenure_core::{Clock, Group, Key, MemberId, RegistryName, Result, TenureId};
 use tenure_sqlite::SqliteStore;
 

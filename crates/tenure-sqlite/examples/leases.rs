@@ -11,7 +11,7 @@ use std::time::Duration;
 use tenure_core::clock::{ManualClock, Mono, SystemClock};
 use tenure_core::lease::LeaseStore;
 use tenure_core::membership::{Beat, EndBy, Join, Labels, MembershipStore, Revision};
-use tenure_core::store::{Call, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, StoreOptions};
 use tenure_core::sweep::{SweepRequest, SweepSteps, run_pass};
 use tenure_core::{Clock, Group, LeaseName, MemberId, Result, TenureId};
 use tenure_sqlite::SqliteStore;

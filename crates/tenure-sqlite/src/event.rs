@@ -4,14 +4,15 @@
 //! `events_bytes`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{OptionalExtension, Row, Rows, params};
-use tenure_core::event::{Event, EventId, EventKind, EventLog, EventPage, EventQuery};
+use tenure_core::call::Serve;
+use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery, WaitForEvents};
 use tenure_core::id::{Alias, ConnectionId, SessionId};
 use tenure_core::lease::Token;
 use tenure_core::session::Epoch;
+use tenure_core::store::Call;
 use tenure_core::{Error, Group, LeaseName, MemberId, Result, StoreTime, TenureId};
 
 use crate::error::Cause;
@@ -295,10 +296,8 @@ fn read_page(mut rows: Rows<'_>, last: EventId, query: &EventQuery) -> Result<Ev
 }
 
 #[async_trait]
-impl EventLog for SqliteStore {
-    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
-        query.check()?;
-        let query = query.clone();
+impl Serve<EventQuery> for SqliteStore {
+    async fn serve(&self, group: &Group, query: EventQuery, _: Call) -> Result<EventPage> {
         let Some(live) = self.live(group)? else {
             return Ok(EventPage {
                 missed: query.after.is_some_and(|after| after.0 > 0),
@@ -308,9 +307,12 @@ impl EventLog for SqliteStore {
         };
         self.read(move |sql| page(sql, live.id, &query)).await
     }
+}
 
-    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
-        let over = self.clock().local().sleep(patience);
+#[async_trait]
+impl Serve<WaitForEvents> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: WaitForEvents, _: Call) -> Result<()> {
+        let over = self.clock().local().sleep(ask.patience);
         let waiting = async {
             let mut births = self.births();
             let live = loop {
@@ -321,7 +323,8 @@ impl EventLog for SqliteStore {
                 }
             };
             let mut news = live.news.subscribe();
-            while self.live(group)?.is_some() && *news.borrow_and_update() <= after.0 && news.changed().await.is_ok() {}
+            let seen = ask.after.0;
+            while self.live(group)?.is_some() && *news.borrow_and_update() <= seen && news.changed().await.is_ok() {}
             Ok(())
         };
         tokio::select! { done = waiting => done, () = over => Ok(()) }

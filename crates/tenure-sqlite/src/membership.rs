@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Row, params};
+use tenure_core::call::Serve;
 use tenure_core::event::EventKind;
 use tenure_core::membership::{
-    Beat, BeatReply, Beaten, EndBy, EndReason, Holdings, Join, Joined, Labels, Member, MembershipStore, Revision,
-    check_beats,
+    Beat, BeatReply, Beaten, Beats, End, EndBy, EndReason, Holdings, Join, Joined, Labels, Member, MemberOf, Members,
+    Revision,
 };
-use tenure_core::store::{Call, Page, PageRequest, bad_cursor, check_limit};
+use tenure_core::store::{Call, Page, bad_cursor};
 use tenure_core::sweep::BATCH;
-use tenure_core::timing::check_ttl;
 use tenure_core::{Error, Group, MemberId, Result, StoreTime, TenureId, Term};
 
 use crate::error::Cause;
@@ -279,18 +279,20 @@ impl SqliteStore {
 }
 
 #[async_trait]
-impl MembershipStore for SqliteStore {
-    async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined> {
-        check_ttl(join.ttl, self.options().max_ttl)?;
-        let join = join.clone();
+impl Serve<Join> for SqliteStore {
+    async fn serve(&self, group: &Group, join: Join, call: Call) -> Result<Joined> {
         self.step(group, call, move |step| step.join(&join)).await
     }
+}
 
-    async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten> {
-        check_beats(beats, self.options().max_ttl)?;
+#[async_trait]
+impl Serve<Beats> for SqliteStore {
+    /// Answers from memory, and what memory cannot answer in steps.
+    async fn serve(&self, group: &Group, ask: Beats, _: Call) -> Result<Beaten> {
+        let beats = ask.beats;
         let (as_of, mut replies) = match self.live(group)? {
             Some(live) => {
-                let (now, replies) = live.beat(self.clock(), self.life(), beats);
+                let (now, replies) = live.beat(self.clock(), self.life(), &beats);
                 (Some(now), replies)
             }
             None => (None, vec![None; beats.len()]),
@@ -321,25 +323,33 @@ impl MembershipStore for SqliteStore {
             as_of: as_of.unwrap_or_else(|| self.clock().now()),
         })
     }
+}
 
-    async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
-        let tenure = tenure.clone();
-        self.step(group, call, move |step| step.end(&tenure, by)).await
+#[async_trait]
+impl Serve<End> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: End, call: Call) -> Result<EndReason> {
+        self.step(group, call, move |step| step.end(&ask.tenure, ask.by)).await
     }
+}
 
-    async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>> {
+#[async_trait]
+impl Serve<MemberOf> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: MemberOf, _: Call) -> Result<Option<Member>> {
         let Some(live) = self.live(group)? else { return Ok(None) };
-        let (id, member) = (live.id, member.clone());
+        let id = live.id;
         let read = move |sql: &rusqlite::Connection| {
             let mut select = sql.prepare_cached(ONE)?;
-            let mut rows = select.query(params![id, member.as_str()])?;
+            let mut rows = select.query(params![id, ask.member.as_str()])?;
             rows.next()?.map(MemberRow::read).into_iter().collect()
         };
         Ok(self.member_rows(&live, read).await?.pop())
     }
+}
 
-    async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
-        let limit = check_limit(page.limit)?;
+#[async_trait]
+impl Serve<Members> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: Members, _: Call) -> Result<Page<Member>> {
+        let (page, limit) = (&ask.page, ask.page.limit);
         let after = match &page.after {
             None => String::new(),
             Some(text) => place(Listing::Members, text)

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
+use tenure_core::call::Serve;
 use tenure_core::membership::Revision;
-use tenure_core::parts::Parts;
-use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, Claimed, RegistryStore, check_keys};
-use tenure_core::store::{Call, Page, PageRequest, bad_cursor, check_limit};
-use tenure_core::sweep::BATCH;
+use tenure_core::registry::{Claim, ClaimKeys, ClaimMode, ClaimOf, ClaimOutcome, Claimed, Claims, ReleaseClaim};
+use tenure_core::store::{Call, Page, bad_cursor};
 use tenure_core::{Error, ErrorKind, Group, Key, MemberId, RegistryName, Result, TenureId};
 
 use crate::error::Cause;
@@ -172,72 +171,49 @@ fn owned_place(cursor: &str, owner: &MemberId) -> Option<(TenureId, String)> {
 }
 
 #[async_trait]
-impl RegistryStore for SqliteStore {
-    async fn claim(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        tenure: &TenureId,
-        keys: &[Key],
-        mode: ClaimMode,
-        call: Call,
-    ) -> Result<Claimed> {
-        check_keys(keys)?;
-        let mut all = Claimed {
-            outcomes: Vec::with_capacity(keys.len()),
-            revision: Revision::NONE,
-            before: Revision::NONE,
-        };
-        let mut done = Parts::default();
-        for (nth, part) in keys.chunks(BATCH as usize).enumerate() {
-            let (registry, tenure, part) = (column(registry), tenure.clone(), part.to_vec());
-            let work = move |step: &mut Step<'_>| step.claim(&registry, &tenure, &part, mode);
-            let claimed = done.take(self.step(group, call, work).await)?;
-            if nth == 0 {
-                all.before = claimed.before;
-            }
-            all.outcomes.extend(claimed.outcomes);
-            all.revision = claimed.revision;
-        }
-        Ok(all)
+impl Serve<ClaimKeys> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: ClaimKeys, call: Call) -> Result<Claimed> {
+        let registry = column(&ask.registry);
+        self.step(group, call, move |step| {
+            step.claim(&registry, &ask.tenure, &ask.keys, ask.mode)
+        })
+        .await
     }
+}
 
-    async fn release_claim(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        key: &Key,
-        tenure: &TenureId,
-        call: Call,
-    ) -> Result<()> {
-        let (registry, key, tenure) = (registry.clone(), key.clone(), tenure.clone());
-        self.step(group, call, move |step| step.release_claim(&registry, &key, &tenure))
-            .await
+#[async_trait]
+impl Serve<ReleaseClaim> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: ReleaseClaim, call: Call) -> Result<()> {
+        self.step(group, call, move |step| {
+            step.release_claim(&ask.registry, &ask.key, &ask.tenure)
+        })
+        .await
     }
+}
 
-    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
+#[async_trait]
+impl Serve<ClaimOf> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: ClaimOf, _: Call) -> Result<Option<Claim>> {
         let Some(live) = self.live(group)? else { return Ok(None) };
-        let (id, registry, name) = (live.id, column(registry), key.clone());
-        let owner = self.read(move |sql| owner_of(sql, id, &registry, &name)).await?;
+        let (id, registry, key) = (live.id, column(&ask.registry), ask.key.clone());
+        let owner = self.read(move |sql| owner_of(sql, id, &registry, &key)).await?;
         Ok(owner.map(|tenure| Claim {
-            key: key.clone(),
+            key: ask.key,
             owner: tenure.member().clone(),
             alive: live.look(self.clock(), |table, now| table.is_alive(&tenure, now)),
             tenure,
         }))
     }
+}
 
-    async fn claims(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        owner: Option<&MemberId>,
-        page: &PageRequest,
-    ) -> Result<Page<Claim>> {
-        let limit = check_limit(page.limit)?;
+#[async_trait]
+impl Serve<Claims> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: Claims, _: Call) -> Result<Page<Claim>> {
+        let Claims { registry, owner, page } = ask;
+        let limit = page.limit;
         let after = page.after.as_deref();
         let bad = |text| bad_cursor(text);
-        let (key_after, owned) = match (owner, after) {
+        let (key_after, owned) = match (&owner, after) {
             (_, None) => (String::new(), None),
             (None, Some(text)) => {
                 let key = place(Listing::Claims, text).filter(|key| Key::new(key).is_ok());
@@ -248,7 +224,7 @@ impl RegistryStore for SqliteStore {
         let Some(live) = self.live(group)? else {
             return Ok(Page::default());
         };
-        let (id, registry, owner) = (live.id, column(registry), owner.cloned());
+        let (id, registry) = (live.id, column(&registry));
         let listing = if owner.is_some() {
             Listing::Owned
         } else {

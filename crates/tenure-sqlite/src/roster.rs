@@ -18,18 +18,15 @@ mod table;
 mod turn;
 mod verify;
 
-use std::time::Duration;
-
 use async_trait::async_trait;
-use tenure_core::ledger::RosterSettings;
-use tenure_core::parts::Parts;
+use tenure_core::call::Serve;
 use tenure_core::roster::{
-    Availability, Heartbeat, HeartbeatReply, Heartbeats, Looked, Over, Pending, Put, PutOutcome, Ranked, RosterMirror,
-    Rows, Seated, Stamp, Stats, Task, Turn, TurnRequest, Verified, check_items, check_stale_after,
+    BeatProviders, EndTurn, Heartbeat, HeartbeatReply, Heartbeats, ListPending, MarkSeeded, OfflineDone, Pending,
+    PutOutcome, PutProviders, PutRosterSettings, Retime, Seat, Seated, Turn, TurnRequest, Verified, VerifyRoster,
 };
-use tenure_core::store::{Call, PageRequest, check_limit};
-use tenure_core::sweep::{BATCH, ReconcileRequest};
-use tenure_core::{Group, ProviderId, Result, StoreTime, TenureId};
+use tenure_core::store::Call;
+use tenure_core::sweep::BATCH;
+use tenure_core::{Group, Result};
 
 pub(crate) use marks::Marks;
 pub(crate) use row::read_heads;
@@ -38,42 +35,30 @@ pub(crate) use table::{Head, Roster};
 use crate::store::SqliteStore;
 
 #[async_trait]
-impl RosterMirror for SqliteStore {
-    async fn put_providers(&self, group: &Group, puts: &[Put], call: Call) -> Result<Vec<PutOutcome>> {
-        check_items(puts.len())?;
-        let (mut all, mut done) = (Vec::with_capacity(puts.len()), Parts::default());
-        for part in puts.chunks(BATCH as usize) {
-            let part = part.to_vec();
-            let step = self.step(group, call, move |step| step.put_providers(&part));
-            all.extend(done.take(step.await)?);
-        }
-        Ok(all)
+impl Serve<PutProviders> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: PutProviders, call: Call) -> Result<Vec<PutOutcome>> {
+        self.step(group, call, move |step| step.put_providers(&ask.puts)).await
     }
+}
 
-    async fn seat(
-        &self,
-        group: &Group,
-        providers: &[ProviderId],
-        stale_after: Duration,
-        beat: bool,
-        call: Call,
-    ) -> Result<Vec<Seated>> {
-        check_items(providers.len())?;
-        check_stale_after(stale_after)?;
-        let (mut all, mut done) = (Vec::with_capacity(providers.len()), Parts::default());
-        for part in providers.chunks(BATCH as usize) {
-            let part = part.to_vec();
-            let step = self.step(group, call, move |step| step.seat(&part, stale_after, beat));
-            all.extend(done.take(step.await)?);
-        }
-        Ok(all)
+#[async_trait]
+impl Serve<Seat> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: Seat, call: Call) -> Result<Vec<Seated>> {
+        self.step(group, call, move |step| {
+            step.seat(&ask.providers, ask.stale_after, ask.beat)
+        })
+        .await
     }
+}
 
-    async fn heartbeat(&self, group: &Group, heartbeats: &[Heartbeat]) -> Result<Heartbeats> {
-        check_items(heartbeats.len())?;
+#[async_trait]
+impl Serve<BeatProviders> for SqliteStore {
+    /// Answers from memory, and what memory cannot answer in steps.
+    async fn serve(&self, group: &Group, ask: BeatProviders, _: Call) -> Result<Heartbeats> {
+        let heartbeats = ask.heartbeats;
         let (mut stamp, mut replies) = match self.live(group)? {
             Some(live) => {
-                let (stamp, replies) = live.heartbeat(self.clock(), heartbeats);
+                let (stamp, replies) = live.heartbeat(self.clock(), &heartbeats);
                 (Some(stamp), replies)
             }
             None => (None, vec![None; heartbeats.len()]),
@@ -101,101 +86,68 @@ impl RosterMirror for SqliteStore {
             stamp: stamp.unwrap_or_else(|| self.stamp_of_none()),
         })
     }
+}
 
-    async fn available(&self, group: &Group, page: &PageRequest) -> Result<Ranked> {
-        check_limit(page.limit)?;
-        self.rank(group, page)
+#[async_trait]
+impl Serve<ListPending> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: ListPending, call: Call) -> Result<Pending> {
+        self.step(group, call, move |step| step.pending_offline(ask.limit, ask.force))
+            .await
     }
+}
 
-    async fn availability(&self, group: &Group, snapshot: Duration) -> Result<Availability> {
-        Ok(match self.live(group)? {
-            Some(live) => self.count_available(&live, snapshot),
-            None => {
-                let stamp = self.stamp_of_none();
-                Availability {
-                    count: 0,
-                    as_of: stamp.as_of,
-                    complete: true,
-                    stamp,
-                }
-            }
+#[async_trait]
+impl Serve<OfflineDone> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: OfflineDone, call: Call) -> Result<u64> {
+        self.step(group, call, move |step| step.offline_done(&ask.tenures))
+            .await
+    }
+}
+
+#[async_trait]
+impl Serve<PutRosterSettings> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: PutRosterSettings, call: Call) -> Result<bool> {
+        self.step(group, call, move |step| {
+            step.put_roster_settings(&ask.settings, ask.over)
         })
+        .await
     }
+}
 
-    async fn look(&self, group: &Group, providers: &[ProviderId]) -> Result<Looked> {
-        check_items(providers.len())?;
-        self.look_up(group, providers).await
+#[async_trait]
+impl Serve<Retime> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: Retime, call: Call) -> Result<bool> {
+        self.step(group, call, move |step| step.retime(ask.limit)).await
     }
+}
 
-    async fn rows(&self, group: &Group, page: &PageRequest) -> Result<Rows> {
-        check_limit(page.limit)?;
-        self.list_rows(group, page).await
+#[async_trait]
+impl Serve<TurnRequest> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: TurnRequest, call: Call) -> Result<Turn> {
+        self.step(group, call, move |step| step.take_turn(&ask)).await
     }
+}
 
-    async fn roster_stats(&self, group: &Group) -> Result<Stats> {
-        self.count_all(group)
-    }
-
-    async fn stamp(&self, group: &Group) -> Result<Stamp> {
-        Ok(match self.live(group)? {
-            Some(live) => live.look(self.clock(), |table, now| table.stamp(now)),
-            None => self.stamp_of_none(),
-        })
-    }
-
-    async fn pending_offline(&self, group: &Group, limit: u32, force: bool, call: Call) -> Result<Pending> {
-        let limit = check_limit(limit)?;
-        self.step(group, call, move |step| step.pending_offline(limit, force))
+#[async_trait]
+impl Serve<EndTurn> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: EndTurn, call: Call) -> Result<()> {
+        self.step(group, call, move |step| step.end_turn(ask.task, &ask.holder, ask.done))
             .await
     }
+}
 
-    async fn offline_done(&self, group: &Group, tenures: &[TenureId], call: Call) -> Result<u64> {
-        check_items(tenures.len())?;
-        let tenures = tenures.to_vec();
-        self.step(group, call, move |step| step.offline_done(&tenures)).await
+#[async_trait]
+impl Serve<MarkSeeded> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: MarkSeeded, call: Call) -> Result<bool> {
+        self.step(group, call, move |step| step.mark_seeded(ask.since)).await
     }
+}
 
-    async fn put_roster_settings(
-        &self,
-        group: &Group,
-        settings: &RosterSettings,
-        over: Over,
-        call: Call,
-    ) -> Result<bool> {
-        let settings = *settings;
-        self.step(group, call, move |step| step.put_roster_settings(&settings, over))
-            .await
-    }
-
-    async fn roster_settings(&self, group: &Group) -> Result<Option<RosterSettings>> {
-        let live = self.live(group)?;
-        Ok(live.and_then(|live| live.lock().meta.roster.settings))
-    }
-
-    async fn retime(&self, group: &Group, limit: u32, call: Call) -> Result<bool> {
-        let limit = check_limit(limit)?;
-        self.step(group, call, move |step| step.retime(limit)).await
-    }
-
-    async fn take_turn(&self, group: &Group, request: &TurnRequest, call: Call) -> Result<Turn> {
-        let request = request.clone();
-        self.step(group, call, move |step| step.take_turn(&request)).await
-    }
-
-    async fn end_turn(&self, group: &Group, task: Task, holder: &str, done: bool, call: Call) -> Result<()> {
-        let holder = holder.to_owned();
-        self.step(group, call, move |step| step.end_turn(task, &holder, done))
-            .await
-    }
-
-    async fn mark_seeded(&self, group: &Group, since: StoreTime, call: Call) -> Result<bool> {
-        self.step(group, call, move |step| step.mark_seeded(since)).await
-    }
-
-    async fn verify_roster(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Verified> {
-        let limit = check_limit(request.limit)?;
-        let place = verify::Place::parse(request.after.as_deref())?;
-        self.step(group, call, move |step| step.verify_roster(place, limit))
+#[async_trait]
+impl Serve<VerifyRoster> for SqliteStore {
+    async fn serve(&self, group: &Group, VerifyRoster(ask): VerifyRoster, call: Call) -> Result<Verified> {
+        let place = verify::Place::parse(ask.after.as_deref())?;
+        self.step(group, call, move |step| step.verify_roster(place, ask.limit))
             .await
     }
 }

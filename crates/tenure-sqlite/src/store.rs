@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
+use tenure_core::call::{Ask, Op, Reply, Serve, serve_all};
 use tenure_core::event::EventId;
-use tenure_core::roster::RosterMirror;
 use tenure_core::settling::{self, GapCause};
-use tenure_core::store::{Call, Finding, Health, Probed, Store, StoreOptions};
-use tenure_core::sweep::GroupStatus;
+use tenure_core::store::{
+    Backend, Call, FindGroups, Finding, Health, ListGroups, NewestEvents, Now, Probe, Probed, StoreOptions,
+};
+use tenure_core::sweep::{BATCH, GroupStatus};
 use tenure_core::{Clock, Error, Group, Result, StoreTime};
 use tokio::sync::watch;
 
@@ -127,7 +129,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file at `path`, makes it if it is missing, and owns it until [`close`](Store::close) or the end of the
+    /// Opens the file at `path`, makes it if it is missing, and owns it until [`close`](Backend::close) or the end of the
     /// process. Everything that was acknowledged is there again; every tenure that was alive gets one full ttl from the
     /// first step on. O(members); blocks meanwhile, so call it at start-up or on a thread that may block.
     ///
@@ -206,6 +208,14 @@ impl SqliteStore {
         self.file().check_open()?;
         let groups = self.shared.groups.read().unwrap_or_else(PoisonError::into_inner);
         Ok(groups.get(group).cloned())
+    }
+
+    /// The groups, by name.
+    pub(crate) fn group_names(&self) -> Result<Vec<Group>> {
+        self.file().check_open()?;
+        let groups = self.shared.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let sorted: BTreeSet<&Group> = groups.keys().collect();
+        Ok(sorted.into_iter().cloned().collect())
     }
 
     pub(crate) fn is_forgotten(&self, group: &Group) -> bool {
@@ -288,7 +298,23 @@ impl SqliteStore {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
+impl Backend for SqliteStore {
+    async fn call(&self, ask: Ask) -> Result<Reply> {
+        serve_all(self, ask).await
+    }
+
+    fn max_ttl(&self) -> Duration {
+        self.options().max_ttl
+    }
+
+    /// Beats are not cut: memory answers most of them at once. Nor is what one snapshot answers.
+    fn part(&self, op: &Op) -> usize {
+        match op {
+            Op::Beat(_) | Op::Heartbeat(_) | Op::Look(_) => usize::MAX,
+            _ => BATCH as usize,
+        }
+    }
+
     fn place(&self) -> String {
         format!("sqlite:{}", self.file().path.display())
     }
@@ -297,13 +323,30 @@ impl Store for SqliteStore {
         self.file().health()
     }
 
-    async fn now(&self) -> Result<StoreTime> {
+    async fn examine(&self) -> Vec<Finding> {
+        crate::examine::examine(self.file()).await
+    }
+
+    async fn close(&self) {
+        self.desk.close().await;
+        let groups = self.shared.groups.read().unwrap_or_else(PoisonError::into_inner);
+        groups.values().for_each(|live| live.news.send_modify(|_| {}));
+        self.shared.births.send_replace(());
+    }
+}
+
+#[async_trait]
+impl Serve<Now> for SqliteStore {
+    async fn serve(&self, _: &Option<Group>, _: Now, _: Call) -> Result<StoreTime> {
         self.file().check_open()?;
         Ok(self.clock().now())
     }
+}
 
+#[async_trait]
+impl Serve<Probe> for SqliteStore {
     /// Commits the clock's high-water mark: a tick of a quiet group writes nothing, and would not see a full disk.
-    async fn probe(&self, _patience: Duration) -> Result<Probed> {
+    async fn serve(&self, _: &Option<Group>, _: Probe, _: Call) -> Result<Probed> {
         let file = Arc::clone(self.desk.file());
         let write = move |_: &mut StoreBooks, sql: &Connection| {
             let as_of = file.clock.now();
@@ -315,27 +358,28 @@ impl Store for SqliteStore {
         };
         self.desk.step(write).await
     }
+}
 
-    async fn groups(&self) -> Result<Vec<Group>> {
-        self.file().check_open()?;
-        let groups = self.shared.groups.read().unwrap_or_else(PoisonError::into_inner);
-        let sorted: BTreeSet<&Group> = groups.keys().collect();
-        Ok(sorted.into_iter().cloned().collect())
+#[async_trait]
+impl Serve<ListGroups> for SqliteStore {
+    async fn serve(&self, _: &Option<Group>, _: ListGroups, _: Call) -> Result<Vec<Group>> {
+        self.group_names()
     }
+}
 
-    async fn examine(&self) -> Vec<Finding> {
-        crate::examine::examine(self.file()).await
+#[async_trait]
+impl Serve<NewestEvents> for SqliteStore {
+    /// No other process writes to this store.
+    async fn serve(&self, _: &Option<Group>, _: NewestEvents, _: Call) -> Result<Vec<(Group, EventId)>> {
+        Ok(Vec::new())
     }
+}
 
-    fn mirror(&self) -> Option<&dyn RosterMirror> {
-        Some(self)
-    }
-
-    async fn close(&self) {
-        self.desk.close().await;
-        let groups = self.shared.groups.read().unwrap_or_else(PoisonError::into_inner);
-        groups.values().for_each(|live| live.news.send_modify(|_| {}));
-        self.shared.births.send_replace(());
+#[async_trait]
+impl Serve<FindGroups> for SqliteStore {
+    /// A group is a row, and cannot be lost from the list.
+    async fn serve(&self, _: &Option<Group>, _: FindGroups, _: Call) -> Result<bool> {
+        Ok(false)
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashSet};
 
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
+use tenure_core::call::Serve;
 use tenure_core::event::{EventKind, count_by_registry, shares_of};
 use tenure_core::membership::EndReason;
 use tenure_core::settling::GapCause;
-use tenure_core::store::{Call, Store};
+use tenure_core::store::Call;
 use tenure_core::sweep::{
-    Doomed, EndedBatch, Eviction, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest,
-    ReleasedBatch, SettleReport, Settling, Sweep, SweepSteps, turn_of,
+    Doomed, EndLapsed, EndedBatch, Eviction, ForgetGroup, GroupStatus, ListDoomed, Reap, ReapedBatch, Reconcile,
+    Reconciled, Release, ReleaseRequest, ReleasedBatch, Settle, SettleReport, Settling, Spare, Status, Tick, turn_of,
 };
 use tenure_core::{Group, MemberId, Result, StoreTime, TenureId};
 
@@ -364,8 +365,8 @@ fn doomed_rows(
 }
 
 #[async_trait]
-impl SweepSteps for SqliteStore {
-    async fn tick(&self, group: &Group) -> Result<GroupStatus> {
+impl Serve<Tick> for SqliteStore {
+    async fn serve(&self, group: &Group, _: Tick, _: Call) -> Result<GroupStatus> {
         if let Some(live) = self.live(group)? {
             let brake = &self.options().brake;
             let mut table = live.lock();
@@ -386,39 +387,59 @@ impl SweepSteps for SqliteStore {
         }
         self.step(group, Call::default(), |step| step.tick()).await
     }
+}
 
-    async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
-        self.step(group, call, move |step| step.end_lapsed(limit)).await
+#[async_trait]
+impl Serve<EndLapsed> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: EndLapsed, call: Call) -> Result<EndedBatch> {
+        self.step(group, call, move |step| step.end_lapsed(ask.limit)).await
     }
+}
 
-    async fn spare(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
-        self.step(group, call, move |step| step.spare(limit)).await
+#[async_trait]
+impl Serve<Spare> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: Spare, call: Call) -> Result<EndedBatch> {
+        self.step(group, call, move |step| step.spare(ask.limit)).await
     }
+}
 
-    async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
-        let request = request.clone();
-        self.step(group, call, move |step| step.release(&request)).await
+#[async_trait]
+impl Serve<Release> for SqliteStore {
+    async fn serve(&self, group: &Group, Release(ask): Release, call: Call) -> Result<ReleasedBatch> {
+        self.step(group, call, move |step| step.release(&ask)).await
     }
+}
 
-    async fn reap(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch> {
-        let request = request.clone();
-        self.step(group, call, move |step| step.reap(&request)).await
+#[async_trait]
+impl Serve<Reap> for SqliteStore {
+    async fn serve(&self, group: &Group, Reap(ask): Reap, call: Call) -> Result<ReapedBatch> {
+        self.step(group, call, move |step| step.reap(&ask)).await
     }
+}
 
-    async fn reconcile(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Reconciled> {
-        let (place, limit) = (Place::parse(request.after.as_deref())?, request.limit);
-        self.step(group, call, move |step| step.reconcile(place, limit)).await
+#[async_trait]
+impl Serve<Reconcile> for SqliteStore {
+    async fn serve(&self, group: &Group, Reconcile(ask): Reconcile, call: Call) -> Result<Reconciled> {
+        let place = Place::parse(ask.after.as_deref())?;
+        self.step(group, call, move |step| step.reconcile(place, ask.limit))
+            .await
     }
+}
 
-    async fn forget_group(&self, group: &Group, call: Call) -> Result<bool> {
+#[async_trait]
+impl Serve<ForgetGroup> for SqliteStore {
+    async fn serve(&self, group: &Group, _: ForgetGroup, call: Call) -> Result<bool> {
         if self.live(group)?.is_none() {
             return Ok(false);
         }
         self.step(group, call, |step| step.forget_group()).await
     }
+}
 
-    async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
-        let limit = limit.min(DOOMED_MOST);
+#[async_trait]
+impl Serve<ListDoomed> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: ListDoomed, _: Call) -> Result<Vec<Doomed>> {
+        let limit = ask.limit.min(DOOMED_MOST);
         let Some(live) = self.live(group)? else {
             return Ok(Vec::new());
         };
@@ -433,12 +454,8 @@ impl SweepSteps for SqliteStore {
 }
 
 #[async_trait]
-impl Sweep for SqliteStore {
-    fn steps(&self) -> Option<&dyn SweepSteps> {
-        Some(self)
-    }
-
-    async fn status(&self, group: &Group) -> Result<GroupStatus> {
+impl Serve<Status> for SqliteStore {
+    async fn serve(&self, group: &Group, _: Status, _: Call) -> Result<GroupStatus> {
         let brake = &self.options().brake;
         let Some(live) = self.live(group)? else {
             return Ok(self.status_of_none());
@@ -451,14 +468,17 @@ impl Sweep for SqliteStore {
             }
         }))
     }
+}
 
-    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
+#[async_trait]
+impl Serve<Settle> for SqliteStore {
+    async fn serve(&self, group: &Option<Group>, Settle { cause }: Settle, call: Call) -> Result<SettleReport> {
         let groups = match group {
             Some(group) => vec![group.clone()],
             None => {
                 // First those to come, so that none is made in between.
                 self.settle_new(cause, call).await?;
-                self.groups().await?
+                self.group_names()?
             }
         };
         let mut report = SettleReport::default();

@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 use rusqlite::{Connection, Row, params};
+use tenure_core::call::Serve;
 use tenure_core::event::EventKind;
-use tenure_core::store::{Call, Page, PageRequest, check_limit};
-use tenure_core::target::{Target, TargetSpec, TargetStore};
+use tenure_core::store::{Call, Page};
+use tenure_core::target::{PutTarget, RemoveTarget, Target, TargetOf, TargetSpec, Targets};
 use tenure_core::{Group, LeaseName, Result};
 
 use crate::error::Cause;
@@ -67,26 +68,33 @@ impl Step<'_> {
 }
 
 #[async_trait]
-impl TargetStore for SqliteStore {
-    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
-        let (target, spec) = (target.clone(), spec.check()?);
-        self.step(group, call, move |step| step.put_target(&target, spec)).await
+impl Serve<PutTarget> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: PutTarget, call: Call) -> Result<bool> {
+        self.step(group, call, move |step| step.put_target(&ask.target, ask.spec))
+            .await
     }
+}
 
-    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
-        let target = target.clone();
-        self.step(group, call, move |step| step.remove_target(&target)).await
+#[async_trait]
+impl Serve<RemoveTarget> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: RemoveTarget, call: Call) -> Result<bool> {
+        self.step(group, call, move |step| step.remove_target(&ask.target))
+            .await
     }
+}
 
-    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
+#[async_trait]
+impl Serve<TargetOf> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: TargetOf, _: Call) -> Result<Option<Target>> {
         let Some(live) = self.live(group)? else { return Ok(None) };
-        let target = target.clone();
-        self.read(move |sql| target_of(sql, live.id, &target)).await
+        self.read(move |sql| target_of(sql, live.id, &ask.target)).await
     }
+}
 
-    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
-        let limit = check_limit(page.limit)?;
-        let after = name_after(Listing::Targets, page)?;
+#[async_trait]
+impl Serve<Targets> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: Targets, _: Call) -> Result<Page<Target>> {
+        let (after, limit) = (name_after(Listing::Targets, &ask.page)?, ask.page.limit);
         let Some(live) = self.live(group)? else {
             return Ok(Page::default());
         };

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tenure_core::call::Serve;
 use tenure_core::error::Result;
-use tenure_core::event::{Event, EventId, EventKind, EventLog, EventPage, EventQuery};
+use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery, WaitForEvents};
 use tenure_core::id::{Alias, ConnectionId, Group, LeaseName, MemberId, SessionId};
 use tenure_core::lease::Token;
 use tenure_core::session::Epoch;
+use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
 
 use crate::keys;
@@ -21,9 +23,8 @@ use crate::view::{foreign, pause};
 const POLL: Duration = Duration::from_millis(100);
 
 #[async_trait]
-impl EventLog for ValkeyStore {
-    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
-        query.check()?;
+impl Serve<EventQuery> for ValkeyStore {
+    async fn serve(&self, group: &Group, query: EventQuery, _: Call) -> Result<EventPage> {
         if let Some(before) = query.before {
             let mut log = self.read_log(group, Part::Before(before), query.limit).await?;
             let oldest = log
@@ -31,7 +32,7 @@ impl EventLog for ValkeyStore {
                 .last()
                 .map_or(Ok(before), |entry| Ok(numbers_of(&entry.id)?.0))?;
             log.entries.reverse();
-            return page(log.entries, oldest, false, query);
+            return page(log.entries, oldest, false, &query);
         }
         let log = self.read_log(group, Part::After(query.after), query.limit).await?;
         let missed = query
@@ -46,19 +47,22 @@ impl EventLog for ValkeyStore {
             Some(entry) => numbers_of(&entry.id)?.0,
             None => query.after.filter(|_| !missed).unwrap_or(log.newest),
         };
-        page(entries, last, missed, query)
+        page(entries, last, missed, &query)
     }
+}
 
-    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
+#[async_trait]
+impl Serve<WaitForEvents> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: WaitForEvents, _: Call) -> Result<()> {
         let clock = self.connection.clock();
-        let until = clock.mono() + patience;
+        let until = clock.mono() + ask.patience;
         loop {
             let (mut cmd, meta) = (redis::cmd("HGET"), keys::meta(group));
             cmd.arg(&meta).arg("events");
             let value = self.connection.command_on(&meta, cmd).await?;
             let newest = Reader::new(redis::Value::Array(vec![value])).and_then(|mut reader| reader.maybe_number());
             // Also when there are fewer events than there were: the reader has missed something then, and has to know.
-            if newest.map_err(foreign)?.unwrap_or(0) != after.0 {
+            if newest.map_err(foreign)?.unwrap_or(0) != ask.after.0 {
                 return Ok(());
             }
             let left = until.since(clock.mono());

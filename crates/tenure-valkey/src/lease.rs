@@ -4,16 +4,16 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tenure_core::call::Serve;
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
 use tenure_core::lease::{
-    AcquireOutcome, Acquired, GivenUp, HeldLeases, Lease, LeaseStore, ReleaseOutcome, Token, check_leases,
+    Acquire, AcquireOutcome, Acquired, GivenUp, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases,
+    ReleaseOutcome, Token,
 };
 use tenure_core::membership::Revision;
-use tenure_core::parts::Parts;
 use tenure_core::settling::GapCause;
-use tenure_core::store::{Call, Page, PageRequest, check_limit};
-use tenure_core::sweep::BATCH;
+use tenure_core::store::{Call, Page};
 
 use crate::registry::{read_outcomes, read_refusal};
 use crate::reply::{Malformed, Read, Reader, parse};
@@ -21,63 +21,83 @@ use crate::store::ValkeyStore;
 use crate::view::{Life, Packed, foreign};
 
 #[async_trait]
-impl LeaseStore for ValkeyStore {
-    async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
-        check_leases(leases.len())?;
-        let (mut parts, mut done) = (leases.chunks(BATCH as usize), Parts::default());
-        // Also without any lease the tenure is checked.
-        let first = parts.next().unwrap_or_default();
-        let mut acquired = done.take(self.acquire_part(group, tenure, first, call).await)?;
-        for part in parts {
-            let more = done.take(self.acquire_part(group, tenure, part, call).await)?;
-            let (mut outcomes, before) = (acquired.outcomes, acquired.before);
-            outcomes.extend(more.outcomes);
-            acquired = Acquired {
-                outcomes,
-                before,
-                ..more
-            };
-        }
-        Ok(acquired)
+impl Serve<Acquire> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: Acquire, call: Call) -> Result<Acquired> {
+        let Acquire { tenure, leases } = &ask;
+        let invocation = self
+            .punctual(group, call)
+            .confirmed()
+            .arg(tenure.member().as_str())
+            .number(tenure.term().get())
+            .args(leases.iter().map(LeaseName::as_str));
+        let answer = self
+            .connection
+            .call(&self.scripts.acquire, invocation, |reader, now| {
+                Ok(match read_refusal(reader)? {
+                    Some(reason) => Err(reason),
+                    None => Ok(Acquired {
+                        outcomes: read_outcomes(reader, leases.len(), read_acquired)?,
+                        revision: Revision(reader.number()?),
+                        expires_in: Duration::from_micros(reader.number()?),
+                        before: Revision(reader.number()?),
+                        as_of: now,
+                    }),
+                })
+            })
+            .await?;
+        answer.map_err(|reason| Error::ended(tenure, reason))
     }
+}
 
-    async fn release_leases(
-        &self,
-        group: &Group,
-        tenure: &TenureId,
-        leases: &[(LeaseName, Token)],
-        to: Option<&MemberId>,
-        call: Call,
-    ) -> Result<GivenUp> {
-        check_leases(leases.len())?;
-        let (mut parts, mut done) = (leases.chunks(BATCH as usize), Parts::default());
-        let first = parts.next().unwrap_or_default();
-        let mut given_up = done.take(self.release_part(group, tenure, first, to, call).await)?;
-        for part in parts {
-            let more = done.take(self.release_part(group, tenure, part, to, call).await)?;
-            let (mut outcomes, before) = (given_up.outcomes, given_up.before);
-            outcomes.extend(more.outcomes);
-            given_up = GivenUp {
-                outcomes,
-                before,
-                ..more
-            };
-        }
-        Ok(given_up)
+#[async_trait]
+impl Serve<ReleaseLeases> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: ReleaseLeases, call: Call) -> Result<GivenUp> {
+        let ReleaseLeases { tenure, leases, to } = &ask;
+        let invocation = self
+            .punctual(group, call)
+            .confirmed()
+            .arg(tenure.member().as_str())
+            .number(tenure.term().get())
+            .arg(to.as_ref().map_or("", MemberId::as_str))
+            .args(
+                leases
+                    .iter()
+                    .flat_map(|(lease, token)| [lease.to_string(), token.to_string()]),
+            );
+        let answer = self
+            .connection
+            .call(&self.scripts.release_leases, invocation, |reader, now| {
+                Ok(match read_refusal(reader)? {
+                    Some(reason) => Err(reason),
+                    None => Ok(GivenUp {
+                        outcomes: read_outcomes(reader, leases.len(), read_released)?,
+                        revision: Revision(reader.number()?),
+                        before: Revision(reader.number()?),
+                        as_of: now,
+                    }),
+                })
+            })
+            .await?;
+        answer.map_err(|reason| Error::ended(tenure, reason))
     }
+}
 
-    async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
-        Ok(self.leases_by_name(group, &[lease.to_string()]).await?.pop())
+#[async_trait]
+impl Serve<LeaseOf> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: LeaseOf, _: Call) -> Result<Option<Lease>> {
+        Ok(self.leases_by_name(group, &[ask.lease.to_string()]).await?.pop())
     }
+}
 
-    async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
-        check_limit(page.limit)?;
-        let Some(holder) = holder else {
-            let (names, next) = self.page_of_names(group, ("HSCAN", "leases"), page).await?;
+#[async_trait]
+impl Serve<Leases> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: Leases, _: Call) -> Result<Page<Lease>> {
+        let Some(holder) = &ask.holder else {
+            let (names, next) = self.page_of_names(group, ("HSCAN", "leases"), &ask.page).await?;
             let items = self.leases_by_name(group, &names).await?;
             return Ok(Page { items, next });
         };
-        let (held, next) = self.page_of_holdings(group, holder, "leased", &Some, page).await?;
+        let (held, next) = self.page_of_holdings(group, holder, "leased", &Some, &ask.page).await?;
         let names: Vec<String> = held.iter().map(|(_, lease)| lease.clone()).collect();
         // What somebody else has taken over meanwhile is not this tenure's any more.
         let held: HashSet<(String, String)> = held.into_iter().collect();
@@ -85,9 +105,12 @@ impl LeaseStore for ValkeyStore {
         items.retain(|lease| held.contains(&(lease.tenure.to_string(), lease.lease.to_string())));
         Ok(Page { items, next })
     }
+}
 
-    async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
-        check_limit(page.limit)?;
+#[async_trait]
+impl Serve<LeasesOf> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: LeasesOf, _: Call) -> Result<HeldLeases> {
+        let LeasesOf { tenure, page } = &ask;
         // Before the listing: when something changes in between, the number is an older one, and shows it.
         let (_, rows) = self.members_of(group, [tenure.member().as_str()]).await?;
         let current = rows.first().map(|row| Packed::read(&row.packed)).transpose()?;
@@ -106,66 +129,6 @@ impl LeaseStore for ValkeyStore {
 }
 
 impl ValkeyStore {
-    async fn acquire_part(&self, group: &Group, tenure: &TenureId, part: &[LeaseName], call: Call) -> Result<Acquired> {
-        let invocation = self
-            .punctual(group, call)
-            .confirmed()
-            .arg(tenure.member().as_str())
-            .number(tenure.term().get())
-            .args(part.iter().map(LeaseName::as_str));
-        let answer = self
-            .connection
-            .call(&self.scripts.acquire, invocation, |reader, now| {
-                Ok(match read_refusal(reader)? {
-                    Some(reason) => Err(reason),
-                    None => Ok(Acquired {
-                        outcomes: read_outcomes(reader, part.len(), read_acquired)?,
-                        revision: Revision(reader.number()?),
-                        expires_in: Duration::from_micros(reader.number()?),
-                        before: Revision(reader.number()?),
-                        as_of: now,
-                    }),
-                })
-            })
-            .await?;
-        answer.map_err(|reason| Error::ended(tenure, reason))
-    }
-
-    async fn release_part(
-        &self,
-        group: &Group,
-        tenure: &TenureId,
-        part: &[(LeaseName, Token)],
-        to: Option<&MemberId>,
-        call: Call,
-    ) -> Result<GivenUp> {
-        let invocation = self
-            .punctual(group, call)
-            .confirmed()
-            .arg(tenure.member().as_str())
-            .number(tenure.term().get())
-            .arg(to.map_or("", MemberId::as_str))
-            .args(
-                part.iter()
-                    .flat_map(|(lease, token)| [lease.to_string(), token.to_string()]),
-            );
-        let answer = self
-            .connection
-            .call(&self.scripts.release_leases, invocation, |reader, now| {
-                Ok(match read_refusal(reader)? {
-                    Some(reason) => Err(reason),
-                    None => Ok(GivenUp {
-                        outcomes: read_outcomes(reader, part.len(), read_released)?,
-                        revision: Revision(reader.number()?),
-                        before: Revision(reader.number()?),
-                        as_of: now,
-                    }),
-                })
-            })
-            .await?;
-        answer.map_err(|reason| Error::ended(tenure, reason))
-    }
-
     /// Leases by name, those that are held, in the order asked.
     async fn leases_by_name(&self, group: &Group, names: &[String]) -> Result<Vec<Lease>> {
         let (life, rows) = self

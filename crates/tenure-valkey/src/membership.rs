@@ -4,28 +4,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::Value;
+use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_core::id::{Group, MemberId, TenureId, Term};
+use tenure_core::id::{Group, TenureId, Term};
 use tenure_core::membership::{
-    Beat, BeatReply, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, Revision, check_beats,
+    Beat, BeatReply, Beaten, Beats, End, EndBy, EndReason, Join, Joined, Member, MemberOf, Members, Revision,
 };
-use tenure_core::parts::Parts;
-use tenure_core::store::{Call, Page, PageRequest, check_limit};
-use tenure_core::time::{StoreTime, micros};
-use tenure_core::timing::check_ttl;
+use tenure_core::store::{Call, Page};
+use tenure_core::time::micros;
 
 use crate::reply::{Malformed, Read, Reader};
 use crate::script::Lateness;
 use crate::store::ValkeyStore;
 use crate::view::{Life, MemberRow, double};
 
-/// How many beats one script takes at most: less than a millisecond of the server's time.
-const BEATS: usize = 200;
-
 #[async_trait]
-impl MembershipStore for ValkeyStore {
-    async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined> {
-        check_ttl(join.ttl, self.options.max_ttl)?;
+impl Serve<Join> for ValkeyStore {
+    async fn serve(&self, group: &Group, join: Join, call: Call) -> Result<Joined> {
         self.announce(group).await?;
         let labels = match join.labels.is_empty() {
             true => String::new(),
@@ -46,60 +41,81 @@ impl MembershipStore for ValkeyStore {
         let superseded = Term::new(before)
             .ok()
             .map(|term| TenureId::new(join.member.clone(), term));
-        let tenure = TenureId::new(join.member.clone(), term);
         Ok(Joined {
-            tenure,
+            tenure: TenureId::new(join.member, term),
             ttl: join.ttl,
             expires_in: join.ttl,
             superseded,
             as_of,
         })
     }
+}
 
-    async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten> {
-        check_beats(beats, self.options.max_ttl)?;
-        let mut beaten = Beaten {
-            replies: Vec::with_capacity(beats.len()),
-            as_of: StoreTime::ZERO,
+#[async_trait]
+impl Serve<Beats> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: Beats, _: Call) -> Result<Beaten> {
+        let beats = &ask.beats;
+        // No two tenures of a group have one term; should somebody send such, the script only does more than it must.
+        let mut terms: Vec<Term> = beats.iter().map(|beat| beat.tenure.term()).collect();
+        terms.sort_unstable();
+        let repeated = terms.windows(2).any(|pair| pair.first() == pair.last());
+        let ttls: Vec<u8> = match beats.iter().any(|beat| beat.ttl.is_some()) {
+            true => beats
+                .iter()
+                .flat_map(|beat| double(beat.ttl.map_or(0, micros)))
+                .collect(),
+            false => Vec::new(),
         };
-        // An empty batch is still a step: it ticks.
-        let parts: Vec<&[Beat]> = if beats.is_empty() {
-            vec![&[]]
-        } else {
-            beats.chunks(BEATS).collect()
+        let told: Vec<u8> = match beats.iter().any(|beat| !beat.revision.is_none()) {
+            true => beats.iter().flat_map(|beat| double(beat.revision.0)).collect(),
+            false => Vec::new(),
         };
-        let mut done = Parts::default();
-        for part in parts {
-            let (replies, as_of) = done.take(self.beat_part(group, part).await)?;
-            beaten.replies.extend(replies);
-            beaten.as_of = as_of;
-        }
-        Ok(beaten)
+        let invocation = self
+            .changing(group, Lateness::Harmless)
+            .number(beats.len() as u64)
+            .arg(if repeated { "1" } else { "0" })
+            .arg(ttls)
+            .arg(told)
+            .tenures(beats.iter().map(|beat| &beat.tenure));
+        self.connection
+            .call(&self.scripts.beat, invocation, |reader, as_of| {
+                let replies = read_replies(reader, beats)?;
+                Ok(Beaten { replies, as_of })
+            })
+            .await
     }
+}
 
-    async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
-        let reason = match by {
+#[async_trait]
+impl Serve<End> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: End, call: Call) -> Result<EndReason> {
+        let reason = match ask.by {
             EndBy::Leave => EndReason::Left,
             EndBy::Expel => EndReason::Expelled,
         };
         let invocation = self
             .punctual(group, call)
-            .arg(tenure.member().as_str())
-            .number(tenure.term().get())
+            .arg(ask.tenure.member().as_str())
+            .number(ask.tenure.term().get())
             .arg(reason.as_str());
         self.connection
             .call(&self.scripts.end, invocation, |reader, _| read_reason(reader))
             .await
     }
+}
 
-    async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>> {
-        let (life, rows) = self.members_of(group, [member.as_str()]).await?;
+#[async_trait]
+impl Serve<MemberOf> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: MemberOf, _: Call) -> Result<Option<Member>> {
+        let (life, rows) = self.members_of(group, [ask.member.as_str()]).await?;
         rows.into_iter().next().map(|row| life.member(row)).transpose()
     }
+}
 
-    async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
-        check_limit(page.limit)?;
-        let (names, next) = self.page_of_names(group, ("HSCAN", "members"), page).await?;
+#[async_trait]
+impl Serve<Members> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: Members, _: Call) -> Result<Page<Member>> {
+        let (names, next) = self.page_of_names(group, ("HSCAN", "members"), &ask.page).await?;
         let (life, rows) = self.members_of(group, names).await?;
         Ok(Page {
             items: rows.into_iter().map(|row| life.member(row)).collect::<Result<_>>()?,
@@ -109,36 +125,6 @@ impl MembershipStore for ValkeyStore {
 }
 
 impl ValkeyStore {
-    async fn beat_part(&self, group: &Group, part: &[Beat]) -> Result<(Vec<BeatReply>, StoreTime)> {
-        // No two tenures of a group have one term; should somebody send such, the script only does more than it must.
-        let mut terms: Vec<Term> = part.iter().map(|beat| beat.tenure.term()).collect();
-        terms.sort_unstable();
-        let repeated = terms.windows(2).any(|pair| pair.first() == pair.last());
-        let ttls: Vec<u8> = match part.iter().any(|beat| beat.ttl.is_some()) {
-            true => part
-                .iter()
-                .flat_map(|beat| double(beat.ttl.map_or(0, micros)))
-                .collect(),
-            false => Vec::new(),
-        };
-        let told: Vec<u8> = match part.iter().any(|beat| !beat.revision.is_none()) {
-            true => part.iter().flat_map(|beat| double(beat.revision.0)).collect(),
-            false => Vec::new(),
-        };
-        let invocation = self
-            .changing(group, Lateness::Harmless)
-            .number(part.len() as u64)
-            .arg(if repeated { "1" } else { "0" })
-            .arg(ttls)
-            .arg(told)
-            .tenures(part.iter().map(|beat| &beat.tenure));
-        self.connection
-            .call(&self.scripts.beat, invocation, |reader, now| {
-                Ok((read_replies(reader, part)?, now))
-            })
-            .await
-    }
-
     /// Members by name, those that are there.
     pub(crate) async fn members_of<A: AsRef<[u8]>>(
         &self,

@@ -3,56 +3,49 @@
 use std::collections::HashSet;
 
 use async_trait::async_trait;
+use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
 use tenure_core::membership::{EndReason, Revision};
-use tenure_core::parts::Parts;
-use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, Claimed, RegistryStore, check_keys};
-use tenure_core::store::{Call, Page, PageRequest, check_limit};
-use tenure_core::sweep::BATCH;
+use tenure_core::registry::{Claim, ClaimKeys, ClaimMode, ClaimOf, ClaimOutcome, Claimed, Claims, ReleaseClaim};
+use tenure_core::store::{Call, Page, PageRequest};
 
 use crate::reply::{Malformed, Read, Reader, parse};
 use crate::store::ValkeyStore;
 use crate::view::{Life, Packed, foreign};
 
 #[async_trait]
-impl RegistryStore for ValkeyStore {
-    async fn claim(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        tenure: &TenureId,
-        keys: &[Key],
-        mode: ClaimMode,
-        call: Call,
-    ) -> Result<Claimed> {
-        check_keys(keys)?;
-        let mut claimed = Claimed {
-            outcomes: Vec::with_capacity(keys.len()),
-            revision: Revision::NONE,
-            before: Revision::NONE,
-        };
-        let mut parts = Parts::default();
-        for (nth, part) in keys.chunks(BATCH as usize).enumerate() {
-            let done = self.claim_part(group, registry, tenure, part, mode, call).await;
-            let done = parts.take(done)?;
-            if nth == 0 {
-                claimed.before = done.before;
-            }
-            claimed.outcomes.extend(done.outcomes);
-            claimed.revision = done.revision;
-        }
-        Ok(claimed)
+impl Serve<ClaimKeys> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: ClaimKeys, call: Call) -> Result<Claimed> {
+        let ClaimKeys { tenure, keys, .. } = &ask;
+        let invocation = self
+            .punctual_on(group, &ask.registry, call)
+            .arg(tenure.member().as_str())
+            .number(tenure.term().get())
+            .arg(ask.registry.as_str())
+            .arg(if ask.mode == ClaimMode::IfAbsent { "1" } else { "0" })
+            .args(keys.iter().map(Key::as_str));
+        let answer = self
+            .connection
+            .call(&self.scripts.claim, invocation, |reader, _| {
+                match read_refusal(reader)? {
+                    Some(reason) => Ok(Err(reason)),
+                    None => Ok(Ok(Claimed {
+                        outcomes: read_outcomes(reader, keys.len(), read_outcome)?,
+                        revision: Revision(reader.number()?),
+                        before: Revision(reader.number()?),
+                    })),
+                }
+            })
+            .await?;
+        answer.map_err(|reason| Error::ended(tenure, reason))
     }
+}
 
-    async fn release_claim(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        key: &Key,
-        tenure: &TenureId,
-        call: Call,
-    ) -> Result<()> {
+#[async_trait]
+impl Serve<ReleaseClaim> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: ReleaseClaim, call: Call) -> Result<()> {
+        let ReleaseClaim { registry, key, tenure } = &ask;
         let invocation = self
             .punctual_on(group, registry, call)
             .arg(tenure.member().as_str())
@@ -74,19 +67,20 @@ impl RegistryStore for ValkeyStore {
             )),
         }
     }
+}
 
-    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
-        Ok(self.claims_by_key(group, registry, &[key.to_string()]).await?.pop())
+#[async_trait]
+impl Serve<ClaimOf> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: ClaimOf, _: Call) -> Result<Option<Claim>> {
+        let keys = [ask.key.to_string()];
+        Ok(self.claims_by_key(group, &ask.registry, &keys).await?.pop())
     }
+}
 
-    async fn claims(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        owner: Option<&MemberId>,
-        page: &PageRequest,
-    ) -> Result<Page<Claim>> {
-        check_limit(page.limit)?;
+#[async_trait]
+impl Serve<Claims> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: Claims, _: Call) -> Result<Page<Claim>> {
+        let Claims { registry, owner, page } = &ask;
         if let Some(owner) = owner {
             return self.claims_of(group, registry, owner, page).await;
         }
@@ -100,38 +94,6 @@ impl RegistryStore for ValkeyStore {
 }
 
 impl ValkeyStore {
-    async fn claim_part(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        tenure: &TenureId,
-        part: &[Key],
-        mode: ClaimMode,
-        call: Call,
-    ) -> Result<Claimed> {
-        let invocation = self
-            .punctual_on(group, registry, call)
-            .arg(tenure.member().as_str())
-            .number(tenure.term().get())
-            .arg(registry.as_str())
-            .arg(if mode == ClaimMode::IfAbsent { "1" } else { "0" })
-            .args(part.iter().map(Key::as_str));
-        let answer = self
-            .connection
-            .call(&self.scripts.claim, invocation, |reader, _| {
-                match read_refusal(reader)? {
-                    Some(reason) => Ok(Err(reason)),
-                    None => Ok(Ok(Claimed {
-                        outcomes: read_outcomes(reader, part.len(), read_outcome)?,
-                        revision: Revision(reader.number()?),
-                        before: Revision(reader.number()?),
-                    })),
-                }
-            })
-            .await?;
-        answer.map_err(|reason| Error::ended(tenure, reason))
-    }
-
     /// A page of one owner's claims.
     async fn claims_of(
         &self,

@@ -5,82 +5,77 @@ mod reconcile;
 mod row;
 mod step;
 
-use std::time::Duration;
-
 use async_trait::async_trait;
+use tenure_core::call::{Parts, Serve};
 use tenure_core::error::{Error, Result};
-use tenure_core::id::{Alias, Group, SessionId, TenureId};
+use tenure_core::id::{Group, TenureId};
 use tenure_core::membership::Revision;
-use tenure_core::parts::Parts;
 use tenure_core::session::{
-    Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Epoch, Orphans, PatchOutcome, Session, SessionState,
-    SessionStats, SessionStore, check_attaches, check_count, check_data,
+    Attach, Attached, Attaches, CountSessions, DeleteOutcome, DeleteSession, Detach, DetachOutcome, Detaches, Epoch,
+    ListOrphans, Orphans, PatchOutcome, PatchSession, Session, SessionByAlias, SessionOf, SessionState, SessionStats,
+    Sessions,
 };
-use tenure_core::store::{Call, Page, PageRequest, check_limit};
+use tenure_core::store::{Call, Page};
 use tenure_core::time::{StoreTime, micros};
 
+pub(crate) use self::step::part_of;
 use crate::registry::{read_outcomes, read_refusal};
 use crate::reply::Malformed;
 use crate::store::ValkeyStore;
 use crate::view::Life;
 
 #[async_trait]
-impl SessionStore for ValkeyStore {
-    async fn attach(&self, group: &Group, tenure: &TenureId, attaches: &[Attach], call: Call) -> Result<Attached> {
-        check_attaches(attaches)?;
-        let mut attached = Attached {
-            outcomes: Vec::with_capacity(attaches.len()),
-            revision: Revision::NONE,
-            before: Revision::NONE,
-        };
-        let mut parts = Parts::default();
-        // Also without any item the tenure is checked.
-        loop {
-            let (done, left) = attaches.split_at(attached.outcomes.len());
-            let part = self.attach_part(group, tenure, step::part_of(left), call).await;
-            let part = parts.take(part)?;
-            if done.is_empty() {
-                attached.before = part.before;
-            }
-            attached.revision = part.revision;
-            let stuck = part.outcomes.is_empty();
-            attached.outcomes.extend(part.outcomes);
-            if stuck || attached.outcomes.len() >= attaches.len() {
-                return Ok(attached);
-            }
+impl Serve<Attaches> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: Attaches, call: Call) -> Result<Attached> {
+        let (tenure, mut parts) = (&ask.tenure, Parts::default());
+        let mut attached = parts.take(self.attach_some(group, tenure, &ask.attaches, call).await)?;
+        // The script stops when the sessions that it answers with get long.
+        while attached.outcomes.len() < ask.attaches.len() {
+            let (_, left) = ask.attaches.split_at(attached.outcomes.len());
+            let more = parts.take(self.attach_some(group, tenure, left, call).await)?;
+            attached.outcomes.extend(more.outcomes);
+            attached.revision = more.revision;
         }
+        Ok(attached)
     }
+}
 
-    async fn detach(
-        &self,
-        group: &Group,
-        tenure: &TenureId,
-        detaches: &[Detach],
-        call: Call,
-    ) -> Result<Vec<DetachOutcome>> {
-        check_count(detaches.len(), "detaches")?;
-        let (mut parts, mut done) = (detaches.chunks(step::DETACHES), Parts::default());
-        let first = parts.next().unwrap_or_default();
-        let mut outcomes = done.take(self.detach_part(group, tenure, first, call).await)?;
-        for part in parts {
-            outcomes.extend(done.take(self.detach_part(group, tenure, part, call).await)?);
-        }
-        Ok(outcomes)
-    }
-
-    async fn patch_session(
-        &self,
-        group: &Group,
-        session: &SessionId,
-        tenure: Option<&TenureId>,
-        data: &Data,
-        call: Call,
-    ) -> Result<PatchOutcome> {
-        check_data(data)?;
+#[async_trait]
+impl Serve<Detaches> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: Detaches, call: Call) -> Result<Vec<DetachOutcome>> {
+        let Detaches { tenure, detaches } = &ask;
+        let epoch = |detach: &Detach| detach.epoch.map_or(0, Epoch::get).to_string();
         let invocation = self
             .punctual(group, call)
-            .arg(tenure.map_or("", |tenure| tenure.member().as_str()))
-            .number(tenure.map_or(0, |tenure| tenure.term().get()))
+            .arg(tenure.member().as_str())
+            .number(tenure.term().get())
+            .number(micros(self.options.sessions.grace))
+            .args(
+                detaches
+                    .iter()
+                    .flat_map(|detach| [detach.session.to_string(), detach.connection.to_string(), epoch(detach)]),
+            );
+        let answer = self
+            .connection
+            .call(&self.scripts.detach, invocation, |reader, _| {
+                Ok(match read_refusal(reader)? {
+                    Some(reason) => Err(reason),
+                    None => Ok(read_outcomes(reader, detaches.len(), step::read_detached)?),
+                })
+            })
+            .await?;
+        answer.map_err(|reason| Error::ended(tenure, reason))
+    }
+}
+
+#[async_trait]
+impl Serve<PatchSession> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: PatchSession, call: Call) -> Result<PatchOutcome> {
+        let PatchSession { session, tenure, data } = &ask;
+        let invocation = self
+            .punctual(group, call)
+            .arg(tenure.as_ref().map_or("", |tenure| tenure.member().as_str()))
+            .number(tenure.as_ref().map_or(0, |tenure| tenure.term().get()))
             .arg(session.as_str())
             .args(
                 data.iter()
@@ -101,9 +96,12 @@ impl SessionStore for ValkeyStore {
             (Err(reason), None) => Err(crate::view::foreign(format!("the refusal {}", reason.as_str()))),
         }
     }
+}
 
-    async fn delete_session(&self, group: &Group, session: &SessionId, call: Call) -> Result<DeleteOutcome> {
-        let invocation = self.punctual(group, call).arg(session.as_str());
+#[async_trait]
+impl Serve<DeleteSession> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: DeleteSession, call: Call) -> Result<DeleteOutcome> {
+        let invocation = self.punctual(group, call).arg(ask.session.as_str());
         self.connection
             .call(&self.scripts.delete_session, invocation, |reader, _| {
                 let (what, number) = (reader.text()?, reader.number()?);
@@ -118,19 +116,28 @@ impl SessionStore for ValkeyStore {
             })
             .await
     }
+}
 
-    async fn session(&self, group: &Group, session: &SessionId) -> Result<Option<Session>> {
-        let found = self.sessions_by_name(group, "", &[session.to_string()]).await?;
+#[async_trait]
+impl Serve<SessionOf> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: SessionOf, _: Call) -> Result<Option<Session>> {
+        let found = self.sessions_by_name(group, "", &[ask.session.to_string()]).await?;
         Ok(found.into_iter().next())
     }
+}
 
-    async fn session_by_alias(&self, group: &Group, alias: &Alias) -> Result<Option<Session>> {
-        let found = self.sessions_by_name(group, alias.as_str(), &[]).await?;
+#[async_trait]
+impl Serve<SessionByAlias> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: SessionByAlias, _: Call) -> Result<Option<Session>> {
+        let found = self.sessions_by_name(group, ask.alias.as_str(), &[]).await?;
         Ok(found.into_iter().next())
     }
+}
 
-    async fn sessions(&self, group: &Group, state: Option<SessionState>, page: &PageRequest) -> Result<Page<Session>> {
-        check_limit(page.limit)?;
+#[async_trait]
+impl Serve<Sessions> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: Sessions, _: Call) -> Result<Page<Session>> {
+        let Sessions { state, page } = &ask;
         let (names, next) = match state {
             None | Some(SessionState::Active) => self.names_page(group, page).await?,
             Some(SessionState::Disconnected | SessionState::Orphan) => self.away_page(group, page).await?,
@@ -139,19 +146,26 @@ impl SessionStore for ValkeyStore {
         items.retain(|session| state.is_none_or(|state| session.state == state));
         Ok(Page { items, next })
     }
+}
 
-    async fn orphans(&self, group: &Group, overdue: Duration, limit: u32) -> Result<Orphans> {
-        check_limit(limit)?;
-        let invocation = Self::reading(group).number(micros(overdue)).number(u64::from(limit));
+#[async_trait]
+impl Serve<ListOrphans> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: ListOrphans, _: Call) -> Result<Orphans> {
+        let invocation = Self::reading(group)
+            .number(micros(ask.overdue))
+            .number(u64::from(ask.limit));
         self.connection
             .call(&self.scripts.orphans, invocation, |reader, now| {
                 let life = Life::read(reader, now)?;
-                row::read_orphans(reader, &life, overdue)
+                row::read_orphans(reader, &life, ask.overdue)
             })
             .await
     }
+}
 
-    async fn session_stats(&self, group: &Group) -> Result<SessionStats> {
+#[async_trait]
+impl Serve<CountSessions> for ValkeyStore {
+    async fn serve(&self, group: &Group, _: CountSessions, _: Call) -> Result<SessionStats> {
         self.connection
             .call(&self.scripts.session_stats, Self::reading(group), |reader, now| {
                 let life = Life::read(reader, now)?;
@@ -171,51 +185,23 @@ impl SessionStore for ValkeyStore {
 }
 
 impl ValkeyStore {
-    async fn attach_part(&self, group: &Group, tenure: &TenureId, part: &[Attach], call: Call) -> Result<Attached> {
+    /// Attaches the first of these, at least one if there is any.
+    async fn attach_some(&self, group: &Group, tenure: &TenureId, some: &[Attach], call: Call) -> Result<Attached> {
         let invocation = self
             .punctual(group, call)
             .arg(tenure.member().as_str())
             .number(tenure.term().get());
-        let invocation = part.iter().fold(invocation, step::attach_args);
+        let invocation = some.iter().fold(invocation, step::attach_args);
         let answer = self
             .connection
             .call(&self.scripts.attach, invocation, |reader, now| {
                 Ok(match read_refusal(reader)? {
                     Some(reason) => Err(reason),
                     None => Ok(Attached {
-                        outcomes: step::read_attached(reader, part, now)?,
+                        outcomes: step::read_attached(reader, some, now)?,
                         revision: Revision(reader.number()?),
                         before: Revision(reader.number()?),
                     }),
-                })
-            })
-            .await?;
-        answer.map_err(|reason| Error::ended(tenure, reason))
-    }
-
-    async fn detach_part(
-        &self,
-        group: &Group,
-        tenure: &TenureId,
-        part: &[Detach],
-        call: Call,
-    ) -> Result<Vec<DetachOutcome>> {
-        let epoch = |detach: &Detach| detach.epoch.map_or(0, Epoch::get).to_string();
-        let invocation = self
-            .punctual(group, call)
-            .arg(tenure.member().as_str())
-            .number(tenure.term().get())
-            .number(micros(self.options.sessions.grace))
-            .args(
-                part.iter()
-                    .flat_map(|detach| [detach.session.to_string(), detach.connection.to_string(), epoch(detach)]),
-            );
-        let answer = self
-            .connection
-            .call(&self.scripts.detach, invocation, |reader, _| {
-                Ok(match read_refusal(reader)? {
-                    Some(reason) => Err(reason),
-                    None => Ok(read_outcomes(reader, part.len(), step::read_detached)?),
                 })
             })
             .await?;

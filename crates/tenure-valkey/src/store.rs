@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tenure_core::call::{Ask, Op, Reply, Serve, serve_all};
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::event::EventId;
 use tenure_core::id::{Group, RegistryName};
-use tenure_core::roster::RosterMirror;
-use tenure_core::store::{Call, Finding, Health, Probed, Store, StoreOptions};
+use tenure_core::store::{
+    Backend, Call, FindGroups, Finding, Health, ListGroups, NewestEvents, Now, Probe, Probed, StoreOptions,
+};
+use tenure_core::sweep::BATCH;
 use tenure_core::time::{StoreTime, micros};
 
 use crate::connection::{Connection, ConnectionOptions};
@@ -17,10 +20,12 @@ use crate::keys::Marker;
 use crate::list::GroupList;
 use crate::script::{Invocation, Lateness};
 use crate::scripts::Scripts;
-use crate::{examine, keys};
+use crate::{examine, keys, session};
 
 /// The longest `max_ttl`: everything stays far below 2^53 µs.
 const LONGEST_TTL: Duration = Duration::from_secs(365 * 86_400);
+/// How many items one script takes at most of those that are written in half a dozen keys each.
+const WRITES: usize = 100;
 
 /// A store on Valkey 8 or Redis 7.
 #[derive(Debug)]
@@ -144,7 +149,24 @@ fn check(options: &StoreOptions) -> Result<()> {
 }
 
 #[async_trait]
-impl Store for ValkeyStore {
+impl Backend for ValkeyStore {
+    async fn call(&self, ask: Ask) -> Result<Reply> {
+        serve_all(self, ask).await
+    }
+
+    fn max_ttl(&self) -> Duration {
+        self.options.max_ttl
+    }
+
+    /// As many as take a script about a millisecond of the server's time.
+    fn part(&self, op: &Op) -> usize {
+        match op {
+            Op::Attach(ask) => session::part_of(&ask.attaches),
+            Op::Detach(_) | Op::PutProviders(_) | Op::Seat(_) => WRITES,
+            _ => BATCH as usize,
+        }
+    }
+
     fn place(&self) -> String {
         self.connection.place().to_owned()
     }
@@ -153,32 +175,8 @@ impl Store for ValkeyStore {
         self.connection.health()
     }
 
-    fn mirror(&self) -> Option<&dyn RosterMirror> {
-        Some(self)
-    }
-
-    async fn now(&self) -> Result<StoreTime> {
-        self.connection.time().await
-    }
-
     fn node_of(&self, group: &Group) -> Option<String> {
         self.connection.node_of(&keys::meta(group))
-    }
-
-    async fn probe(&self, patience: Duration) -> Result<Probed> {
-        self.probe_nodes(patience).await
-    }
-
-    async fn groups(&self) -> Result<Vec<Group>> {
-        self.list_groups().await
-    }
-
-    async fn newest_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
-        self.look_for_events(groups).await
-    }
-
-    async fn find_groups(&self) -> Result<bool> {
-        self.search_groups().await
     }
 
     async fn examine(&self) -> Vec<Finding> {
@@ -187,5 +185,40 @@ impl Store for ValkeyStore {
 
     async fn close(&self) {
         self.connection.close();
+    }
+}
+
+#[async_trait]
+impl Serve<Now> for ValkeyStore {
+    async fn serve(&self, _: &Option<Group>, _: Now, _: Call) -> Result<StoreTime> {
+        self.connection.time().await
+    }
+}
+
+#[async_trait]
+impl Serve<Probe> for ValkeyStore {
+    async fn serve(&self, _: &Option<Group>, ask: Probe, _: Call) -> Result<Probed> {
+        self.probe_nodes(ask.patience).await
+    }
+}
+
+#[async_trait]
+impl Serve<ListGroups> for ValkeyStore {
+    async fn serve(&self, _: &Option<Group>, _: ListGroups, _: Call) -> Result<Vec<Group>> {
+        self.list_groups().await
+    }
+}
+
+#[async_trait]
+impl Serve<NewestEvents> for ValkeyStore {
+    async fn serve(&self, _: &Option<Group>, ask: NewestEvents, _: Call) -> Result<Vec<(Group, EventId)>> {
+        self.look_for_events(&ask.groups).await
+    }
+}
+
+#[async_trait]
+impl Serve<FindGroups> for ValkeyStore {
+    async fn serve(&self, _: &Option<Group>, _: FindGroups, _: Call) -> Result<bool> {
+        self.search_groups().await
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use tenure_core::brake::Brake;
+use tenure_core::call::Serve;
 use tenure_core::error::Result;
 use tenure_core::event::EventId;
 use tenure_core::id::{Group, MemberId, TenureId};
@@ -11,8 +12,8 @@ use tenure_core::membership::EndReason;
 use tenure_core::settling::{GapCause, gap};
 use tenure_core::store::{Call, StoreOptions};
 use tenure_core::sweep::{
-    BATCH, Doomed, EndedBatch, Eviction, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest,
-    ReleasedBatch, SettleReport, Settling, Sweep, SweepSteps, Unsettled,
+    BATCH, Doomed, EndLapsed, EndedBatch, Eviction, ForgetGroup, GroupStatus, ListDoomed, Release, ReleasedBatch,
+    Settle, SettleReport, Settling, Spare, Status, Tick, Unsettled,
 };
 use tenure_core::time::{StoreTime, micros};
 
@@ -30,8 +31,8 @@ const RELEASES: u32 = 200;
 const LAST_NUMBER_KEPT_MS: u64 = 30 * 86_400_000;
 
 #[async_trait]
-impl SweepSteps for ValkeyStore {
-    async fn tick(&self, group: &Group) -> Result<GroupStatus> {
+impl Serve<Tick> for ValkeyStore {
+    async fn serve(&self, group: &Group, _: Tick, _: Call) -> Result<GroupStatus> {
         let invocation = self
             .over(group, Lateness::Refused(Call::default()))
             .arg(&self.name)
@@ -47,16 +48,25 @@ impl SweepSteps for ValkeyStore {
         }
         Ok(status)
     }
+}
 
-    async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
-        self.end_some(group, limit, false, call).await
+#[async_trait]
+impl Serve<EndLapsed> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: EndLapsed, call: Call) -> Result<EndedBatch> {
+        self.end_some(group, ask.limit, false, call).await
     }
+}
 
-    async fn spare(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
-        self.end_some(group, limit, true, call).await
+#[async_trait]
+impl Serve<Spare> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: Spare, call: Call) -> Result<EndedBatch> {
+        self.end_some(group, ask.limit, true, call).await
     }
+}
 
-    async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
+#[async_trait]
+impl Serve<Release> for ValkeyStore {
+    async fn serve(&self, group: &Group, Release(request): Release, call: Call) -> Result<ReleasedBatch> {
         let flag = |set: bool| if set { "1" } else { "0" };
         let invocation = self
             .punctual(group, call)
@@ -69,27 +79,26 @@ impl SweepSteps for ValkeyStore {
             .call(&self.scripts.release, invocation, |reader, _| read_released(reader))
             .await
     }
+}
 
-    async fn reap(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch> {
-        self.reap_some(group, request, call).await
-    }
-
-    async fn reconcile(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Reconciled> {
-        self.reconcile_part(group, request, call).await
-    }
-
-    async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
+#[async_trait]
+impl Serve<ListDoomed> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: ListDoomed, _: Call) -> Result<Vec<Doomed>> {
+        let limit = ask.limit as usize;
         let mut doomed = self.doomed_members(group).await?;
         doomed.sort_by(|a, b| a.tenure.member().cmp(b.tenure.member()));
-        doomed.truncate(limit as usize);
+        doomed.truncate(limit);
         for list in ["releasing", "releasing:lapsed"] {
-            let left = limit as usize - doomed.len();
+            let left = limit - doomed.len();
             doomed.extend(self.unreleased(group, list, left).await?);
         }
         Ok(doomed)
     }
+}
 
-    async fn forget_group(&self, group: &Group, call: Call) -> Result<bool> {
+#[async_trait]
+impl Serve<ForgetGroup> for ValkeyStore {
+    async fn serve(&self, group: &Group, _: ForgetGroup, call: Call) -> Result<bool> {
         // First the list: if this process ends in between, the next act on the group puts it back.
         self.take_off(group).await?;
         let invocation = self
@@ -108,20 +117,19 @@ impl SweepSteps for ValkeyStore {
 }
 
 #[async_trait]
-impl Sweep for ValkeyStore {
-    fn steps(&self) -> Option<&dyn SweepSteps> {
-        Some(self)
-    }
-
-    async fn status(&self, group: &Group) -> Result<GroupStatus> {
+impl Serve<Status> for ValkeyStore {
+    async fn serve(&self, group: &Group, _: Status, _: Call) -> Result<GroupStatus> {
         self.connection
             .call(&self.scripts.status, Self::reading(group), |reader, now| {
                 read_status(reader, now, &self.options)
             })
             .await
     }
+}
 
-    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
+#[async_trait]
+impl Serve<Settle> for ValkeyStore {
+    async fn serve(&self, group: &Option<Group>, Settle { cause }: Settle, call: Call) -> Result<SettleReport> {
         let groups = match group {
             Some(group) => vec![group.clone()],
             None => {

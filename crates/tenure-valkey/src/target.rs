@@ -1,44 +1,52 @@
 //! Targets: what a fleet places on its nodes.
 
 use async_trait::async_trait;
+use tenure_core::call::Serve;
 use tenure_core::error::Result;
 use tenure_core::id::{Group, LeaseName};
-use tenure_core::store::{Call, Page, PageRequest, check_limit};
-use tenure_core::target::{Target, TargetSpec, TargetStore};
+use tenure_core::store::{Call, Page};
+use tenure_core::target::{PutTarget, RemoveTarget, Target, TargetOf, TargetSpec, Targets};
 
 use crate::reply::{Read, Reader};
 use crate::store::ValkeyStore;
 use crate::view::foreign;
 
 #[async_trait]
-impl TargetStore for ValkeyStore {
-    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
-        let spec = spec.check()?;
+impl Serve<PutTarget> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: PutTarget, call: Call) -> Result<bool> {
         self.announce(group).await?;
-        let invocation = self.punctual(group, call).arg(target.as_str()).arg(show(spec));
+        let invocation = self.punctual(group, call).arg(ask.target.as_str()).arg(show(ask.spec));
         self.connection
             .call(&self.scripts.put_target, invocation, |reader, _| {
                 Ok(reader.number()? != 0)
             })
             .await
     }
+}
 
-    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
-        let invocation = self.punctual(group, call).arg(target.as_str());
+#[async_trait]
+impl Serve<RemoveTarget> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: RemoveTarget, call: Call) -> Result<bool> {
+        let invocation = self.punctual(group, call).arg(ask.target.as_str());
         self.connection
             .call(&self.scripts.remove_target, invocation, |reader, _| {
                 Ok(reader.number()? != 0)
             })
             .await
     }
+}
 
-    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
-        Ok(self.targets_by_name(group, &[target.to_string()]).await?.pop())
+#[async_trait]
+impl Serve<TargetOf> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: TargetOf, _: Call) -> Result<Option<Target>> {
+        Ok(self.targets_by_name(group, &[ask.target.to_string()]).await?.pop())
     }
+}
 
-    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
-        check_limit(page.limit)?;
-        let (names, next) = self.page_of_names(group, ("HSCAN", "targets"), page).await?;
+#[async_trait]
+impl Serve<Targets> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: Targets, _: Call) -> Result<Page<Target>> {
+        let (names, next) = self.page_of_names(group, ("HSCAN", "targets"), &ask.page).await?;
         let items = self.targets_by_name(group, &names).await?;
         Ok(Page { items, next })
     }

@@ -6,8 +6,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tenure_core::call::{Ask, Reply};
 use tenure_core::error::Result;
-use tenure_core::store::around::{Around, Ask, Steps};
+use tenure_core::store::around::Around;
 use tenure_core::store::{Finding, Store};
 use tokio::runtime::Handle;
 
@@ -36,13 +37,9 @@ impl Around for OnHeart {
         Arc::clone(&self.store)
     }
 
-    async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
-        run_on(&self.runtime, ask.of(self.store())).await?
-    }
-
-    /// Whoever sweeps does so on the heart itself, with the store inside.
-    fn steps(&self) -> Steps<'_> {
-        Steps::Inside(self.store.steps())
+    async fn around(&self, ask: Ask) -> Result<Reply> {
+        let store = self.store();
+        run_on(&self.runtime, async move { store.call(ask).await }).await?
     }
 
     async fn examine(&self) -> Vec<Finding> {

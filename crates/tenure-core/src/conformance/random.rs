@@ -10,19 +10,20 @@ use proptest::prelude::*;
 
 use super::cases::Cases;
 use super::world::{Make, World, key, lease, member, ms, s};
+use crate::call::{Ask, Reply, Request, Verb, make};
 use crate::clock::{Clock, ManualClock};
 use crate::error::Result;
 use crate::event::EventQuery;
 use crate::id::{LeaseName, MAX_NAME, RegistryName, TenureId, Term};
-use crate::lease::Token;
-use crate::membership::{Beat, EndBy, Join, Labels, Revision};
+use crate::lease::{Acquire, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases, Token};
+use crate::membership::{Beat, Beats, End, EndBy, Join, Labels, MemberOf, Revision};
 use crate::memory::MemoryStore;
-use crate::registry::ClaimMode;
+use crate::registry::{ClaimKeys, ClaimMode, ClaimOf, Claims, ReleaseClaim};
 use crate::session::{Detach, Epoch, SessionSettings};
 use crate::settling::GapCause;
-use crate::store::{Call, PageRequest, StoreOptions};
-use crate::sweep::{ReleaseRequest, SweepSteps};
-use crate::target::TargetSpec;
+use crate::store::{Call, Page, PageRequest, StoreOptions};
+use crate::sweep::{EndLapsed, ListDoomed, Release, ReleaseRequest, Settle, Status, Tick};
+use crate::target::{PutTarget, RemoveTarget, TargetOf, TargetSpec};
 use crate::time::StoreTime;
 
 /// One operation. Numbers are turned into names, and indices into tenures seen so far.
@@ -151,7 +152,7 @@ async fn run(make: Make<'_>, about: About) {
     Cases::times(96).check(histories, check).await;
 }
 
-async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
+async fn compare(make_store: Make<'_>, history: &[Op]) -> Result<(), String> {
     let options = StoreOptions {
         max_ttl: s(20),
         events_max: 5_000,
@@ -161,7 +162,7 @@ async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
         },
         ..StoreOptions::default()
     };
-    let world = World::with(make, options.clone()).await;
+    let world = World::with(make_store, options.clone()).await;
     let now = world.store.now().await.map_err(|error| error.to_string())?;
     let clock = Arc::new(ManualClock::new(now.micros(), 0));
     let model = MemoryStore::new(options, Arc::clone(&clock) as Arc<dyn Clock>);
@@ -187,22 +188,51 @@ async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
         limit: 1000,
         ..EventQuery::default()
     };
-    let (theirs, ours) = (
-        pair.world.store.events(&pair.world.group, &query).await,
-        pair.model.events(&pair.world.group, &query).await,
-    );
-    same("the events", theirs, ours)
+    pair.both(query).await.map(drop)
 }
 
-use crate::event::EventLog;
-use crate::lease::LeaseStore;
-use crate::membership::MembershipStore;
-use crate::registry::RegistryStore;
-use crate::sweep::Sweep;
-use crate::target::TargetStore;
+/// The whole of what there is: pages may come in any order, and at this size one page holds all.
+const ALL: PageRequest = PageRequest {
+    after: None,
+    limit: 1_000,
+};
 
-fn same<T: std::fmt::Debug>(what: &str, theirs: Result<T>, ours: Result<T>) -> Result<(), String> {
-    let show = |result: Result<T>| match result {
+/// A page in the order of its names.
+fn sorted(reply: Reply) -> Reply {
+    match reply {
+        Reply::Members(mut page) => {
+            page.items.sort_by(|a, b| a.member.cmp(&b.member));
+            Reply::Members(Page { next: None, ..page })
+        }
+        Reply::Claims(mut page) => {
+            page.items.sort_by(|a, b| (&a.key, &a.tenure).cmp(&(&b.key, &b.tenure)));
+            Reply::Claims(Page { next: None, ..page })
+        }
+        Reply::Leases(page) => Reply::Leases(leases_in_order(page)),
+        Reply::HeldLeases(held) => Reply::HeldLeases(HeldLeases {
+            page: leases_in_order(held.page),
+            ..held
+        }),
+        Reply::Sessions(mut page) => {
+            page.items.sort_by(|a, b| a.session.cmp(&b.session));
+            Reply::Sessions(Page { next: None, ..page })
+        }
+        Reply::Rows(mut rows) => {
+            rows.rows.sort_by(|a, b| a.row.provider.cmp(&b.row.provider));
+            Reply::Rows(rows)
+        }
+        other => other,
+    }
+}
+
+fn leases_in_order(mut page: Page<Lease>) -> Page<Lease> {
+    page.items
+        .sort_by(|a, b| (&a.lease, &a.tenure).cmp(&(&b.lease, &b.tenure)));
+    Page { next: None, ..page }
+}
+
+fn same<T: std::fmt::Debug>(what: &str, theirs: &Result<T>, ours: &Result<T>) -> Result<(), String> {
+    let show = |result: &Result<T>| match result {
         Ok(done) => format!("{done:#?}"),
         Err(error) => format!("{:?} {:?}", error.kind(), error.outcome()),
     };
@@ -216,17 +246,26 @@ fn same<T: std::fmt::Debug>(what: &str, theirs: Result<T>, ours: Result<T>) -> R
     ))
 }
 
-/// Asks the model and the store the same, and compares.
-macro_rules! both {
-    ($pair:expr, $what:literal, |$store:ident| $call:expr) => {{
-        let $store = &$pair.model;
-        let ours = $call.await;
-        let $store = &$pair.world.store;
-        same($what, $call.await, ours)
-    }};
-}
-
 impl Pair {
+    /// Asks the model and the store the same, and compares. Answers what the model said.
+    async fn both<R: Request>(&self, request: R) -> Result<Result<R::Reply>, String> {
+        self.both_until(request, Call::default()).await
+    }
+
+    async fn both_until<R: Request>(&self, request: R, call: Call) -> Result<Result<R::Reply>, String> {
+        let (group, op) = (Some(self.world.group.clone()), request.op());
+        let (verb, ask) = (op.verb(), Ask { group, op, call });
+        let store = match verb {
+            // A daemon sweeps its store itself.
+            Verb::Tick | Verb::EndLapsed | Verb::Release | Verb::Reap | Verb::Doomed => self.world.sweeper(),
+            _ => Arc::clone(&self.world.store),
+        };
+        let ours = make(&*self.model, ask.clone()).await.map(sorted);
+        let theirs = make(&*store, ask).await.map(sorted);
+        same(&verb.to_string(), &theirs, &ours)?;
+        Ok(ours.map(|reply| R::reply(reply).expect("the model answers what it was asked")))
+    }
+
     /// One of the tenures seen so far, or one that never was.
     fn tenure(&self, index: u16) -> TenureId {
         match usize::from(index) % (self.seen.len() + 2) {
@@ -240,47 +279,53 @@ impl Pair {
     }
 
     async fn step(&mut self, op: &Op) -> Result<(), String> {
-        let group = self.world.group.clone();
         match op {
             Op::Join(m, ttl) => self.join(*m, *ttl).await,
-            Op::Beat(beats) => {
-                let ttl = |ms: &Option<u16>| ms.map(|ms| Duration::from_millis(u64::from(ms)));
-                let beat = |(t, ms, r): &(u16, Option<u16>, u8)| Beat {
-                    tenure: self.tenure(*t),
-                    ttl: ttl(ms),
-                    revision: self.revision(*r),
-                };
-                let beats: Vec<_> = beats.iter().map(beat).collect();
-                both!(self, "beat", |store| store.beat(&group, &beats))
-            }
+            Op::Beat(beats) => self.beat(beats).await,
             Op::End(t, expel) => {
                 let (tenure, by) = (self.tenure(*t), if *expel { EndBy::Expel } else { EndBy::Leave });
-                both!(self, "end", |store| store.end(&group, &tenure, by, Call::default()))
+                self.both(End { tenure, by }).await.map(drop)
             }
             Op::TooLate(t) => {
                 let call = Call::not_after(StoreTime::from_micros(self.clock.wall_micros() - 1));
-                let tenure = self.tenure(*t);
-                both!(self, "too late", |store| store.end(&group, &tenure, EndBy::Leave, call))
+                let (tenure, by) = (self.tenure(*t), EndBy::Leave);
+                self.both_until(End { tenure, by }, call).await.map(drop)
             }
             Op::Settle(named) => {
                 let cause = named.then_some(GapCause::Silent);
-                both!(self, "settle", |store| store.settle(
-                    Some(&group),
-                    cause,
-                    Call::default()
-                ))
+                self.both(Settle { cause }).await.map(drop)
             }
             Op::Claim(..) | Op::Release(..) => self.claim(op).await,
             Op::Acquire(t, leases) => self.acquire(*t, leases).await,
-            Op::GiveUp(..) => self.give_up(op).await,
-            Op::Put(..) | Op::Remove(_) => self.target(op).await,
+            Op::GiveUp(t, l, n, to) => self.give_up(*t, *l, *n, *to).await,
+            Op::Put(l, paused) => {
+                let (target, weight) = (lease(&format!("l{l}")), 1 + u32::from(*l));
+                let spec = TargetSpec {
+                    paused: *paused,
+                    weight,
+                };
+                self.both(PutTarget { target, spec }).await.map(drop)
+            }
+            Op::Remove(l) => {
+                let target = lease(&format!("l{l}"));
+                self.both(RemoveTarget { target }).await.map(drop)
+            }
             Op::Session(op) => self.session(op).await,
             Op::Roster(op) => self.roster(op).await,
             Op::Read(m, k) => {
                 self.read(*m, *k).await?;
                 self.read_leases(*m, *k).await
             }
-            Op::Tick | Op::EndLapsed(_) | Op::Evict(_) | Op::Doomed => self.sweep(op).await,
+            Op::Tick => self.both(Tick).await.map(drop),
+            Op::EndLapsed(limit) => {
+                let limit = u32::from(*limit);
+                self.both(EndLapsed { limit }).await.map(drop)
+            }
+            Op::Evict(force) => {
+                let request = self.pass_of(200, *force);
+                self.both(Release(request)).await.map(drop)
+            }
+            Op::Doomed => self.both(ListDoomed { limit: 50 }).await.map(drop),
             Op::Pass(time) => self.pass(ms(u64::from(*time))).await,
             Op::Outage(time) => {
                 self.turn(ms(u64::from(*time))).await;
@@ -289,16 +334,32 @@ impl Pair {
         }
     }
 
+    /// A request of a pass of its own.
+    fn pass_of(&mut self, limit: u32, force: bool) -> ReleaseRequest {
+        self.passes += 1;
+        let pass = format!("p{}", self.passes);
+        ReleaseRequest { pass, limit, force }
+    }
+
     async fn join(&mut self, m: u8, ttl: u16) -> Result<(), String> {
         let join = Join {
             member: member(&format!("m{m}")),
             ttl: ms(u64::from(ttl)),
             labels: Labels::default(),
         };
-        let ours = self.model.join(&self.world.group, &join, Call::default()).await;
-        self.seen.extend(ours.iter().map(|joined| joined.tenure.clone()));
-        let theirs = self.world.store.join(&self.world.group, &join, Call::default()).await;
-        same("join", theirs, ours)
+        let joined = self.both(join).await?;
+        self.seen.extend(joined.into_iter().map(|joined| joined.tenure));
+        Ok(())
+    }
+
+    async fn beat(&self, beats: &[(u16, Option<u16>, u8)]) -> Result<(), String> {
+        let beat = |(t, ttl, r): &(u16, Option<u16>, u8)| Beat {
+            tenure: self.tenure(*t),
+            ttl: ttl.map(|ttl| ms(u64::from(ttl))),
+            revision: self.revision(*r),
+        };
+        let beats = beats.iter().map(beat).collect();
+        self.both(Beats { beats }).await.map(drop)
     }
 
     /// None, one that was told, or one that only a store which lost its tail has not heard of.
@@ -316,139 +377,58 @@ impl Pair {
     }
 
     async fn acquire(&mut self, t: u16, leases: &[u8]) -> Result<(), String> {
-        let (group, tenure) = (self.world.group.clone(), self.tenure(t));
-        let asked: Vec<_> = leases.iter().map(|l| lease(&format!("l{l}"))).collect();
-        let ours = self.model.acquire(&group, &tenure, &asked, Call::default()).await;
-        if let Ok(acquired) = &ours {
+        let tenure = self.tenure(t);
+        let leases: Vec<_> = leases.iter().map(|l| lease(&format!("l{l}"))).collect();
+        let acquire = Acquire {
+            tenure: tenure.clone(),
+            leases: leases.clone(),
+        };
+        if let Ok(acquired) = self.both(acquire).await? {
             self.revisions.push(acquired.revision);
-            for (name, outcome) in asked.iter().zip(&acquired.outcomes) {
-                let grant = outcome.token().map(|token| (tenure.clone(), name.clone(), token));
+            for (name, outcome) in leases.into_iter().zip(&acquired.outcomes) {
+                let grant = outcome.token().map(|token| (tenure.clone(), name, token));
                 self.granted.extend(grant);
             }
         }
-        let theirs = self.world.store.acquire(&group, &tenure, &asked, Call::default()).await;
-        same("acquire", theirs, ours)
+        Ok(())
     }
 
     /// Mostly what was granted, by whoever had it; sometimes what was not.
-    async fn give_up(&mut self, op: &Op) -> Result<(), String> {
-        let Op::GiveUp(t, l, n, to) = op else { return Ok(()) };
-        let (group, to) = (self.world.group.clone(), to.map(|m| member(&format!("m{m}"))));
+    async fn give_up(&mut self, t: u16, l: u8, n: u8, to: Option<u8>) -> Result<(), String> {
+        let to = to.map(|m| member(&format!("m{m}")));
         let one = Token::new(1).map_err(|error| error.to_string())?;
-        let (tenure, given) = match self.granted.len() {
-            0 => (self.tenure(*t), vec![(lease("l0"), one)]),
+        let (tenure, leases) = match self.granted.len() {
+            0 => (self.tenure(t), vec![(lease("l0"), one)]),
             len => {
-                let (tenure, name, token) = self.granted[len - 1 - usize::from(*t) % len].clone();
+                let (tenure, name, token) = self.granted[len - 1 - usize::from(t) % len].clone();
                 let mut given = vec![(name, token)];
-                given.extend((0..*n).map(|_| (lease(&format!("l{l}")), token)));
+                given.extend((0..n).map(|_| (lease(&format!("l{l}")), token)));
                 (tenure, given)
             }
         };
-        let ours = self
-            .model
-            .release_leases(&group, &tenure, &given, to.as_ref(), Call::default());
-        let ours = ours.await;
-        self.revisions.extend(ours.iter().map(|given| given.revision));
-        let theirs = self
-            .world
-            .store
-            .release_leases(&group, &tenure, &given, to.as_ref(), Call::default());
-        same("release_leases", theirs.await, ours)
-    }
-
-    async fn target(&self, op: &Op) -> Result<(), String> {
-        let group = &self.world.group;
-        match op {
-            Op::Put(l, paused) => {
-                let (name, spec) = (
-                    lease(&format!("l{l}")),
-                    TargetSpec {
-                        paused: *paused,
-                        weight: 1 + u32::from(*l),
-                    },
-                );
-                both!(self, "put_target", |store| store.put_target(
-                    group,
-                    &name,
-                    spec,
-                    Call::default()
-                ))
-            }
-            Op::Remove(l) => {
-                let name = lease(&format!("l{l}"));
-                both!(self, "remove_target", |store| store.remove_target(
-                    group,
-                    &name,
-                    Call::default()
-                ))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    async fn read_leases(&self, m: u8, k: u8) -> Result<(), String> {
-        let (store, model, group) = (&self.world.store, &self.model, &self.world.group);
-        let (member, name) = (member(&format!("m{m}")), lease(&format!("l{k}")));
-        let ours = model.lease_of(group, &name).await;
-        same("lease_of", store.lease_of(group, &name).await, ours)?;
-        let ours = model.target(group, &name).await;
-        same("target", store.target(group, &name).await, ours)?;
-        let page = PageRequest {
-            after: None,
-            limit: 1000,
-        };
-        let sorted = |page: Result<crate::store::Page<crate::lease::Lease>>| {
-            page.map(|mut page| {
-                page.items
-                    .sort_by(|a, b| (&a.lease, &a.tenure).cmp(&(&b.lease, &b.tenure)));
-                page.items
-            })
-        };
-        for holder in [None, Some(&member)] {
-            let ours = sorted(model.leases(group, holder, &page).await);
-            same("leases", sorted(store.leases(group, holder, &page).await), ours)?;
-        }
-        let tenure = self.tenure(u16::from(m));
-        let parts = |held: Result<crate::lease::HeldLeases>| {
-            held.map(|held| (held.revision, sorted(Ok(held.page)).unwrap_or_default()))
-        };
-        let ours = parts(model.held_leases(group, &tenure, &page).await);
-        same(
-            "held_leases",
-            parts(store.held_leases(group, &tenure, &page).await),
-            ours,
-        )
+        let given = self.both(ReleaseLeases { tenure, leases, to }).await?;
+        self.revisions.extend(given.iter().map(|given| given.revision));
+        Ok(())
     }
 
     async fn claim(&self, op: &Op) -> Result<(), String> {
-        let group = &self.world.group;
         // One registry has names as long as any can be.
         let width = |r: &u8| if *r == 1 { MAX_NAME } else { 2 };
         let registry = |r: &u8| RegistryName::new(format!("{r:r>width$}", width = width(r))).expect("a name");
         let key_of = |r: &u8, k: &u8| key(&format!("{k:k>width$}", width = width(r)));
         match op {
             Op::Claim(t, r, keys, absent) => {
-                let keys: Vec<_> = keys.iter().map(|k| key_of(r, k)).collect();
-                let mode = if *absent { ClaimMode::IfAbsent } else { ClaimMode::Take };
-                let (tenure, registry) = (self.tenure(*t), registry(r));
-                both!(self, "claim", |store| store.claim(
-                    group,
-                    &registry,
-                    &tenure,
-                    &keys,
-                    mode,
-                    Call::default()
-                ))
+                let claim = ClaimKeys {
+                    registry: registry(r),
+                    tenure: self.tenure(*t),
+                    keys: keys.iter().map(|k| key_of(r, k)).collect(),
+                    mode: if *absent { ClaimMode::IfAbsent } else { ClaimMode::Take },
+                };
+                self.both(claim).await.map(drop)
             }
             Op::Release(t, r, k) => {
                 let (tenure, registry, key) = (self.tenure(*t), registry(r), key_of(r, k));
-                both!(self, "release", |store| store.release_claim(
-                    group,
-                    &registry,
-                    &key,
-                    &tenure,
-                    Call::default()
-                ))
+                self.both(ReleaseClaim { registry, key, tenure }).await.map(drop)
             }
             _ => Ok(()),
         }
@@ -462,77 +442,45 @@ impl Pair {
     async fn pass(&self, time: Duration) -> Result<(), String> {
         let mut left = time;
         while !left.is_zero() {
-            let status = self.model.tick(&self.world.group).await;
-            let step = status.as_ref().map_or(left, |status| (status.gap / 3).min(left));
-            same("tick", Ok(self.world.tick().await), status)?;
+            let status = self.both(Tick).await?;
+            let step = status.map_or(left, |status| (status.gap / 3).min(left));
             self.turn(step).await;
             left -= step;
         }
         Ok(())
     }
 
-    async fn sweep(&mut self, op: &Op) -> Result<(), String> {
-        let sweeper = self.world.sweeper();
-        let steps: &dyn SweepSteps = sweeper.steps().expect("the sweeping store has steps");
-        let (group, model) = (&self.world.group, &self.model);
-        match op {
-            Op::EndLapsed(limit) => {
-                let limit = u32::from(*limit);
-                let ours = model.end_lapsed(group, limit, Call::default()).await;
-                same(
-                    "end_lapsed",
-                    steps.end_lapsed(group, limit, Call::default()).await,
-                    ours,
-                )
-            }
-            Op::Evict(force) => {
-                self.passes += 1;
-                let request = ReleaseRequest {
-                    pass: format!("p{}", self.passes),
-                    limit: 200,
-                    force: *force,
-                };
-                let ours = model.release(group, &request, Call::default()).await;
-                same("release", steps.release(group, &request, Call::default()).await, ours)
-            }
-            Op::Doomed => same("doomed", steps.doomed(group, 50).await, model.doomed(group, 50).await),
-            _ => same("tick", steps.tick(group).await, model.tick(group).await),
-        }
-    }
-
     async fn read(&self, m: u8, k: u8) -> Result<(), String> {
-        let (store, model, group) = (&self.world.store, &self.model, &self.world.group);
         let (member, key) = (member(&format!("m{m}")), key(&format!("k{k}")));
-        same(
-            "member",
-            store.member(group, &member).await,
-            model.member(group, &member).await,
-        )?;
-        same("status", store.status(group).await, model.status(group).await)?;
+        self.both(MemberOf { member: member.clone() }).await?.ok();
+        self.both(Status).await?.ok();
         for registry in ["r0", "r1"] {
             let registry = RegistryName::new(registry).expect("a name");
-            let ours = model.claim_of(group, &registry, &key).await;
-            same("claim_of", store.claim_of(group, &registry, &key).await, ours)?;
-            for owner in [None, Some(&member)] {
-                // Pages may come in any order; at this size one page holds all.
-                let page = PageRequest {
-                    after: None,
-                    limit: 1000,
+            let look = ClaimOf {
+                registry: registry.clone(),
+                key: key.clone(),
+            };
+            self.both(look).await?.ok();
+            for owner in [None, Some(member.clone())] {
+                let list = Claims {
+                    registry: registry.clone(),
+                    owner,
+                    page: ALL,
                 };
-                let sorted = |page: Result<crate::store::Page<crate::registry::Claim>>| {
-                    page.map(|mut page| {
-                        page.items.sort_by(|a, b| (&a.key, &a.tenure).cmp(&(&b.key, &b.tenure)));
-                        page.items
-                    })
-                };
-                let theirs = sorted(store.claims(group, &registry, owner, &page).await);
-                same(
-                    "claims",
-                    theirs,
-                    sorted(model.claims(group, &registry, owner, &page).await),
-                )?;
+                self.both(list).await?.ok();
             }
         }
         Ok(())
+    }
+
+    async fn read_leases(&self, m: u8, k: u8) -> Result<(), String> {
+        let (member, name) = (member(&format!("m{m}")), lease(&format!("l{k}")));
+        self.both(LeaseOf { lease: name.clone() }).await?.ok();
+        self.both(TargetOf { target: name }).await?.ok();
+        for holder in [None, Some(member)] {
+            self.both(Leases { holder, page: ALL }).await?.ok();
+        }
+        let (tenure, page) = (self.tenure(u16::from(m)), ALL);
+        self.both(LeasesOf { tenure, page }).await.map(drop)
     }
 }

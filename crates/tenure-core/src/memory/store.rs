@@ -9,28 +9,17 @@ use tokio::sync::watch;
 
 use super::group::GroupModel;
 use super::log::Log;
+use crate::call::{About, Ask, Op, Reply};
 use crate::clock::{Clock, Mono};
 use crate::error::{Error, ErrorKind, Outcome, Result};
-use crate::event::{EventId, EventLog, EventPage, EventQuery};
-use crate::id::{Alias, Group, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId};
-use crate::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token, check_leases};
-use crate::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, Member, MembershipStore, Revision, check_beats};
+use crate::event::{EventId, WaitForEvents};
+use crate::id::Group;
 use crate::recall::Recall;
-use crate::registry::{Claim, ClaimMode, Claimed, RegistryStore, check_keys};
-use crate::roster::RosterMirror;
-use crate::session::{
-    Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Orphans, PatchOutcome, Session, SessionState,
-    SessionStats, SessionStore, check_attaches, check_count, check_data,
-};
+use crate::roster::Availability;
 use crate::settling::GapCause;
-use crate::store::{Call, Finding, Health, Page, PageRequest, Severity, Store, StoreOptions, check_limit};
-use crate::sweep::{
-    BATCH, Doomed, EndedBatch, GroupStatus, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest, ReleasedBatch,
-    SettleReport, Sweep, SweepSteps,
-};
-use crate::target::{Target, TargetSpec, TargetStore};
+use crate::store::{Backend, Call, Finding, Health, PROBE_GROUP, Probed, Severity, StoreOptions};
+use crate::sweep::SettleReport;
 use crate::time::StoreTime;
-use crate::timing::check_ttl;
 
 /// Everything in memory, gone with the process. `memory:`.
 #[derive(Debug)]
@@ -147,280 +136,33 @@ impl MemoryStore {
         }
         Ok(state)
     }
-}
 
-#[async_trait]
-impl MembershipStore for MemoryStore {
-    async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined> {
-        check_ttl(join.ttl, self.options.max_ttl)?;
-        self.step(group, |model, now| model.join(join, call, now))
-    }
-
-    async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten> {
-        check_beats(beats, self.options.max_ttl)?;
-        self.step(group, |model, now| {
-            Ok(Beaten {
-                replies: model.beat(beats, now)?,
-                as_of: now,
-            })
-        })
-    }
-
-    async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
-        self.step(group, |model, now| model.end(tenure, by, call, now))
-    }
-
-    async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>> {
-        self.read(group, |model, now| model.member(member, now))
-    }
-
-    async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
-        check_limit(page.limit)?;
-        self.read(group, |model, now| model.members_page(page, now))?
-    }
-}
-
-#[async_trait]
-impl RegistryStore for MemoryStore {
-    async fn claim(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        tenure: &TenureId,
-        keys: &[Key],
-        mode: ClaimMode,
-        call: Call,
-    ) -> Result<Claimed> {
-        check_keys(keys)?;
-        let mut all = Claimed {
-            outcomes: Vec::with_capacity(keys.len()),
-            revision: Revision::NONE,
-            before: Revision::NONE,
-        };
-        for (nth, part) in keys.chunks(BATCH as usize).enumerate() {
-            let claimed = self.step(group, |model, now| model.claim(registry, tenure, part, mode, call, now))?;
-            if nth == 0 {
-                all.before = claimed.before;
+    /// A call about a group.
+    async fn about(&self, group: &Group, op: Op, call: Call) -> Result<Reply> {
+        match &op {
+            Op::WaitForEvents(ask) => self.wait(group, ask).await.map(Reply::WaitForEvents),
+            // A tick does not bring a forgotten group back.
+            Op::Tick(_) if self.open()?.forgotten.contains_key(group) => {
+                self.read(group, |model, now| Reply::Tick(model.status(now)))
             }
-            all.outcomes.extend(claimed.outcomes);
-            all.revision = claimed.revision;
+            Op::ForgetGroup(_) => self.forget(group, call).map(Reply::ForgetGroup),
+            Op::Availability(ask) => self.availability(group, ask.snapshot).map(Reply::Availability),
+            read if read.is_read() => self.read(group, |model, now| model.look_up(read, now))?,
+            step => self.step(group, |model, now| model.decide(step, call, now)),
         }
-        Ok(all)
     }
 
-    async fn release_claim(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        key: &Key,
-        tenure: &TenureId,
-        call: Call,
-    ) -> Result<()> {
-        self.step(group, |model, now| {
-            model.release_claim(registry, key, tenure, call, now)
-        })
-    }
-
-    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
-        self.read(group, |model, now| model.claim_of(registry, key, now))
-    }
-
-    async fn claims(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        owner: Option<&MemberId>,
-        page: &PageRequest,
-    ) -> Result<Page<Claim>> {
-        check_limit(page.limit)?;
-        self.read(group, |model, now| model.claims_page(registry, owner, page, now))?
-    }
-}
-
-#[async_trait]
-impl LeaseStore for MemoryStore {
-    async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
-        check_leases(leases.len())?;
-        // Also without a lease: the tenure is looked at.
-        let mut parts = leases.chunks(BATCH as usize);
-        let first = parts.next().unwrap_or_default();
-        let mut all = self.step(group, |model, now| model.acquire(tenure, first, call, now))?;
-        for part in parts {
-            let acquired = self.step(group, |model, now| model.acquire(tenure, part, call, now))?;
-            let (outcomes, before) = (std::mem::take(&mut all.outcomes), all.before);
-            all = acquired;
-            all.before = before;
-            all.outcomes.splice(0..0, outcomes);
-        }
-        Ok(all)
-    }
-
-    async fn release_leases(
-        &self,
-        group: &Group,
-        tenure: &TenureId,
-        leases: &[(LeaseName, Token)],
-        to: Option<&MemberId>,
-        call: Call,
-    ) -> Result<GivenUp> {
-        check_leases(leases.len())?;
-        let mut parts = leases.chunks(BATCH as usize);
-        let first = parts.next().unwrap_or_default();
-        let mut all = self.step(group, |model, now| model.release_leases(tenure, first, to, call, now))?;
-        for part in parts {
-            let given = self.step(group, |model, now| model.release_leases(tenure, part, to, call, now))?;
-            let (outcomes, before) = (std::mem::take(&mut all.outcomes), all.before);
-            all = given;
-            all.before = before;
-            all.outcomes.splice(0..0, outcomes);
-        }
-        Ok(all)
-    }
-
-    async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
-        self.read(group, |model, now| model.lease_of(lease, now))
-    }
-
-    async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
-        check_limit(page.limit)?;
-        self.read(group, |model, now| model.leases_page(holder, page, now))?
-    }
-
-    async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
-        check_limit(page.limit)?;
-        self.read(group, |model, now| {
-            Ok(HeldLeases {
-                page: model.held_page(tenure, page, now)?,
-                revision: model.revision_of(tenure),
-            })
-        })?
-    }
-}
-
-#[async_trait]
-impl TargetStore for MemoryStore {
-    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
-        let spec = spec.check()?;
-        self.step(group, |model, now| model.put_target(target, spec, call, now))
-    }
-
-    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
-        self.step(group, |model, now| model.remove_target(target, call, now))
-    }
-
-    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
-        self.read(group, |model, _| model.target(target))
-    }
-
-    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
-        check_limit(page.limit)?;
-        self.read(group, |model, _| model.targets_page(page))?
-    }
-}
-
-#[async_trait]
-impl SessionStore for MemoryStore {
-    async fn attach(&self, group: &Group, tenure: &TenureId, attaches: &[Attach], call: Call) -> Result<Attached> {
-        check_attaches(attaches)?;
-        let mut parts = attaches.chunks(BATCH as usize);
-        let first = parts.next().unwrap_or_default();
-        let mut all = self.step(group, |model, now| model.attach(tenure, first, call, now))?;
-        for part in parts {
-            let attached = self.step(group, |model, now| model.attach(tenure, part, call, now))?;
-            all.outcomes.extend(attached.outcomes);
-            all.revision = attached.revision;
-        }
-        Ok(all)
-    }
-
-    async fn detach(
-        &self,
-        group: &Group,
-        tenure: &TenureId,
-        detaches: &[Detach],
-        call: Call,
-    ) -> Result<Vec<DetachOutcome>> {
-        check_count(detaches.len(), "detaches")?;
-        let mut parts = detaches.chunks(BATCH as usize);
-        let first = parts.next().unwrap_or_default();
-        let mut all = self.step(group, |model, now| model.detach(tenure, first, call, now))?;
-        for part in parts {
-            all.extend(self.step(group, |model, now| model.detach(tenure, part, call, now))?);
-        }
-        Ok(all)
-    }
-
-    async fn patch_session(
-        &self,
-        group: &Group,
-        session: &SessionId,
-        tenure: Option<&TenureId>,
-        data: &Data,
-        call: Call,
-    ) -> Result<PatchOutcome> {
-        check_data(data)?;
-        self.step(group, |model, now| {
-            model.patch_session(session, tenure, data, call, now)
-        })
-    }
-
-    async fn delete_session(&self, group: &Group, session: &SessionId, call: Call) -> Result<DeleteOutcome> {
-        self.step(group, |model, now| model.delete_session(session, call, now))
-    }
-
-    async fn session(&self, group: &Group, session: &SessionId) -> Result<Option<Session>> {
-        self.read(group, |model, now| model.session(session, now))
-    }
-
-    async fn session_by_alias(&self, group: &Group, alias: &Alias) -> Result<Option<Session>> {
-        self.read(group, |model, now| {
-            model.aliases.get(alias).and_then(|session| model.session(session, now))
-        })
-    }
-
-    async fn sessions(&self, group: &Group, state: Option<SessionState>, page: &PageRequest) -> Result<Page<Session>> {
-        check_limit(page.limit)?;
-        self.read(group, |model, now| model.sessions_page(state, page, now))?
-    }
-
-    async fn orphans(&self, group: &Group, overdue: Duration, limit: u32) -> Result<Orphans> {
-        check_limit(limit)?;
-        self.read(group, |model, now| model.orphans(overdue, limit, now))
-    }
-
-    async fn session_stats(&self, group: &Group) -> Result<SessionStats> {
-        self.read(group, GroupModel::session_stats)
-    }
-}
-
-#[async_trait]
-impl EventLog for MemoryStore {
-    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
-        query.check()?;
-        self.read(group, |model, _| model.log.read(query))
-    }
-
-    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
+    async fn wait(&self, group: &Group, ask: &WaitForEvents) -> Result<()> {
         let mut news = self.changed.subscribe();
-        let over = self.clock.sleep(patience);
+        let over = self.clock.sleep(ask.patience);
         let waiting = async {
-            while self.read(group, |model, _| model.log.last <= after)? && news.changed().await.is_ok() {}
+            while self.read(group, |model, _| model.log.last <= ask.after)? && news.changed().await.is_ok() {}
             Ok(())
         };
         tokio::select! { biased; done = waiting => done, () = over => Ok(()) }
     }
-}
 
-#[async_trait]
-impl SweepSteps for MemoryStore {
-    async fn tick(&self, group: &Group) -> Result<GroupStatus> {
-        if self.open()?.forgotten.contains_key(group) {
-            return self.read(group, GroupModel::status);
-        }
-        self.step(group, GroupModel::tick)
-    }
-
-    async fn forget_group(&self, group: &Group, call: Call) -> Result<bool> {
+    fn forget(&self, group: &Group, call: Call) -> Result<bool> {
         if !self.knows(group)? {
             return Ok(false);
         }
@@ -433,45 +175,18 @@ impl SweepSteps for MemoryStore {
         Ok(forget)
     }
 
-    async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
-        self.step(group, |model, now| model.end_lapsed(limit, call, now))
+    /// The one read that keeps what it counted. A group that is not there is not made by asking about it.
+    fn availability(&self, group: &Group, snapshot: Duration) -> Result<Availability> {
+        if !self.knows(group)? {
+            let asked = |_: &GroupModel, now| GroupModel::new(StoreOptions::default(), now).availability(snapshot, now);
+            return self.read(group, asked);
+        }
+        self.step(group, |model, now| Ok(model.availability(snapshot, now)))
     }
 
-    async fn spare(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
-        self.step(group, |model, now| model.spare(limit, call, now))
-    }
-
-    async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
-        self.step(group, |model, now| model.release(request, call, now))
-    }
-
-    async fn reap(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch> {
-        self.step(group, |model, now| model.reap(request, call, now))
-    }
-
-    async fn reconcile(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Reconciled> {
-        check_limit(request.limit)?;
-        self.step(group, |model, now| model.reconcile(request, call, now))
-    }
-
-    async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
-        self.read(group, |model, now| model.doomed(limit, now))
-    }
-}
-
-#[async_trait]
-impl Sweep for MemoryStore {
-    fn steps(&self) -> Option<&dyn SweepSteps> {
-        Some(self)
-    }
-
-    async fn status(&self, group: &Group) -> Result<GroupStatus> {
-        self.read(group, GroupModel::status)
-    }
-
-    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
+    fn settle(&self, group: Option<Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
         let groups = match group {
-            Some(group) => vec![group.clone()],
+            Some(group) => vec![group],
             None => {
                 let mut state = self.open()?;
                 if call.not_after.is_some_and(|limit| self.time() > limit) {
@@ -489,10 +204,41 @@ impl Sweep for MemoryStore {
         }
         Ok(report)
     }
+
+    fn probe(&self) -> Result<Probed> {
+        let status = self.step(&Group::new(PROBE_GROUP)?, GroupModel::tick)?;
+        Ok(Probed {
+            as_of: status.as_of,
+            away: Vec::new(),
+        })
+    }
+
+    fn newest_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
+        let state = self.open()?;
+        let newest = |group: &Group| Some((group.clone(), state.groups.get(group)?.log.last));
+        Ok(groups.iter().filter_map(newest).collect())
+    }
 }
 
 #[async_trait]
-impl Store for MemoryStore {
+impl Backend for MemoryStore {
+    async fn call(&self, ask: Ask) -> Result<Reply> {
+        let Ask { group, op, call } = ask;
+        Ok(match op {
+            Op::Now(_) => Reply::Now(self.open().map(|_| self.time())?),
+            Op::Probe(_) => Reply::Probe(self.probe()?),
+            Op::Groups(_) => Reply::Groups(self.open()?.groups.keys().cloned().collect()),
+            Op::NewestEvents(ask) => Reply::NewestEvents(self.newest_events(&ask.groups)?),
+            Op::FindGroups(_) => Reply::FindGroups(false),
+            Op::Settle(ask) => Reply::Settle(self.settle(group, ask.cause, call)?),
+            op => self.about(Group::of(&group)?, op, call).await?,
+        })
+    }
+
+    fn max_ttl(&self) -> Duration {
+        self.options.max_ttl
+    }
+
     fn place(&self) -> String {
         "memory:".to_owned()
     }
@@ -504,24 +250,6 @@ impl Store for MemoryStore {
                 reason: error.to_string(),
             },
         }
-    }
-
-    fn mirror(&self) -> Option<&dyn RosterMirror> {
-        Some(self)
-    }
-
-    async fn now(&self) -> Result<StoreTime> {
-        self.open().map(|_| self.time())
-    }
-
-    async fn groups(&self) -> Result<Vec<Group>> {
-        Ok(self.open()?.groups.keys().cloned().collect())
-    }
-
-    async fn newest_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
-        let state = self.open()?;
-        let newest = |group: &Group| Some((group.clone(), state.groups.get(group)?.log.last));
-        Ok(groups.iter().filter_map(newest).collect())
     }
 
     async fn examine(&self) -> Vec<Finding> {

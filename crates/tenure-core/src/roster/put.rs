@@ -1,7 +1,9 @@
 //! What the ledger tells the mirror.
 
-use crate::id::ProviderId;
-use crate::ledger::{Dirty, Provider, Version};
+use super::check_items;
+use crate::error::{Error, Result};
+use crate::id::{ProviderId, Term};
+use crate::ledger::{Dirty, Provider, Version, check_tenure};
 
 /// A state of a provider, as the ledger has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,4 +116,72 @@ pub struct PutOutcome {
     pub version: Version,
     /// How the tenure stands that the row names that is there now.
     pub standing: Standing,
+}
+
+/// Refuses what no mirror could keep: too many, a version of 2^53 or above, and a row that is online under the tenure of
+/// another one.
+///
+/// # Errors
+/// `Invalid`, with what is wrong.
+pub fn check_puts(puts: &[Put]) -> Result<()> {
+    check_items(puts.len())?;
+    for put in puts {
+        check_versions(put.entry.version(), put.over)?;
+        if let Entry::Row(row) = &put.entry {
+            check_tenure(&row.provider, row.online.as_ref())?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a version of 2^53 or above: the script of a mirror could not tell it from another.
+///
+/// # Errors
+/// `Invalid`, with the number.
+pub(crate) fn check_versions(version: Version, over: Over) -> Result<()> {
+    let over = match over {
+        Over::Older => Version::NONE,
+        Over::Exactly(over) => over,
+    };
+    let highest = version.max(over);
+    if highest.0 > Term::MAX {
+        return Err(Error::invalid(format!("the version {highest} is not below 2^53")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_end_below_2_pow_53_and_tenures_are_ones_own() {
+        let gone = |version, over| Put {
+            entry: Entry::Gone {
+                provider: ProviderId::new("ann").unwrap(),
+                version: Version(version),
+            },
+            over,
+        };
+        let row = |online: &str| {
+            Put::newer(Entry::Row(Provider {
+                provider: ProviderId::new("ann").unwrap(),
+                display_name: None,
+                active: true,
+                online: Some(online.parse().unwrap()),
+                capacity: 1,
+                occupancy: 0,
+                last_online_at: None,
+                last_offline_at: None,
+                last_heartbeat_at: None,
+                revoked_before: None,
+                version: Version(1),
+            }))
+        };
+        let (last, after) = (Version(Term::MAX), Version(Term::MAX + 1));
+        assert!(check_puts(&[gone(last.0, Over::Exactly(last)), row("ann@1")]).is_ok());
+        for refused in [gone(after.0, Over::Older), gone(1, Over::Exactly(after)), row("bob@1")] {
+            assert!(check_puts(&[row("ann@1"), refused]).is_err());
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::error::{Error, Result};
 use crate::time::StoreTime;
 
 /// What is to be done for a roster now and then.
@@ -55,4 +56,19 @@ pub enum Turn {
     Others(StoreTime),
     /// Nobody's: it was done lately, and is due again then.
     DoneUntil(StoreTime),
+}
+
+/// Refuses a name that a store could not keep beside what else it keeps of a turn.
+///
+/// # Errors
+/// `Invalid`, with the name.
+pub fn check_holder(holder: &str) -> Result<()> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if (1..=64).contains(&holder.len()) && holder.bytes().all(good) {
+        return Ok(());
+    }
+    let shown: String = holder.chars().take(64).collect();
+    Err(Error::invalid(format!(
+        "{shown:?} is no name of a holder of a turn; use 1 to 64 letters, digits and -"
+    )))
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tenure_core::clock::{Clock, ManualClock};
 use tenure_core::conformance::Harness;
 use tenure_core::memory::MemoryStore;
-use tenure_core::store::around::{Around, Ask};
+use tenure_core::call::{Ask, Reply};
+use tenure_core::store::around::Around;
 use tenure_core::store::{Store, StoreOptions};
 use tenure_core::{Error, ErrorKind, Result};
 
@@ -18,9 +19,11 @@ impl Around for Elsewhere {
         Arc::clone(&self.0)
     }
 
-    async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
+    async fn around(&self, ask: Ask) -> Result<Reply> {
         let broken = |error| Error::new(ErrorKind::Internal, "the task broke").because(error);
-        tokio::spawn(ask.of(self.store())).await.map_err(broken)?
+        let store = self.store();
+        let call = async move { store.call(ask).await };
+        tokio::spawn(call).await.map_err(broken)?
     }
 }
 

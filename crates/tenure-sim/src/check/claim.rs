@@ -1,14 +1,16 @@
 //! Claims: each has one owner, moves only by an act of the living, and is removed once, from the ended alone.
 
 use tenure::{Claim, ClaimMode, ClaimOutcome, EndReason, Event, Key, RegistryName, TenureId};
+use tenure_core::call::{Op, Reply};
+use tenure_core::registry::{ClaimKeys, ClaimOf, ReleaseClaim};
+use tenure_core::sweep::Release;
 
 use super::{Checked, Checker, LATE, must};
 use crate::step::Step;
-use crate::wire::{Op, Reply};
 
 impl Checker {
     pub(super) fn evicted(&mut self, step: &Step, event: &Event) -> Checked {
-        let Op::Release { request, .. } = &step.op else {
+        let Op::Release(Release(request)) = &step.op else {
             return must(false, "only a sweep evicts", || format!("{:?}", step.op));
         };
         let Some(tenure) = &event.tenure else {
@@ -46,14 +48,13 @@ impl Checker {
     pub(super) fn claim_replies(&mut self, step: &Step) -> Checked {
         match (&step.op, &step.reply) {
             (
-                Op::Claim {
+                Op::Claim(ClaimKeys {
                     registry,
                     tenure,
                     keys,
                     mode,
-                    ..
-                },
-                Ok(Reply::Claimed(claimed)),
+                }),
+                Ok(Reply::Claim(claimed)),
             ) => {
                 must(keys.len() == claimed.outcomes.len(), "each key has its answer", || {
                     format!("{} for {}", claimed.outcomes.len(), keys.len())
@@ -63,10 +64,8 @@ impl Checker {
                 })
             }
             (
-                Op::ReleaseClaim {
-                    registry, key, tenure, ..
-                },
-                Ok(Reply::Done),
+                Op::ReleaseClaim(ReleaseClaim { registry, key, tenure }),
+                Ok(Reply::ReleaseClaim(())),
             ) => {
                 let entry = (registry.clone(), key.clone());
                 let owner = self.shadow.claims.remove(&entry);
@@ -123,7 +122,7 @@ impl Checker {
 
     pub(super) fn claim_reads(&self, step: &Step) -> Checked {
         match (&step.op, &step.reply) {
-            (Op::ClaimOf { registry, key }, Ok(Reply::Claim(claim))) => {
+            (Op::ClaimOf(ClaimOf { registry, key }), Ok(Reply::ClaimOf(claim))) => {
                 let owner = self.shadow.claims.get(&(registry.clone(), key.clone()));
                 must(
                     owner == claim.as_ref().map(|claim| &claim.tenure),

@@ -1,11 +1,11 @@
 //! Leases: tokens rise, a grant waits for the last deadline of whoever may still be at work, a release names its token.
 
 use tenure::{EndReason, Event, TenureId};
-use tenure_core::lease::{AcquireOutcome, ReleaseOutcome};
+use tenure_core::call::{Op, Reply};
+use tenure_core::lease::{Acquire, AcquireOutcome, ReleaseLeases, ReleaseOutcome};
 
 use super::{Checked, Checker, must};
 use crate::step::Step;
-use crate::wire::{Op, Reply};
 
 impl Checker {
     pub(super) fn lease_granted(&mut self, step: &Step, event: &Event) -> Checked {
@@ -56,7 +56,7 @@ impl Checker {
             "a release names the exact tenure and token",
             || format!("{lease}: {:?} of {tenure}; held by {before:?}", event.token),
         )?;
-        let by_sweep = matches!(step.op, Op::Release { .. });
+        let by_sweep = matches!(step.op, Op::Release(_));
         must(
             !by_sweep || self.is_over(tenure, step),
             "the janitor frees a lease only when its holder can no longer be at work",
@@ -66,7 +66,7 @@ impl Checker {
 
     pub(super) fn lease_replies(&mut self, step: &Step) -> Checked {
         match (&step.op, &step.reply) {
-            (Op::Acquire { tenure, leases, .. }, Ok(Reply::Acquired(acquired))) => {
+            (Op::Acquire(Acquire { tenure, leases }), Ok(Reply::Acquire(acquired))) => {
                 must(
                     leases.len() == acquired.outcomes.len(),
                     "each lease has its answer",
@@ -86,7 +86,7 @@ impl Checker {
                     })
                 })
             }
-            (Op::ReleaseLeases { tenure, leases, .. }, Ok(Reply::GivenUp(given_up))) => leases
+            (Op::ReleaseLeases(ReleaseLeases { tenure, leases, .. }), Ok(Reply::ReleaseLeases(given_up))) => leases
                 .iter()
                 .zip(&given_up.outcomes)
                 .try_for_each(|((lease, token), outcome)| {
@@ -114,7 +114,7 @@ impl Checker {
             })
         };
         match &step.reply {
-            Ok(Reply::Lease(Some(lease))) => look(lease),
+            Ok(Reply::LeaseOf(Some(lease))) => look(lease),
             Ok(Reply::Leases(page)) => page.items.iter().try_for_each(look),
             Ok(Reply::HeldLeases(held)) => held.page.items.iter().try_for_each(look),
             _ => Ok(()),

@@ -1,11 +1,13 @@
 //! Members: terms rise, the dead stay dead, nobody ends too early or lives too long.
 
 use tenure::{EndReason, Event, EventKind, Member};
-use tenure_core::membership::{BeatReply, EndBy};
+use tenure_core::call::{Op, Reply};
+use tenure_core::lease::{Acquire, ReleaseLeases};
+use tenure_core::membership::{BeatReply, Beats, End, EndBy};
+use tenure_core::registry::{ClaimKeys, ReleaseClaim};
 
 use super::{Checked, Checker, Current, Ended, Lapse, Shadow, Violation, must};
 use crate::step::Step;
-use crate::wire::{Op, Reply};
 
 impl Checker {
     pub(super) fn joined(&mut self, step: &Step, event: &Event) -> Checked {
@@ -21,7 +23,7 @@ impl Checker {
             || format!("{tenure} after {}", self.highest_term),
         )?;
         self.highest_term = self.highest_term.max(term);
-        let Op::Join { join, .. } = &step.op else {
+        let Op::Join(join) = &step.op else {
             return must(false, "a tenure begins by a join", || format!("{:?}", step.op));
         };
         must(
@@ -61,13 +63,13 @@ impl Checker {
         let current = self.take_current(event)?;
         let tenure = &current.tenure;
         let (reason, asked) = match (event.kind, &step.op) {
-            (EventKind::Left, Op::End { tenure: named, by, .. }) => {
+            (EventKind::Left, Op::End(End { tenure: named, by })) => {
                 (EndReason::Left, named == tenure && *by == EndBy::Leave)
             }
-            (EventKind::Expelled, Op::End { tenure: named, by, .. }) => {
+            (EventKind::Expelled, Op::End(End { tenure: named, by })) => {
                 (EndReason::Expelled, named == tenure && *by == EndBy::Expel)
             }
-            (EventKind::Superseded, Op::Join { join, .. }) => (EndReason::Superseded, join.member == *tenure.member()),
+            (EventKind::Superseded, Op::Join(join)) => (EndReason::Superseded, join.member == *tenure.member()),
             (EventKind::Left, _) => (EndReason::Left, self.unasked_ends),
             _ => (EndReason::Unknown, false),
         };
@@ -109,7 +111,7 @@ impl Checker {
 
     pub(super) fn member_replies(&mut self, step: &Step) -> Checked {
         match (&step.op, &step.reply) {
-            (Op::Beat { beats }, Ok(Reply::Beaten(beaten))) => {
+            (Op::Beat(Beats { beats }), Ok(Reply::Beat(beaten))) => {
                 must(beats.len() == beaten.replies.len(), "each beat has its answer", || {
                     format!("{} for {}", beaten.replies.len(), beats.len())
                 })?;
@@ -118,12 +120,12 @@ impl Checker {
                     .into_iter()
                     .try_for_each(|(beat, reply)| self.beaten(step, &beat.tenure, *reply))
             }
-            (Op::Join { .. }, Ok(Reply::Joined(joined))) => must(
+            (Op::Join(_), Ok(Reply::Join(joined))) => must(
                 self.shadow.current(&joined.tenure).is_some(),
                 "a join begins a tenure",
                 || joined.tenure.to_string(),
             ),
-            (Op::End { tenure, .. }, Ok(Reply::Reason(reason))) => {
+            (Op::End(End { tenure, .. }), Ok(Reply::End(reason))) => {
                 let alive = self.shadow.current(tenure).is_some();
                 must(
                     !alive && *reason == self.reason_of(tenure, step),
@@ -208,8 +210,8 @@ impl Checker {
         }
         // Whether it is forgotten by now depends on when a sweep came by: whatever the store says is right.
         match &step.reply {
-            Ok(Reply::Reason(reason)) => *reason,
-            Ok(Reply::Beaten(beaten)) => {
+            Ok(Reply::End(reason)) => *reason,
+            Ok(Reply::Beat(beaten)) => {
                 let unknown = beaten.replies.contains(&BeatReply::Unknown);
                 if unknown { EndReason::Unknown } else { ended.reason }
             }
@@ -247,10 +249,10 @@ impl Checker {
 /// The tenure that acts, when the call is an act that needs a living one.
 fn acting(op: &Op) -> Option<&tenure::TenureId> {
     match op {
-        Op::Claim { tenure, .. }
-        | Op::ReleaseClaim { tenure, .. }
-        | Op::Acquire { tenure, .. }
-        | Op::ReleaseLeases { tenure, .. } => Some(tenure),
+        Op::Claim(ClaimKeys { tenure, .. })
+        | Op::ReleaseClaim(ReleaseClaim { tenure, .. })
+        | Op::Acquire(Acquire { tenure, .. })
+        | Op::ReleaseLeases(ReleaseLeases { tenure, .. }) => Some(tenure),
         _ => None,
     }
 }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use tenure_core::lease::{HeldLeases, Lease, Token};
+use tenure_core::call::Serve;
+use tenure_core::lease::{HeldLeases, Lease, LeaseOf, Leases, LeasesOf, Token};
 use tenure_core::membership::Revision;
-use tenure_core::store::{Page, PageRequest, bad_cursor};
+use tenure_core::store::{Call, Page, PageRequest, bad_cursor};
 use tenure_core::{Group, LeaseName, MemberId, Result, StoreTime, TenureId};
 
 use crate::ended::Ended;
@@ -111,17 +113,8 @@ impl SqliteStore {
         }
     }
 
-    /// One lease.
-    pub(super) async fn look_up_lease(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
-        let Some(live) = self.live(group)? else { return Ok(None) };
-        let (id, lease) = (live.id, lease.clone());
-        let read = move |sql: &Connection| Ok((rows_of(sql, ONE, params![id, lease.as_str()])?, ()));
-        let (mut leases, ()) = self.lease_rows(&live, read).await?;
-        Ok(leases.pop())
-    }
-
     /// Leases by name.
-    pub(super) async fn list_leases(&self, group: &Group, page: &PageRequest) -> Result<Page<Lease>> {
+    async fn list_leases(&self, group: &Group, page: &PageRequest) -> Result<Page<Lease>> {
         let (after, limit) = (name_after(Listing::Leases, page)?, page.limit);
         let Some(live) = self.live(group)? else {
             return Ok(Page::default());
@@ -135,37 +128,56 @@ impl SqliteStore {
     }
 
     /// Leases of one holder by tenure and name.
-    pub(super) async fn list_leases_of(
-        &self,
-        group: &Group,
-        holder: &MemberId,
-        page: &PageRequest,
-    ) -> Result<Page<Lease>> {
+    async fn list_leases_of(&self, group: &Group, holder: MemberId, page: &PageRequest) -> Result<Page<Lease>> {
         let after = match &page.after {
             None => None,
-            Some(text) => Some(leased_place(text, holder).ok_or_else(|| bad_cursor(text))?),
+            Some(text) => Some(leased_place(text, &holder).ok_or_else(|| bad_cursor(text))?),
         };
         let Some(live) = self.live(group)? else {
             return Ok(Page::default());
         };
-        let (id, holder, limit) = (live.id, holder.clone(), page.limit);
+        let (id, limit) = (live.id, page.limit);
         let read = move |sql: &Connection| Ok((leased_after(sql, id, &holder, after.clone(), limit + 1)?, ()));
         let (leases, ()) = self.lease_rows(&live, read).await?;
         Ok(cut(leases, limit, |lease| {
             cursor(Listing::Leased, &format!("{}/{}", lease.tenure, lease.lease))
         }))
     }
+}
 
-    /// Leases of one tenure by name, with the revision from the same snapshot.
-    pub(super) async fn list_held(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
-        let (after, limit) = (name_after(Listing::Held, page)?, page.limit);
+#[async_trait]
+impl Serve<LeaseOf> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: LeaseOf, _: Call) -> Result<Option<Lease>> {
+        let Some(live) = self.live(group)? else { return Ok(None) };
+        let id = live.id;
+        let read = move |sql: &Connection| Ok((rows_of(sql, ONE, params![id, ask.lease.as_str()])?, ()));
+        let (mut leases, ()) = self.lease_rows(&live, read).await?;
+        Ok(leases.pop())
+    }
+}
+
+#[async_trait]
+impl Serve<Leases> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: Leases, _: Call) -> Result<Page<Lease>> {
+        match ask.holder {
+            None => self.list_leases(group, &ask.page).await,
+            Some(holder) => self.list_leases_of(group, holder, &ask.page).await,
+        }
+    }
+}
+
+#[async_trait]
+impl Serve<LeasesOf> for SqliteStore {
+    /// By name, with the revision from the same snapshot.
+    async fn serve(&self, group: &Group, ask: LeasesOf, _: Call) -> Result<HeldLeases> {
+        let (after, limit) = (name_after(Listing::Held, &ask.page)?, ask.page.limit);
         let Some(live) = self.live(group)? else {
             return Ok(HeldLeases {
                 page: Page::default(),
                 revision: Revision::NONE,
             });
         };
-        let (id, tenure) = (live.id, tenure.clone());
+        let (id, tenure) = (live.id, ask.tenure);
         let read = move |sql: &Connection| {
             let snapshot = sql.unchecked_transaction()?;
             let rows = rows_of(&snapshot, HELD_PAGE, params![id, tenure.to_string(), after, limit + 1])?;

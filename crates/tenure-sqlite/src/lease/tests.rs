@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::clock::ManualClock;
 use tenure_core::lease::{AcquireOutcome, LeaseStore, Token};
 use tenure_core::membership::{Beat, BeatReply, EndBy, Join, Labels, MembershipStore, Revision};
-use tenure_core::store::{Call, PageRequest, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, PageRequest, StoreOptions};
 use tenure_core::{Group, LeaseName, MemberId, TenureId};
 
 use crate::error::Cause;

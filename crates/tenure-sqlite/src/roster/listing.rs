@@ -4,12 +4,15 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use rusqlite::{Connection, Row, params};
-use tenure_core::ledger::{Candidate, Provider, RosterStats, Version};
+use tenure_core::call::Serve;
+use tenure_core::ledger::{Candidate, Provider, RosterSettings, RosterStats, Version};
 use tenure_core::roster::{
-    Availability, Looked, MAX_OVERDUE, Ranked, Rows, SNAPSHOT_AT_MOST_EVERY, Seen, Stamp, Standing, Stats,
+    Availability, CountAvailable, CountRoster, ListAvailable, ListRows, LookUp, Looked, MAX_OVERDUE, Ranked,
+    ReadSettings, ReadStamp, Rows, SNAPSHOT_AT_MOST_EVERY, Seen, Stamp, Standing, Stats,
 };
-use tenure_core::store::{PageRequest, bad_cursor};
+use tenure_core::store::{Call, bad_cursor};
 use tenure_core::{Group, MemberId, ProviderId, Result, StoreTime, TenureId};
 
 use super::row::read_row;
@@ -150,50 +153,6 @@ impl SqliteStore {
         }
     }
 
-    pub(super) fn rank(&self, group: &Group, page: &PageRequest) -> Result<Ranked> {
-        let after = Candidate::after(page)?;
-        let Some(live) = self.live(group)? else {
-            return Ok(Ranked {
-                candidates: Vec::new(),
-                next: None,
-                stamp: self.stamp_of_none(),
-            });
-        };
-        Ok(live.look(self.clock(), |table, now| table.ranked(after.as_ref(), page.limit, now)))
-    }
-
-    pub(super) fn count_available(&self, live: &Live, at_most: Duration) -> Availability {
-        let mut table = live.lock();
-        let now = self.clock().now();
-        let snapshot = table.snapshot(at_most, now);
-        Availability {
-            count: snapshot.count,
-            as_of: snapshot.as_of,
-            complete: snapshot.complete,
-            stamp: table.stamp(now),
-        }
-    }
-
-    pub(super) fn count_all(&self, group: &Group) -> Result<Stats> {
-        let Some(live) = self.live(group)? else {
-            return Ok(Stats {
-                stats: RosterStats::default(),
-                pending: 0,
-                complete: true,
-                stamp: self.stamp_of_none(),
-            });
-        };
-        Ok(live.look(self.clock(), |table, now| {
-            let (stats, complete) = table.count_roster(now);
-            Stats {
-                stats,
-                pending: table.meta.roster.pending_offline(),
-                complete,
-                stamp: table.stamp(now),
-            }
-        }))
-    }
-
     /// Reads rows and joins them with the live table. A tenure of which neither knows may have ended in between, so the
     /// rows are read again, until nothing is new among those that nobody knows.
     async fn rows_seen(
@@ -219,21 +178,92 @@ impl SqliteStore {
         }
         Ok((Vec::new(), None, self.stamp_of_none()))
     }
+}
 
-    pub(super) async fn look_up(&self, group: &Group, providers: &[ProviderId]) -> Result<Looked> {
+#[async_trait]
+impl Serve<ListAvailable> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: ListAvailable, _: Call) -> Result<Ranked> {
+        let after = Candidate::after(&ask.page)?;
         let Some(live) = self.live(group)? else {
-            return Ok(Looked {
-                seen: vec![None; providers.len()],
+            return Ok(Ranked {
+                candidates: Vec::new(),
+                next: None,
                 stamp: self.stamp_of_none(),
             });
         };
-        let (id, providers) = (live.id, providers.to_vec());
-        let read = move |sql: &Connection| found_by_name(sql, id, &providers);
+        Ok(live.look(self.clock(), |table, now| {
+            table.ranked(after.as_ref(), ask.page.limit, now)
+        }))
+    }
+}
+
+#[async_trait]
+impl Serve<CountAvailable> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: CountAvailable, _: Call) -> Result<Availability> {
+        let Some(live) = self.live(group)? else {
+            let stamp = self.stamp_of_none();
+            return Ok(Availability {
+                count: 0,
+                as_of: stamp.as_of,
+                complete: true,
+                stamp,
+            });
+        };
+        let mut table = live.lock();
+        let now = self.clock().now();
+        let snapshot = table.snapshot(ask.snapshot, now);
+        Ok(Availability {
+            count: snapshot.count,
+            as_of: snapshot.as_of,
+            complete: snapshot.complete,
+            stamp: table.stamp(now),
+        })
+    }
+}
+
+#[async_trait]
+impl Serve<CountRoster> for SqliteStore {
+    async fn serve(&self, group: &Group, _: CountRoster, _: Call) -> Result<Stats> {
+        let Some(live) = self.live(group)? else {
+            return Ok(Stats {
+                stats: RosterStats::default(),
+                pending: 0,
+                complete: true,
+                stamp: self.stamp_of_none(),
+            });
+        };
+        Ok(live.look(self.clock(), |table, now| {
+            let (stats, complete) = table.count_roster(now);
+            Stats {
+                stats,
+                pending: table.meta.roster.pending_offline(),
+                complete,
+                stamp: table.stamp(now),
+            }
+        }))
+    }
+}
+
+#[async_trait]
+impl Serve<LookUp> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: LookUp, _: Call) -> Result<Looked> {
+        let Some(live) = self.live(group)? else {
+            return Ok(Looked {
+                seen: vec![None; ask.providers.len()],
+                stamp: self.stamp_of_none(),
+            });
+        };
+        let id = live.id;
+        let read = move |sql: &Connection| found_by_name(sql, id, &ask.providers);
         let (seen, _, stamp) = self.rows_seen(&live, read).await?;
         Ok(Looked { seen, stamp })
     }
+}
 
-    pub(super) async fn list_rows(&self, group: &Group, page: &PageRequest) -> Result<Rows> {
+#[async_trait]
+impl Serve<ListRows> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: ListRows, _: Call) -> Result<Rows> {
+        let page = ask.page;
         let text = page.after.as_deref();
         let after = text.map_or(Some(""), |text| place(Listing::Providers, text));
         let after = after.ok_or_else(|| bad_cursor(text.unwrap_or_default()))?.to_owned();
@@ -252,6 +282,24 @@ impl SqliteStore {
             next,
             stamp,
         })
+    }
+}
+
+#[async_trait]
+impl Serve<ReadStamp> for SqliteStore {
+    async fn serve(&self, group: &Group, _: ReadStamp, _: Call) -> Result<Stamp> {
+        Ok(match self.live(group)? {
+            Some(live) => live.look(self.clock(), |table, now| table.stamp(now)),
+            None => self.stamp_of_none(),
+        })
+    }
+}
+
+#[async_trait]
+impl Serve<ReadSettings> for SqliteStore {
+    async fn serve(&self, group: &Group, _: ReadSettings, _: Call) -> Result<Option<RosterSettings>> {
+        let live = self.live(group)?;
+        Ok(live.and_then(|live| live.lock().meta.roster.settings))
     }
 }
 

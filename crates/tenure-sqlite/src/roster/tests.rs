@@ -7,7 +7,7 @@ use tenure_core::clock::ManualClock;
 use tenure_core::ledger::{Provider, RosterSettings, RosterStats, Version};
 use tenure_core::membership::{EndBy, MembershipStore};
 use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Over, Put, RosterMirror, Stamp};
-use tenure_core::store::{Call, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, StoreOptions};
 use tenure_core::sweep::SweepSteps;
 use tenure_core::{Group, ProviderId, StoreTime, TenureId};
 

@@ -1,12 +1,15 @@
 //! Looking sessions up: rows from a snapshot, liveness of their connections from the live table.
 
-use std::time::Duration;
-
+use async_trait::async_trait;
 use rusqlite::{Connection, params};
 use tenure_core::Result;
-use tenure_core::id::{Alias, Group, SessionId, TenureId};
-use tenure_core::session::{Orphan, Orphans, Session, SessionState, SessionStats};
-use tenure_core::store::{Page, PageRequest, bad_cursor};
+use tenure_core::call::Serve;
+use tenure_core::id::{Group, TenureId};
+use tenure_core::session::{
+    CountSessions, ListOrphans, Orphan, Orphans, Session, SessionByAlias, SessionOf, SessionState, SessionStats,
+    Sessions,
+};
+use tenure_core::store::{Call, Page, PageRequest, bad_cursor};
 
 use crate::error::Cause;
 use crate::live::Live;
@@ -37,24 +40,6 @@ enum After {
 type Listed = (String, Option<Record>);
 
 impl SqliteStore {
-    /// One session.
-    pub(super) async fn look_up_session(&self, group: &Group, session: SessionId) -> Result<Option<Session>> {
-        let Some(live) = self.live(group)? else { return Ok(None) };
-        let id = live.id;
-        let read = move |sql: &Connection| record(&*sql.unchecked_transaction()?, id, session.as_str());
-        let found = self.read(read).await?;
-        Ok(self.sessions_seen(&live, found.into_iter()).pop())
-    }
-
-    /// One session by its alias.
-    pub(super) async fn look_up_alias(&self, group: &Group, alias: Alias) -> Result<Option<Session>> {
-        let Some(live) = self.live(group)? else { return Ok(None) };
-        let id = live.id;
-        let read = move |sql: &Connection| record_by(&*sql.unchecked_transaction()?, BY_ALIAS, id, alias.as_str());
-        let found = self.read(read).await?;
-        Ok(self.sessions_seen(&live, found.into_iter()).pop())
-    }
-
     /// Joins rows with the live table.
     fn sessions_seen(&self, live: &Live, records: impl Iterator<Item = Record>) -> Vec<Session> {
         live.look(self.clock(), |table, now| {
@@ -66,15 +51,36 @@ impl SqliteStore {
             records.map(|record| record.seen(alive, resumed_at, now)).collect()
         })
     }
+}
 
-    /// Sessions by name, or those without connections by when to look at them.
-    pub(super) async fn list_sessions(
-        &self,
-        group: &Group,
-        state: Option<SessionState>,
-        page: &PageRequest,
-    ) -> Result<Page<Session>> {
-        let after = after_of(state, page)?;
+#[async_trait]
+impl Serve<SessionOf> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: SessionOf, _: Call) -> Result<Option<Session>> {
+        let Some(live) = self.live(group)? else { return Ok(None) };
+        let id = live.id;
+        let read = move |sql: &Connection| record(&*sql.unchecked_transaction()?, id, ask.session.as_str());
+        let found = self.read(read).await?;
+        Ok(self.sessions_seen(&live, found.into_iter()).pop())
+    }
+}
+
+#[async_trait]
+impl Serve<SessionByAlias> for SqliteStore {
+    async fn serve(&self, group: &Group, ask: SessionByAlias, _: Call) -> Result<Option<Session>> {
+        let Some(live) = self.live(group)? else { return Ok(None) };
+        let id = live.id;
+        let read = move |sql: &Connection| record_by(&*sql.unchecked_transaction()?, BY_ALIAS, id, ask.alias.as_str());
+        let found = self.read(read).await?;
+        Ok(self.sessions_seen(&live, found.into_iter()).pop())
+    }
+}
+
+#[async_trait]
+impl Serve<Sessions> for SqliteStore {
+    /// By name, or those without connections by when to look at them.
+    async fn serve(&self, group: &Group, ask: Sessions, _: Call) -> Result<Page<Session>> {
+        let Sessions { state, page } = ask;
+        let after = after_of(state, &page)?;
         let Some(live) = self.live(group)? else {
             return Ok(Page::default());
         };
@@ -86,9 +92,13 @@ impl SqliteStore {
         items.retain(|seen| state.is_none_or(|state| seen.state == state));
         Ok(Page { items, next: page.next })
     }
+}
 
-    /// Sessions whose grace has been over for long enough, from the index.
-    pub(super) async fn list_orphans(&self, group: &Group, overdue: Duration, limit: u32) -> Result<Orphans> {
+#[async_trait]
+impl Serve<ListOrphans> for SqliteStore {
+    /// From the index.
+    async fn serve(&self, group: &Group, ask: ListOrphans, _: Call) -> Result<Orphans> {
+        let ListOrphans { overdue, limit } = ask;
         let Some(live) = self.live(group)? else {
             return Ok(Orphans::default());
         };
@@ -115,9 +125,12 @@ impl SqliteStore {
         });
         Ok(orphans)
     }
+}
 
-    /// Counts sessions; the orphans among them one by one.
-    pub(super) async fn count_sessions(&self, group: &Group) -> Result<SessionStats> {
+#[async_trait]
+impl Serve<CountSessions> for SqliteStore {
+    /// Counts the orphans one by one.
+    async fn serve(&self, group: &Group, _: CountSessions, _: Call) -> Result<SessionStats> {
         let Some(live) = self.live(group)? else {
             return Ok(SessionStats::default());
         };

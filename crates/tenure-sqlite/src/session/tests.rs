@@ -7,7 +7,7 @@ use tenure_core::clock::ManualClock;
 use tenure_core::id::{ConnectionId, Group, MemberId, SessionId, TenureId};
 use tenure_core::membership::{Join, Joined, Labels, MembershipStore};
 use tenure_core::session::{Attach, AttachOutcome, Detach, SessionStats, SessionStore};
-use tenure_core::store::{Call, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, StoreOptions};
 use tenure_core::sweep::{GroupStatus, SweepSteps};
 
 use crate::error::Cause;

@@ -10,7 +10,7 @@ use tenure_core::error::Outcome;
 use tenure_core::event::{EventId, EventLog, EventQuery};
 use tenure_core::membership::{Beat, BeatReply, EndBy, EndReason, Join, Labels, MembershipStore};
 use tenure_core::registry::{ClaimMode, RegistryStore};
-use tenure_core::store::{Call, Health, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, Health, Store, StoreOptions};
 use tenure_core::sweep::{Sweep, SweepSteps};
 use tenure_core::{Error, ErrorKind, Group, Key, MemberId, RegistryName, Result, TenureId};
 

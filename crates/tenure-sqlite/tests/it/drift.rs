@@ -12,7 +12,7 @@ use tenure_core::event::EventKind;
 use tenure_core::id::Alias;
 use tenure_core::membership::EndBy;
 use tenure_core::session::{Attach, SessionState, SessionStore};
-use tenure_core::store::{Call, PageRequest, Store};
+use tenure_core::store::{Backend, Call, PageRequest};
 use tenure_core::sweep::{SweepRequest, SweepSteps, drift};
 use tenure_sqlite::SqliteStore;
 

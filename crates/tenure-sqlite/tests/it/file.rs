@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use tenure_core::store::{Severity, Store, StoreOptions};
+use tenure_core::store::{Backend, Severity, StoreOptions};
 use tenure_core::{Error, ErrorKind};
 use tenure_sqlite::SqliteStore;
 use tenure_testkit::own_test;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tenure_core::lease::{AcquireOutcome, LeaseStore, RESERVATION, ReleaseOutcome, Token};
 use tenure_core::membership::{Beat, BeatReply, EndBy, MembershipStore, Revision};
 use tenure_core::settling::GapCause;
-use tenure_core::store::{Call, PageRequest, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, PageRequest, StoreOptions};
 use tenure_core::sweep::{SweepRequest, SweepSteps, run_pass};
 use tenure_core::target::{TargetSpec, TargetStore};
 use tenure_core::{Group, TenureId};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure_core::event::{EventId, EventLog, EventQuery};
 use tenure_core::membership::MembershipStore;
 use tenure_core::registry::RegistryStore;
-use tenure_core::store::{PageRequest, Store, StoreOptions};
+use tenure_core::store::{Backend, PageRequest, StoreOptions};
 use tenure_core::{Error, ErrorKind};
 use tenure_sqlite::SqliteStore;
 

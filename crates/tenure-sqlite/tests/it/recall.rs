@@ -10,7 +10,7 @@ use tenure_core::clock::ManualClock;
 use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::{Beat, EndBy, MembershipStore, Revision};
 use tenure_core::settling::GapCause;
-use tenure_core::store::{Call, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, Store, StoreOptions};
 use tenure_core::sweep::{Sweep, SweepSteps};
 use tenure_core::{ErrorKind, Group, TenureId, Term};
 use tenure_sqlite::SqliteStore;

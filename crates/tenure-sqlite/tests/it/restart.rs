@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tenure_core::event::EventKind;
 use tenure_core::membership::{Beat, BeatReply, EndBy, EndReason, MembershipStore};
-use tenure_core::store::{Call, PageRequest, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, PageRequest, Store, StoreOptions};
 use tenure_core::sweep::{SweepRequest, SweepSteps, run_pass};
 use tenure_core::{ErrorKind, TenureId};
 use tenure_sqlite::SqliteStore;

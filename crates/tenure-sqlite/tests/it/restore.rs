@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tenure_core::lease::AcquireOutcome;
 use tenure_core::settling::GapCause;
-use tenure_core::store::Store;
+use tenure_core::store::Backend;
 use tenure_core::{Error, ErrorKind};
 use tenure_sqlite::restore;
 

@@ -10,7 +10,7 @@ use tenure_core::roster::{
     Entry, Heartbeat, HeartbeatReply, MAX_OVERDUE, Over, Put, RosterMirror, Standing, TOMBSTONES_KEPT, Task, Turn,
     TurnRequest,
 };
-use tenure_core::store::{Call, PageRequest, Store};
+use tenure_core::store::{Backend, Call, PageRequest, Store};
 use tenure_core::sweep::BURST;
 use tenure_core::{Clock, ProviderId, TenureId};
 

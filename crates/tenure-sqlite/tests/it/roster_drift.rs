@@ -3,7 +3,7 @@
 use tenure_core::TenureId;
 use tenure_core::ledger::Version;
 use tenure_core::roster::{Entry, HeartbeatReply, RosterMirror, Standing};
-use tenure_core::store::{PageRequest, Store};
+use tenure_core::store::{Backend, PageRequest};
 use tenure_core::sweep::{BURST, drift};
 
 use crate::common::{rows, s};

@@ -8,7 +8,7 @@ use tenure_core::clock::ManualClock;
 use tenure_core::ledger::{Provider, RosterStats, Version};
 use tenure_core::membership::{EndBy, MembershipStore};
 use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Pending, Put, PutOutcome, RosterMirror, Seen, Verified};
-use tenure_core::store::{Call, PageRequest, Store};
+use tenure_core::store::{Backend, Call, PageRequest};
 use tenure_core::sweep::{BATCH, GroupStatus, ReconcileRequest, SweepSteps};
 use tenure_core::{Group, ProviderId, TenureId};
 use tenure_sqlite::SqliteStore;

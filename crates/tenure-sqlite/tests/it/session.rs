@@ -13,7 +13,7 @@ use tenure_core::session::{
     Attach, AttachOutcome, DeleteOutcome, How, MAX_CONNECTIONS, MAX_FIELDS, MAX_VALUE, SessionSettings, SessionState,
     SessionStats, SessionStore,
 };
-use tenure_core::store::{Call, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, StoreOptions};
 use tenure_core::sweep::{SweepRequest, SweepSteps};
 use tenure_sqlite::SqliteStore;
 use tenure_testkit::own_test;

@@ -9,7 +9,7 @@ use tenure_core::ledger::{Provider, Version};
 use tenure_core::membership::{BeatReply, EndReason, Revision};
 use tenure_core::roster::{Entry, Put, RosterMirror, Seen, Standing};
 use tenure_core::session::{How, SessionState};
-use tenure_core::store::{Call, Store};
+use tenure_core::store::{Backend, Call};
 use tenure_core::sweep::{SweepRequest, SweepSteps, run_pass};
 
 use crate::common::{

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tenure_core::error::Outcome;
-use tenure_core::store::{Health, Store};
+use tenure_core::store::{Backend, Health, Store};
 use tenure_core::sweep::SweepSteps;
 use tenure_core::{Error, ErrorKind};
 use tenure_sqlite::SqliteStore;

@@ -1,24 +1,26 @@
 //! What a mirror answers to those who only ask.
 
+use async_trait::async_trait;
+use tenure_core::call::Serve;
 use tenure_core::error::Result;
 use tenure_core::id::{Group, ProviderId};
 use tenure_core::ledger::{Candidate, Provider, RosterStats};
-use tenure_core::roster::{Looked, Ranked, Rows, Seen, Standing, Stats};
-use tenure_core::store::PageRequest;
-use tenure_core::time::StoreTime;
+use tenure_core::roster::{
+    Availability, CountAvailable, CountRoster, ListAvailable, ListRows, LookUp, Looked, Ranked, ReadStamp,
+    RosterMirror, Rows, Seen, Stamp, Standing, Stats,
+};
+use tenure_core::store::Call;
+use tenure_core::time::{StoreTime, micros};
 
 use super::row;
 use super::step::{each, read_stamp, read_standing};
 use crate::reply::{Malformed, Read, Reader};
 use crate::store::ValkeyStore;
 
-/// How many rows one script reads at most.
-const READS: usize = 200;
-
-impl ValkeyStore {
-    /// A page of those who can take work.
-    pub(super) async fn available_page(&self, group: &Group, page: &PageRequest) -> Result<Ranked> {
-        let after = Candidate::after(page)?.map(|(occupancy, provider)| (occupancy.to_string(), provider.into()));
+#[async_trait]
+impl Serve<ListAvailable> for ValkeyStore {
+    async fn serve(&self, group: &Group, ListAvailable { page }: ListAvailable, _: Call) -> Result<Ranked> {
+        let after = Candidate::after(&page)?.map(|(occupancy, provider)| (occupancy.to_string(), provider.into()));
         let (occupancy, provider): (String, String) = after.unwrap_or_default();
         let invocation = Self::reading(group)
             .arg(occupancy)
@@ -44,26 +46,35 @@ impl ValkeyStore {
             })
             .await
     }
+}
 
-    /// Rows by name, in the order asked.
-    pub(super) async fn look_at(&self, group: &Group, providers: &[ProviderId]) -> Result<Looked> {
-        let mut parts = providers.chunks(READS);
-        let mut looked = self.look_part(group, parts.next().unwrap_or_default()).await?;
-        for part in parts {
-            let more = self.look_part(group, part).await?;
-            looked.seen.extend(more.seen);
-            looked.stamp = more.stamp;
-        }
-        Ok(looked)
+#[async_trait]
+impl Serve<CountAvailable> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: CountAvailable, _: Call) -> Result<Availability> {
+        let invocation = Self::reading(group).number(micros(ask.snapshot));
+        self.connection
+            .call(&self.scripts.availability, invocation, |reader, now| {
+                let stamp = read_stamp(reader, now)?;
+                Ok(Availability {
+                    count: reader.number()?,
+                    as_of: reader.time()?,
+                    complete: reader.number()? == 0,
+                    stamp,
+                })
+            })
+            .await
     }
+}
 
-    async fn look_part(&self, group: &Group, part: &[ProviderId]) -> Result<Looked> {
-        let invocation = Self::reading(group).args(part.iter().map(ProviderId::as_str));
+#[async_trait]
+impl Serve<LookUp> for ValkeyStore {
+    async fn serve(&self, group: &Group, LookUp { providers }: LookUp, _: Call) -> Result<Looked> {
+        let invocation = Self::reading(group).args(providers.iter().map(ProviderId::as_str));
         self.connection
             .call(&self.scripts.look, invocation, |reader, now| {
                 let stamp = read_stamp(reader, now)?;
-                let found = each(&mut reader.array()?, part.len(), read_found)?;
-                let with_names = part.iter().zip(found);
+                let found = each(&mut reader.array()?, providers.len(), read_found)?;
+                let with_names = providers.iter().zip(found);
                 let seen = with_names
                     .map(|(provider, found)| found.and_then(|found| found.seen(provider)))
                     .collect();
@@ -71,17 +82,37 @@ impl ValkeyStore {
             })
             .await
     }
+}
 
-    /// A page of rows.
-    pub(super) async fn page_of_rows(&self, group: &Group, page: &PageRequest) -> Result<Rows> {
-        let (names, next) = self.page_of_names(group, ("HSCAN", "providers"), page).await?;
+#[async_trait]
+impl Serve<ListRows> for ValkeyStore {
+    async fn serve(&self, group: &Group, ListRows { page }: ListRows, _: Call) -> Result<Rows> {
+        let (names, next) = self.page_of_names(group, ("HSCAN", "providers"), &page).await?;
         let providers: Vec<ProviderId> = names.iter().filter_map(|name| ProviderId::new(name).ok()).collect();
-        let looked = self.look_at(group, &providers).await?;
+        let looked = self.look(group, &providers).await?;
         Ok(Rows {
             rows: looked.seen.into_iter().flatten().collect(),
             next,
             stamp: looked.stamp,
         })
+    }
+}
+
+#[async_trait]
+impl Serve<CountRoster> for ValkeyStore {
+    async fn serve(&self, group: &Group, _: CountRoster, _: Call) -> Result<Stats> {
+        self.connection
+            .call(&self.scripts.roster_stats, Self::reading(group), read_stats)
+            .await
+    }
+}
+
+#[async_trait]
+impl Serve<ReadStamp> for ValkeyStore {
+    async fn serve(&self, group: &Group, _: ReadStamp, _: Call) -> Result<Stamp> {
+        self.connection
+            .call(&self.scripts.stamp, Self::reading(group), read_stamp)
+            .await
     }
 }
 
@@ -121,7 +152,7 @@ impl Found {
 
 /// Makes counts of what `roster_stats.lua` gives. Of those that were not looked at nobody knows where they are: they are not
 /// counted as online, nor as anything that follows from it.
-pub(super) fn read_stats(reader: &mut Reader, now: StoreTime) -> Read<Stats> {
+fn read_stats(reader: &mut Reader, now: StoreTime) -> Read<Stats> {
     let stamp = read_stamp(reader, now)?;
     let mut count = || reader.number();
     let (free, busy, barred, left) = (count()?, count()?, count()?, count()?);

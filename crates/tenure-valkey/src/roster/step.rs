@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use redis::Value;
-use tenure_core::error::Result;
 use tenure_core::id::{ProviderId, TenureId, Term};
 use tenure_core::ledger::{RosterSettings, Version};
 use tenure_core::membership::EndReason;
@@ -43,33 +42,25 @@ pub(super) fn each<T>(rows: &mut Reader, wanted: usize, read: impl Fn(&mut Reade
 }
 
 /// Over what something is written: nothing for what is older, else the version.
-///
-/// # Errors
-/// `Invalid` for a version that cannot be.
-pub(super) fn show_over(over: Over) -> Result<String> {
+pub(super) fn show_over(over: Over) -> String {
     match over {
-        Over::Older => Ok(String::new()),
-        Over::Exactly(version) => Ok(row::check_version(version)?.to_string()),
+        Over::Older => String::new(),
+        Over::Exactly(version) => version.to_string(),
     }
 }
 
 /// A put, as four arguments.
-///
-/// # Errors
-/// `Invalid` for what cannot be packed.
-pub(super) fn put_args(put: &Put) -> Result<[Vec<u8>; 4]> {
-    let over = show_over(put.over)?;
-    let version = row::check_version(put.entry.version())?;
+pub(super) fn put_args(put: &Put) -> [Vec<u8>; 4] {
     let packed = match &put.entry {
-        Entry::Row(provider) => row::pack(provider)?,
+        Entry::Row(provider) => row::pack(provider),
         Entry::Gone { .. } => Vec::new(),
     };
-    Ok([
+    [
         put.entry.provider().as_str().as_bytes().to_vec(),
-        over.into_bytes(),
-        version.to_string().into_bytes(),
+        show_over(put.over).into_bytes(),
+        put.entry.version().to_string().into_bytes(),
         packed,
-    ])
+    ]
 }
 
 pub(super) fn read_put(rows: &mut Reader) -> Read<PutOutcome> {

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
+use tenure_core::call::Serve;
 use tenure_core::error::Result;
 use tenure_core::id::{Group, ProviderId};
 use tenure_core::ledger::Version;
-use tenure_core::roster::{Entry, Verified};
+use tenure_core::roster::{Entry, Verified, VerifyRoster};
 use tenure_core::store::{Call, bad_cursor};
-use tenure_core::sweep::ReconcileRequest;
 use tenure_core::time::StoreTime;
 
 use super::row;
@@ -108,9 +109,9 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     pairs.collect()
 }
 
-impl ValkeyStore {
-    /// A part of a mirror.
-    pub(super) async fn verify_part(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Verified> {
+#[async_trait]
+impl Serve<VerifyRoster> for ValkeyStore {
+    async fn serve(&self, group: &Group, VerifyRoster(request): VerifyRoster, call: Call) -> Result<Verified> {
         let place = match &request.after {
             None => Place::beginning(0),
             Some(text) => Place::parse(text),

@@ -6,11 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
+use tenure_core::call::Serve;
 use tenure_core::error::Result;
 use tenure_core::id::{Group, SessionId, TenureId};
 use tenure_core::session::Epoch;
 use tenure_core::store::{Call, bad_cursor};
-use tenure_core::sweep::{Reaped, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest};
+use tenure_core::sweep::{Reap, Reaped, ReapedBatch, Reconcile, Reconciled};
 use tenure_core::time::micros;
 
 use crate::reply::{Malformed, Read, Reader};
@@ -99,9 +101,9 @@ impl Place {
     }
 }
 
-impl ValkeyStore {
-    /// Step 3 of a pass.
-    pub(crate) async fn reap_some(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch> {
+#[async_trait]
+impl Serve<Reap> for ValkeyStore {
+    async fn serve(&self, group: &Group, Reap(request): Reap, call: Call) -> Result<ReapedBatch> {
         let invocation = self
             .punctual(group, call)
             .number(u64::from(request.limit.min(STEP)))
@@ -111,14 +113,11 @@ impl ValkeyStore {
             .call(&self.scripts.reap, invocation, |reader, _| read_reaped(reader))
             .await
     }
+}
 
-    /// A part of a reconcile.
-    pub(crate) async fn reconcile_part(
-        &self,
-        group: &Group,
-        request: &ReconcileRequest,
-        call: Call,
-    ) -> Result<Reconciled> {
+#[async_trait]
+impl Serve<Reconcile> for ValkeyStore {
+    async fn serve(&self, group: &Group, Reconcile(request): Reconcile, call: Call) -> Result<Reconciled> {
         let place = match &request.after {
             None => Place::beginning(0),
             Some(text) => Place::parse(text).ok_or_else(|| bad_cursor(text))?,

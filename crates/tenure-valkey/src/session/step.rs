@@ -16,13 +16,11 @@ use crate::script::Invocation;
 
 /// How many attaches one script takes at most: each writes to half a dozen keys.
 const ATTACHES: usize = 50;
-/// How many detaches one script takes at most.
-pub(super) const DETACHES: usize = 100;
 /// After how many bytes of data a part is long enough.
 const LONG: usize = 1 << 20;
 
-/// As many of these as one step takes; always one, when there is any.
-pub(super) fn part_of(attaches: &[Attach]) -> &[Attach] {
+/// How many of these one step takes; always one, when there is any.
+pub(crate) fn part_of(attaches: &[Attach]) -> usize {
     let (mut length, mut count) = (0, 0);
     for attach in attaches.iter().take(ATTACHES) {
         if length > LONG {
@@ -31,7 +29,7 @@ pub(super) fn part_of(attaches: &[Attach]) -> &[Attach] {
         length += attach.data.values().map(|value| json(value).len()).sum::<usize>();
         count += 1;
     }
-    attaches.get(..count).unwrap_or_default()
+    count
 }
 
 /// A value as it is stored; nothing for one that is to be removed.

@@ -10,7 +10,7 @@ use tenure_core::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
 use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::{Beat, BeatReply, Join, Joined, Labels, MembershipStore};
 use tenure_core::registry::{ClaimMode, RegistryStore};
-use tenure_core::store::{Call, Health, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, Health, StoreOptions};
 use tenure_core::sweep::SweepSteps;
 use tenure_testkit::resp::{Client, Reply};
 use tenure_testkit::valkey::{Flavour, Server};

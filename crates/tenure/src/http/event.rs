@@ -1,18 +1,19 @@
 //! Events over HTTP.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
+use tenure_core::call::Serve;
 use tenure_core::error::Result;
-use tenure_core::event::{EventId, EventKind, EventLog, EventPage, EventQuery};
+use tenure_core::event::{EventId, EventKind, EventPage, EventQuery, WaitForEvents};
 use tenure_core::id::Group;
+use tenure_core::store::Call;
 
 use super::HttpStore;
 use crate::wire::{EventsPage, MAX_EVENT_WAIT, ms_up};
 
 #[async_trait]
-impl EventLog for HttpStore {
-    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
+impl Serve<EventQuery> for HttpStore {
+    async fn serve(&self, group: &Group, ask: EventQuery, _: Call) -> Result<EventPage> {
+        let query = ask;
         let text = |id: Option<EventId>| id.map(|id| id.to_string());
         let (limit, after, before) = (query.limit.to_string(), text(query.after), text(query.before));
         let kinds: Vec<_> = query.kinds.iter().copied().map(EventKind::as_str).collect();
@@ -24,8 +25,12 @@ impl EventLog for HttpStore {
         let request = self.read(&["v1", "groups", group.as_str(), "events"]).query(&pairs);
         self.send(request).await?.json::<EventsPage>()?.page()
     }
+}
 
-    async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
+#[async_trait]
+impl Serve<WaitForEvents> for HttpStore {
+    async fn serve(&self, group: &Group, ask: WaitForEvents, _: Call) -> Result<()> {
+        let WaitForEvents { after, patience } = ask;
         let patience = patience.min(MAX_EVENT_WAIT);
         let (after, wait) = (after.to_string(), ms_up(patience).to_string());
         let request = self

@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 use reqwest::Method;
+use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
-use tenure_core::lease::{Acquired, GivenUp, HeldLeases, Lease, LeaseStore, Token, check_leases};
+use tenure_core::id::Group;
+use tenure_core::lease::{Acquire, Acquired, GivenUp, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases};
 use tenure_core::store::{Call, Page, PageRequest};
 
 use super::{HttpStore, check_page};
@@ -14,41 +15,41 @@ use crate::wire::{
 };
 
 #[async_trait]
-impl LeaseStore for HttpStore {
-    async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
-        check_leases(leases.len())?;
+impl Serve<Acquire> for HttpStore {
+    async fn serve(&self, group: &Group, ask: Acquire, call: Call) -> Result<Acquired> {
+        let Acquire { tenure, leases } = ask;
         let body = AcquireLeasesRequest {
-            tenure: tenure.clone(),
-            leases: leases.to_vec(),
+            tenure,
+            leases: leases.clone(),
         };
         let path = ["v1", "groups", group.as_str(), "leases-acquire"];
         let request = self.mutate(Method::POST, &path, call).json(&body);
         let answer: AcquireLeasesAnswer = self.send(request).await?.json()?;
-        answer.acquired(leases).ok_or_else(not_what_was_asked)
+        answer.acquired(&leases).ok_or_else(not_what_was_asked)
     }
+}
 
-    async fn release_leases(
-        &self,
-        group: &Group,
-        tenure: &TenureId,
-        leases: &[(LeaseName, Token)],
-        to: Option<&MemberId>,
-        call: Call,
-    ) -> Result<GivenUp> {
-        check_leases(leases.len())?;
+#[async_trait]
+impl Serve<ReleaseLeases> for HttpStore {
+    async fn serve(&self, group: &Group, ask: ReleaseLeases, call: Call) -> Result<GivenUp> {
+        let ReleaseLeases { tenure, leases, to } = ask;
         let items = leases.iter().cloned();
         let body = ReleaseLeasesRequest {
-            tenure: tenure.clone(),
+            tenure,
             leases: items.map(|(lease, token)| LeaseToRelease { lease, token }).collect(),
-            to: to.cloned(),
+            to,
         };
         let path = ["v1", "groups", group.as_str(), "leases-release"];
         let request = self.mutate(Method::POST, &path, call).json(&body);
         let answer: ReleaseLeasesAnswer = self.send(request).await?.json()?;
-        answer.given_up(leases).ok_or_else(not_what_was_asked)
+        answer.given_up(&leases).ok_or_else(not_what_was_asked)
     }
+}
 
-    async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
+#[async_trait]
+impl Serve<LeaseOf> for HttpStore {
+    async fn serve(&self, group: &Group, ask: LeaseOf, _: Call) -> Result<Option<Lease>> {
+        let lease = ask.lease;
         let path = ["v1", "groups", group.as_str(), "leases", lease.as_str()];
         match self.send(self.read(&path)).await {
             Ok(answer) => Ok(Some(answer.json::<wire::Lease>()?.into())),
@@ -56,14 +57,22 @@ impl LeaseStore for HttpStore {
             Err(error) => Err(error),
         }
     }
+}
 
-    async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
-        let of = holder.map(|holder| ("holder", holder.as_str()));
-        Ok(self.list_leases(group, of, page).await?.page)
+#[async_trait]
+impl Serve<Leases> for HttpStore {
+    async fn serve(&self, group: &Group, ask: Leases, _: Call) -> Result<Page<Lease>> {
+        let Leases { holder, page } = ask;
+        let of = holder.as_ref().map(|holder| ("holder", holder.as_str()));
+        Ok(self.list_leases(group, of, &page).await?.page)
     }
+}
 
-    async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
-        self.list_leases(group, Some(("tenure", &tenure.to_string())), page)
+#[async_trait]
+impl Serve<LeasesOf> for HttpStore {
+    async fn serve(&self, group: &Group, ask: LeasesOf, _: Call) -> Result<HeldLeases> {
+        let LeasesOf { tenure, page } = ask;
+        self.list_leases(group, Some(("tenure", &tenure.to_string())), &page)
             .await
     }
 }

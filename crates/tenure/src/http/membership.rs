@@ -2,36 +2,35 @@
 
 use async_trait::async_trait;
 use reqwest::Method;
+use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_core::id::{Group, MemberId, TenureId};
-use tenure_core::membership::{Beat, Beaten, EndBy, EndReason, Join, Joined, MAX_BEATS, Member, MembershipStore};
-use tenure_core::store::{Call, Page, PageRequest};
+use tenure_core::id::Group;
+use tenure_core::membership::{Beaten, Beats, End, EndBy, EndReason, Join, Joined, Member, MemberOf, Members};
+use tenure_core::store::{Call, Page};
 
 use super::{HttpStore, check_page};
 use crate::wire::{self, BeatItem, BeatsAnswer, BeatsRequest, END_REASON, JoinAnswer, JoinRequest, MembersPage, ms};
 
 #[async_trait]
-impl MembershipStore for HttpStore {
-    async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined> {
+impl Serve<Join> for HttpStore {
+    async fn serve(&self, group: &Group, ask: Join, call: Call) -> Result<Joined> {
+        let join = ask;
         let body = JoinRequest {
-            member: join.member.clone(),
+            member: join.member,
             ttl_ms: Some(ms(join.ttl)),
-            labels: join.labels.clone(),
+            labels: join.labels,
         };
         let request = self
             .mutate(Method::POST, &["v1", "groups", group.as_str(), "members"], call)
             .json(&body);
         Ok(self.send(request).await?.json::<JoinAnswer>()?.into())
     }
+}
 
-    async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten> {
-        // The daemon knows the limits of a ttl; only what would be too much to send is refused here.
-        if beats.len() > MAX_BEATS {
-            return Err(Error::invalid(format!(
-                "{} beats in one call; at most {MAX_BEATS}",
-                beats.len()
-            )));
-        }
+#[async_trait]
+impl Serve<Beats> for HttpStore {
+    async fn serve(&self, group: &Group, ask: Beats, _: Call) -> Result<Beaten> {
+        let beats = ask.beats;
         let items = beats
             .iter()
             .map(|beat| BeatItem {
@@ -49,7 +48,7 @@ impl MembershipStore for HttpStore {
             && answer
                 .results
                 .iter()
-                .zip(beats)
+                .zip(&beats)
                 .all(|(result, beat)| result.tenure == beat.tenure);
         if !in_order {
             return Err(Error::new(
@@ -62,8 +61,12 @@ impl MembershipStore for HttpStore {
             as_of: answer.as_of,
         })
     }
+}
 
-    async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
+#[async_trait]
+impl Serve<End> for HttpStore {
+    async fn serve(&self, group: &Group, ask: End, call: Call) -> Result<EndReason> {
+        let End { tenure, by } = ask;
         let path = ["v1", "groups", group.as_str(), "tenures", &tenure.to_string()];
         let request = self.mutate(Method::DELETE, &path, call);
         let request = if by == EndBy::Expel {
@@ -79,8 +82,12 @@ impl MembershipStore for HttpStore {
             .and_then(EndReason::parse);
         Ok(reason.unwrap_or(EndReason::Unknown))
     }
+}
 
-    async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>> {
+#[async_trait]
+impl Serve<MemberOf> for HttpStore {
+    async fn serve(&self, group: &Group, ask: MemberOf, _: Call) -> Result<Option<Member>> {
+        let member = ask.member;
         let request = self.read(&["v1", "groups", group.as_str(), "members", member.as_str()]);
         match self.send(request).await {
             Ok(answer) => Ok(Some(answer.json::<wire::Member>()?.into())),
@@ -88,8 +95,12 @@ impl MembershipStore for HttpStore {
             Err(error) => Err(error),
         }
     }
+}
 
-    async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
+#[async_trait]
+impl Serve<Members> for HttpStore {
+    async fn serve(&self, group: &Group, ask: Members, _: Call) -> Result<Page<Member>> {
+        let page = &ask.page;
         let limit = check_page(page)?.to_string();
         let mut query = vec![("limit", limit.as_str())];
         query.extend(page.after.as_deref().map(|after| ("after", after)));

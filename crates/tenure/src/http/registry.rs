@@ -2,30 +2,23 @@
 
 use async_trait::async_trait;
 use reqwest::Method;
+use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_core::id::{Group, Key, MemberId, RegistryName, TenureId};
-use tenure_core::registry::{Claim, ClaimMode, Claimed, RegistryStore, check_keys};
-use tenure_core::store::{Call, Page, PageRequest};
+use tenure_core::id::Group;
+use tenure_core::registry::{Claim, ClaimKeys, ClaimMode, ClaimOf, Claimed, Claims, ReleaseClaim};
+use tenure_core::store::{Call, Page};
 
 use super::{HttpStore, check_page};
 use crate::wire::{self, ClaimResult, ClaimsAnswer, ClaimsPage, ClaimsRequest};
 
 #[async_trait]
-impl RegistryStore for HttpStore {
-    async fn claim(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        tenure: &TenureId,
-        keys: &[Key],
-        mode: ClaimMode,
-        call: Call,
-    ) -> Result<Claimed> {
-        check_keys(keys)?;
+impl Serve<ClaimKeys> for HttpStore {
+    async fn serve(&self, group: &Group, ask: ClaimKeys, call: Call) -> Result<Claimed> {
+        let (registry, keys) = (ask.registry, ask.keys);
         let body = ClaimsRequest {
-            tenure: tenure.clone(),
-            keys: keys.to_vec(),
-            if_absent: mode == ClaimMode::IfAbsent,
+            tenure: ask.tenure,
+            keys: keys.clone(),
+            if_absent: ask.mode == ClaimMode::IfAbsent,
         };
         let path = [
             "v1",
@@ -40,7 +33,7 @@ impl RegistryStore for HttpStore {
             .await?
             .json()?;
         let in_order = answer.results.len() == keys.len()
-            && answer.results.iter().zip(keys).all(|(result, key)| result.key == *key);
+            && answer.results.iter().zip(&keys).all(|(result, key)| result.key == *key);
         let (revision, before) = (answer.revision, answer.revision_before);
         let outcomes: Option<Vec<_>> = answer.results.into_iter().map(ClaimResult::outcome).collect();
         let outcomes = outcomes.filter(|_| in_order);
@@ -56,15 +49,12 @@ impl RegistryStore for HttpStore {
             )
         })
     }
+}
 
-    async fn release_claim(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        key: &Key,
-        tenure: &TenureId,
-        call: Call,
-    ) -> Result<()> {
+#[async_trait]
+impl Serve<ReleaseClaim> for HttpStore {
+    async fn serve(&self, group: &Group, ask: ReleaseClaim, call: Call) -> Result<()> {
+        let ReleaseClaim { registry, key, tenure } = ask;
         let path = [
             "v1",
             "groups",
@@ -79,8 +69,12 @@ impl RegistryStore for HttpStore {
             .query(&[("tenure", &tenure.to_string())]);
         self.send(request).await.map(drop)
     }
+}
 
-    async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
+#[async_trait]
+impl Serve<ClaimOf> for HttpStore {
+    async fn serve(&self, group: &Group, ask: ClaimOf, _: Call) -> Result<Option<Claim>> {
+        let ClaimOf { registry, key } = ask;
         let path = [
             "v1",
             "groups",
@@ -96,18 +90,16 @@ impl RegistryStore for HttpStore {
             Err(error) => Err(error),
         }
     }
+}
 
-    async fn claims(
-        &self,
-        group: &Group,
-        registry: &RegistryName,
-        owner: Option<&MemberId>,
-        page: &PageRequest,
-    ) -> Result<Page<Claim>> {
-        let limit = check_page(page)?.to_string();
+#[async_trait]
+impl Serve<Claims> for HttpStore {
+    async fn serve(&self, group: &Group, ask: Claims, _: Call) -> Result<Page<Claim>> {
+        let Claims { registry, owner, page } = ask;
+        let limit = check_page(&page)?.to_string();
         let mut query = vec![("limit", limit.as_str())];
         query.extend(page.after.as_deref().map(|after| ("after", after)));
-        query.extend(owner.map(|owner| ("owner", owner.as_str())));
+        query.extend(owner.as_ref().map(|owner| ("owner", owner.as_str())));
         let path = [
             "v1",
             "groups",

@@ -1,16 +1,15 @@
 //! Sessions over HTTP.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use reqwest::Method;
+use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_core::id::{Alias, Group, SessionId, TenureId};
+use tenure_core::id::Group;
 use tenure_core::session::{
-    Attach, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Epoch, Orphans, PatchOutcome, Session, SessionState,
-    SessionStats, SessionStore, check_attaches, check_count, check_data,
+    Attach, Attached, Attaches, CountSessions, DeleteOutcome, DeleteSession, DetachOutcome, Detaches, Epoch, ListOrphans,
+    Orphans, PatchOutcome, PatchSession, Session, SessionByAlias, SessionOf, SessionStats, Sessions,
 };
-use tenure_core::store::{Call, Page, PageRequest, check_limit};
+use tenure_core::store::{Call, Page};
 
 use super::{HttpStore, check_page};
 use crate::wire::{
@@ -22,52 +21,40 @@ use crate::wire::{
 const PART: usize = 2 << 20;
 
 #[async_trait]
-impl SessionStore for HttpStore {
-    /// What is larger than a daemon reads at once goes in several requests, each of which may be applied alone.
-    async fn attach(&self, group: &Group, tenure: &TenureId, attaches: &[Attach], call: Call) -> Result<Attached> {
-        check_attaches(attaches)?;
-        let mut parts = parts(attaches).into_iter();
-        let first = parts.next().unwrap_or_default();
-        let mut all = self.attach_part(group, tenure, first, call).await?;
-        for part in parts {
-            let more = self.attach_part(group, tenure, part, call).await?;
-            all.outcomes.extend(more.outcomes);
-            all.revision = more.revision;
-        }
-        Ok(all)
+impl Serve<Attaches> for HttpStore {
+    async fn serve(&self, group: &Group, ask: Attaches, call: Call) -> Result<Attached> {
+        let Attaches { tenure, attaches } = ask;
+        let body = AttachSessionsRequest {
+            tenure,
+            sessions: attaches.iter().map(SessionToAttach::from).collect(),
+        };
+        let path = ["v1", "groups", group.as_str(), "sessions-attach"];
+        let request = self.mutate(Method::POST, &path, call).json(&body);
+        let answer: AttachSessionsAnswer = self.send(request).await?.json()?;
+        answer.attached(&attaches).ok_or_else(not_what_was_asked)
     }
+}
 
-    async fn detach(
-        &self,
-        group: &Group,
-        tenure: &TenureId,
-        detaches: &[Detach],
-        call: Call,
-    ) -> Result<Vec<DetachOutcome>> {
-        check_count(detaches.len(), "detaches")?;
+#[async_trait]
+impl Serve<Detaches> for HttpStore {
+    async fn serve(&self, group: &Group, ask: Detaches, call: Call) -> Result<Vec<DetachOutcome>> {
+        let Detaches { tenure, detaches } = ask;
         let body = DetachSessionsRequest {
-            tenure: tenure.clone(),
+            tenure,
             connections: detaches.iter().map(ConnectionToDetach::from).collect(),
         };
         let path = ["v1", "groups", group.as_str(), "sessions-detach"];
         let request = self.mutate(Method::POST, &path, call).json(&body);
         let answer: DetachSessionsAnswer = self.send(request).await?.json()?;
-        answer.outcomes(detaches).ok_or_else(not_what_was_asked)
+        answer.outcomes(&detaches).ok_or_else(not_what_was_asked)
     }
+}
 
-    async fn patch_session(
-        &self,
-        group: &Group,
-        session: &SessionId,
-        tenure: Option<&TenureId>,
-        data: &Data,
-        call: Call,
-    ) -> Result<PatchOutcome> {
-        check_data(data)?;
-        let body = PatchSessionRequest {
-            data: data.clone(),
-            tenure: tenure.cloned(),
-        };
+#[async_trait]
+impl Serve<PatchSession> for HttpStore {
+    async fn serve(&self, group: &Group, ask: PatchSession, call: Call) -> Result<PatchOutcome> {
+        let PatchSession { session, tenure, data } = ask;
+        let body = PatchSessionRequest { data, tenure };
         let path = ["v1", "groups", group.as_str(), "sessions", session.as_str()];
         let request = self.mutate(Method::PATCH, &path, call).json(&body);
         let answer = self
@@ -82,8 +69,12 @@ impl SessionStore for HttpStore {
             Some(_) => Ok(PatchOutcome::NotFound),
         }
     }
+}
 
-    async fn delete_session(&self, group: &Group, session: &SessionId, call: Call) -> Result<DeleteOutcome> {
+#[async_trait]
+impl Serve<DeleteSession> for HttpStore {
+    async fn serve(&self, group: &Group, ask: DeleteSession, call: Call) -> Result<DeleteOutcome> {
+        let session = ask.session;
         let path = ["v1", "groups", group.as_str(), "sessions", session.as_str()];
         let request = self.mutate(Method::DELETE, &path, call);
         let answer = self
@@ -104,8 +95,12 @@ impl SessionStore for HttpStore {
             Some(_) => Ok(DeleteOutcome::NotFound),
         }
     }
+}
 
-    async fn session(&self, group: &Group, session: &SessionId) -> Result<Option<Session>> {
+#[async_trait]
+impl Serve<SessionOf> for HttpStore {
+    async fn serve(&self, group: &Group, ask: SessionOf, _: Call) -> Result<Option<Session>> {
+        let session = ask.session;
         let path = ["v1", "groups", group.as_str(), "sessions", session.as_str()];
         match self.send(self.read(&path)).await {
             Ok(answer) => Ok(Some(answer.json::<wire::Session>()?.into())),
@@ -113,46 +108,49 @@ impl SessionStore for HttpStore {
             Err(error) => Err(error),
         }
     }
+}
 
-    async fn session_by_alias(&self, group: &Group, alias: &Alias) -> Result<Option<Session>> {
+#[async_trait]
+impl Serve<SessionByAlias> for HttpStore {
+    async fn serve(&self, group: &Group, ask: SessionByAlias, _: Call) -> Result<Option<Session>> {
+        let alias = ask.alias;
         let page = self.list_sessions(group, &[("alias", alias.as_str())]).await?;
         Ok(page.items.into_iter().next())
     }
+}
 
-    async fn sessions(&self, group: &Group, state: Option<SessionState>, page: &PageRequest) -> Result<Page<Session>> {
-        let limit = check_page(page)?.to_string();
+#[async_trait]
+impl Serve<Sessions> for HttpStore {
+    async fn serve(&self, group: &Group, ask: Sessions, _: Call) -> Result<Page<Session>> {
+        let Sessions { state, page } = ask;
+        let limit = check_page(&page)?.to_string();
         let mut query = vec![("limit", limit.as_str())];
         query.extend(page.after.as_deref().map(|after| ("after", after)));
         query.extend(state.map(|state| ("state", state.as_str())));
         self.list_sessions(group, &query).await
     }
+}
 
-    /// An `overdue` that is no whole number of milliseconds counts as the next longer one that is.
-    async fn orphans(&self, group: &Group, overdue: Duration, limit: u32) -> Result<Orphans> {
-        let (overdue, limit) = (ms_up(overdue).to_string(), check_limit(limit)?.to_string());
+/// An `overdue` that is no whole number of milliseconds counts as the next longer one that is.
+#[async_trait]
+impl Serve<ListOrphans> for HttpStore {
+    async fn serve(&self, group: &Group, ask: ListOrphans, _: Call) -> Result<Orphans> {
+        let (overdue, limit) = (ms_up(ask.overdue).to_string(), ask.limit.to_string());
         let request = self.read(&["v1", "groups", group.as_str(), "sessions-orphans"]);
         let request = request.query(&[("overdue_ms", overdue.as_str()), ("limit", limit.as_str())]);
         Ok(self.send(request).await?.json::<OrphansAnswer>()?.into())
     }
+}
 
-    async fn session_stats(&self, group: &Group) -> Result<SessionStats> {
+#[async_trait]
+impl Serve<CountSessions> for HttpStore {
+    async fn serve(&self, group: &Group, _: CountSessions, _: Call) -> Result<SessionStats> {
         let request = self.read(&["v1", "groups", group.as_str(), "sessions-stats"]);
         Ok(self.send(request).await?.json::<wire::SessionStats>()?.into())
     }
 }
 
 impl HttpStore {
-    async fn attach_part(&self, group: &Group, tenure: &TenureId, part: &[Attach], call: Call) -> Result<Attached> {
-        let body = AttachSessionsRequest {
-            tenure: tenure.clone(),
-            sessions: part.iter().map(SessionToAttach::from).collect(),
-        };
-        let path = ["v1", "groups", group.as_str(), "sessions-attach"];
-        let request = self.mutate(Method::POST, &path, call).json(&body);
-        let answer: AttachSessionsAnswer = self.send(request).await?.json()?;
-        answer.attached(part).ok_or_else(not_what_was_asked)
-    }
-
     async fn list_sessions(&self, group: &Group, query: &[(&str, &str)]) -> Result<Page<Session>> {
         let request = self.read(&["v1", "groups", group.as_str(), "sessions"]).query(query);
         let page: SessionsPage = self.send(request).await?.json()?;
@@ -163,19 +161,14 @@ impl HttpStore {
     }
 }
 
-/// Cuts a batch into what one request may carry.
-fn parts(attaches: &[Attach]) -> Vec<&[Attach]> {
-    let (mut parts, mut from, mut size) = (Vec::new(), 0, 0);
-    for (at, attach) in attaches.iter().enumerate() {
-        let own = size_of(attach);
-        if at > from && size + own > PART {
-            parts.push(&attaches[from..at]);
-            (from, size) = (at, 0);
-        }
-        size += own;
-    }
-    parts.push(&attaches[from..]);
-    parts
+/// How many of these one request may carry: at least one. Each request may be applied alone.
+pub(super) fn part_of(attaches: &[Attach]) -> usize {
+    let mut size = 0;
+    let fits = attaches.iter().take_while(|attach| {
+        size += size_of(attach);
+        size <= PART
+    });
+    fits.count().max(1)
 }
 
 /// About how much room it takes as JSON, seldom less than it does.
@@ -200,7 +193,7 @@ fn not_what_was_asked() -> Error {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tenure_core::id::ConnectionId;
+    use tenure_core::id::{ConnectionId, SessionId};
 
     use super::*;
 
@@ -213,19 +206,17 @@ mod tests {
 
     #[test]
     fn a_batch_is_cut_into_what_a_daemon_reads() {
-        assert_eq!(parts(&[]), [&[] as &[Attach]], "the tenure alone is checked as well");
+        assert_eq!(part_of(&[]), 1, "the tenure alone is checked as well");
         let small: Vec<_> = (0..10_000).map(|n| attach(n, 10)).collect();
-        assert_eq!(parts(&small).len(), 1);
+        assert_eq!(part_of(&small), small.len());
         let large: Vec<_> = (0..2_000).map(|n| attach(n, 4_000)).collect();
-        let parts = parts(&large);
-        assert_eq!(parts.concat(), large);
-        assert!((4..=8).contains(&parts.len()), "{}", parts.len());
-        for part in parts {
-            let body = AttachSessionsRequest {
-                tenure: "a@1".parse().unwrap(),
-                sessions: part.iter().map(SessionToAttach::from).collect(),
-            };
-            assert!(serde_json::to_vec(&body).unwrap().len() <= PART + 100);
-        }
+        let part = part_of(&large);
+        assert!((250..=600).contains(&part), "{part}");
+        let body = AttachSessionsRequest {
+            tenure: "a@1".parse().unwrap(),
+            sessions: large[..part].iter().map(SessionToAttach::from).collect(),
+        };
+        assert!(serde_json::to_vec(&body).unwrap().len() <= PART + 100);
+        assert_eq!(part_of(&[attach(0, 2 * PART)]), 1, "one alone is never cut");
     }
 }

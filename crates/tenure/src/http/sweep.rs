@@ -2,33 +2,33 @@
 
 use async_trait::async_trait;
 use reqwest::Method;
+use tenure_core::call::Serve;
 use tenure_core::error::Result;
 use tenure_core::id::Group;
-use tenure_core::settling::GapCause;
 use tenure_core::store::Call;
-use tenure_core::sweep::{GroupStatus, SettleReport, Sweep, SweepReport, SweepRequest, SweepSteps};
+use tenure_core::sweep::{GroupStatus, Pass, Settle, SettleReport, Status, SweepReport};
 
 use super::HttpStore;
 use crate::wire::{self, GroupState, SettleAnswer, SettleRequest, SweepAnswer};
 
 #[async_trait]
-impl Sweep for HttpStore {
-    fn steps(&self) -> Option<&dyn SweepSteps> {
-        None
-    }
-
-    async fn status(&self, group: &Group) -> Result<GroupStatus> {
+impl Serve<Status> for HttpStore {
+    async fn serve(&self, group: &Group, _: Status, _: Call) -> Result<GroupStatus> {
         let request = self.read(&["v1", "groups", group.as_str()]);
         Ok(self.send(request).await?.json::<GroupState>()?.into())
     }
+}
 
-    async fn sweep(&self, group: &Group, request: &SweepRequest, pass: &str, call: Call) -> Result<SweepReport> {
+#[async_trait]
+impl Serve<Pass> for HttpStore {
+    async fn serve(&self, group: &Group, ask: Pass, call: Call) -> Result<SweepReport> {
+        let Pass { request, pass } = ask;
         // One pass means one pass, as in every store; whoever wants to wait for more asks again.
         let body = wire::SweepRequest {
             dry_run: request.dry_run,
             force: request.force,
             reconcile: request.reconcile,
-            pass: Some(pass.to_owned()),
+            pass: Some(pass),
             wait_ms: Some(0),
         };
         let request = self
@@ -37,8 +37,12 @@ impl Sweep for HttpStore {
             .patience(self.inner.settings.sweep_timeout);
         Ok(self.send(request).await?.json::<SweepAnswer>()?.into())
     }
+}
 
-    async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
+#[async_trait]
+impl Serve<Settle> for HttpStore {
+    async fn serve(&self, group: &Option<Group>, ask: Settle, call: Call) -> Result<SettleReport> {
+        let cause = ask.cause;
         let path: &[&str] = match group {
             Some(group) => &["v1", "groups", group.as_str(), "settle"],
             None => &["v1", "settle"],

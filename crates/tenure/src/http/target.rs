@@ -2,10 +2,11 @@
 
 use async_trait::async_trait;
 use reqwest::{Method, StatusCode};
+use tenure_core::call::Serve;
 use tenure_core::error::{ErrorKind, Result};
-use tenure_core::id::{Group, LeaseName};
-use tenure_core::store::{Call, Page, PageRequest};
-use tenure_core::target::{Target, TargetSpec, TargetStore};
+use tenure_core::id::Group;
+use tenure_core::store::{Call, Page};
+use tenure_core::target::{PutTarget, RemoveTarget, Target, TargetOf, Targets};
 
 use super::{HttpStore, check_page};
 use crate::wire::{self, REMOVED, TargetRequest, TargetsPage};
@@ -14,20 +15,29 @@ use crate::wire::{self, REMOVED, TargetRequest, TargetsPage};
 const PLAIN: (&str, &str) = ("plain", "true");
 
 #[async_trait]
-impl TargetStore for HttpStore {
-    async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
+impl Serve<PutTarget> for HttpStore {
+    async fn serve(&self, group: &Group, ask: PutTarget, call: Call) -> Result<bool> {
+        let PutTarget { target, spec } = ask;
         let path = ["v1", "groups", group.as_str(), "targets", target.as_str()];
         let request = self.mutate(Method::PUT, &path, call).json(&TargetRequest::from(spec));
         Ok(self.send(request).await?.status == StatusCode::CREATED)
     }
+}
 
-    async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
+#[async_trait]
+impl Serve<RemoveTarget> for HttpStore {
+    async fn serve(&self, group: &Group, ask: RemoveTarget, call: Call) -> Result<bool> {
+        let target = ask.target;
         let path = ["v1", "groups", group.as_str(), "targets", target.as_str()];
         let answer = self.send(self.mutate(Method::DELETE, &path, call)).await?;
         Ok(answer.headers.get(REMOVED).is_some_and(|removed| removed == "true"))
     }
+}
 
-    async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
+#[async_trait]
+impl Serve<TargetOf> for HttpStore {
+    async fn serve(&self, group: &Group, ask: TargetOf, _: Call) -> Result<Option<Target>> {
+        let target = ask.target;
         let path = ["v1", "groups", group.as_str(), "targets", target.as_str()];
         match self.send(self.read(&path).query(&[PLAIN])).await {
             Ok(answer) => Ok(Some(answer.json::<wire::Target>()?.into())),
@@ -35,8 +45,12 @@ impl TargetStore for HttpStore {
             Err(error) => Err(error),
         }
     }
+}
 
-    async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
+#[async_trait]
+impl Serve<Targets> for HttpStore {
+    async fn serve(&self, group: &Group, ask: Targets, _: Call) -> Result<Page<Target>> {
+        let page = &ask.page;
         let limit = check_page(page)?.to_string();
         let mut query = vec![("limit", limit.as_str()), PLAIN];
         query.extend(page.after.as_deref().map(|after| ("after", after)));

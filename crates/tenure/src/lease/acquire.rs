@@ -8,7 +8,7 @@ use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{LeaseName, TenureId};
 use tenure_core::lease::{AcquireOutcome, Acquired};
 use tenure_core::membership::{EndReason, Revision};
-use tenure_core::parts::Parts;
+use tenure_core::call::Parts;
 use tenure_core::verdict::Verdict;
 
 use super::book::{Book, Entry, GivingUp, Grant};

@@ -10,7 +10,7 @@ use tenure_core::error::ErrorKind;
 use tenure_core::id::{EngagementId, RosterName};
 use tenure_core::ledger::{Expiry, Ledger, Move, NewEngagement, ProviderSpec, ProviderState, SettingsPatch, Status};
 use tenure_core::roster::{RosterMirror, Standing};
-use tenure_core::store::around::Verb;
+use tenure_core::call::Verb;
 use tenure_core::store::{Call, PageRequest};
 use tenure_core::time::StoreTime;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure_core::clock::{Mono, jitter, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::TenureId;
-use tenure_core::parts::Parts;
+use tenure_core::call::Parts;
 use tenure_core::session::{Attach as Wanted, AttachOutcome, Attached, check_attaches};
 
 use super::book::{Book, Place, Seat};

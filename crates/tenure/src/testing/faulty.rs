@@ -9,7 +9,8 @@ use tenure_core::Clock;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::Group;
 use tenure_core::store::Store;
-use tenure_core::store::around::{self, Around, Ask};
+use tenure_core::call::{self, Ask, Reply};
+use tenure_core::store::around::Around;
 use tokio::sync::Notify;
 
 /// What a store does, as coarse as the tests want it.
@@ -39,8 +40,8 @@ pub(crate) enum Verb {
 
 impl Verb {
     /// The word for a call; `None` for one that nothing happens to.
-    fn of(verb: around::Verb) -> Option<Self> {
-        use around::Verb as V;
+    fn of(verb: call::Verb) -> Option<Self> {
+        use call::Verb as V;
         Some(match verb {
             V::Join => Self::Join,
             V::Beat => Self::Beat,
@@ -57,7 +58,8 @@ impl Verb {
             V::PatchSession | V::DeleteSession => Self::Sessions,
             V::Session | V::SessionByAlias | V::Sessions | V::Orphans | V::SessionStats => Self::Look,
             V::Events => Self::Events,
-            V::Tick => Self::Tick,
+            // A probe is a tick of a group that concerns nobody.
+            V::Tick | V::Probe => Self::Tick,
             V::EndLapsed | V::Spare => Self::EndLapsed,
             V::Release => Self::Release,
             V::Reap | V::Reconcile => Self::Reap,
@@ -312,7 +314,7 @@ impl Around for Faulty {
         Arc::clone(&self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
+    async fn around(&self, ask: Ask) -> Result<Reply> {
         let slow = ask
             .group
             .as_ref()
@@ -321,32 +323,32 @@ impl Around for Faulty {
             self.clock.sleep(takes).await;
         }
         let is_step = matches!(
-            ask.verb,
-            around::Verb::Tick | around::Verb::EndLapsed | around::Verb::Release | around::Verb::Doomed
+            ask.op.verb(),
+            call::Verb::Tick | call::Verb::EndLapsed | call::Verb::Release | call::Verb::Doomed
         );
         if is_step && ask.group.is_some() && self.plan().broken_group == ask.group {
             return Err(Error::new(ErrorKind::Internal, "this group is broken"));
         }
-        let Some(verb) = Verb::of(ask.verb) else {
-            return ask.of(self.store()).await;
+        let store = self.store();
+        let Some(verb) = Verb::of(ask.op.verb()) else {
+            return store.call(ask).await;
         };
         if verb == Verb::Beat {
-            self.plan().beats.push(ask.items);
+            self.plan().beats.push(ask.op.items());
         }
         if let Some(sleep) = self.is_late(verb) {
-            let call = ask.of(self.store());
             tokio::spawn(async move {
                 sleep.await;
-                drop(call.await);
+                drop(store.call(ask).await);
             });
             return Err(lost());
         }
-        let (call, twin) = (ask.of(self.store()), self.twin().filter(|_| verb.is_replicated()));
-        let copy = twin.map(|twin| ask.of(twin));
+        let twin = self.twin().filter(|_| verb.is_replicated());
+        let copy = twin.map(|twin| (twin, ask.clone()));
         let both = async {
-            let done = call.await;
-            if let Some(copy) = copy {
-                copy.await.ok();
+            let done = store.call(ask).await;
+            if let Some((twin, ask)) = copy {
+                twin.call(ask).await.ok();
             }
             done
         };

@@ -3,12 +3,16 @@
 
 use proptest::prelude::*;
 
-use super::{Pair, same};
+use super::{ALL, Pair, same};
 use crate::error::Result;
 use crate::id::{MemberId, ProviderId, TenureId, Term};
 use crate::ledger::{Provider, RosterSettings, Version};
-use crate::roster::{Entry, Heartbeat, Over, Put, RosterMirror, Task, TurnRequest};
-use crate::store::{Call, PageRequest};
+use crate::roster::{
+    BeatProviders, CountAvailable, CountRoster, EndTurn, Entry, Heartbeat, ListAvailable, ListPending, ListRows, LookUp,
+    MarkSeeded, OfflineDone, Over, Put, PutProviders, PutRosterSettings, ReadSettings, ReadStamp, Retime, RosterMirror, Seat,
+    Task, TurnRequest,
+};
+use crate::store::Call;
 use crate::sweep::ReconcileRequest;
 use crate::time::StoreTime;
 
@@ -88,54 +92,37 @@ fn provider(n: u8) -> ProviderId {
     ProviderId::from(&named(n))
 }
 
-fn mirror_of(store: &dyn crate::store::Store) -> &dyn RosterMirror {
-    store.mirror().expect("the store mirrors rosters")
-}
-
-/// Asks the model and the store the same, and compares.
-macro_rules! both {
-    ($pair:expr, $what:literal, |$mirror:ident| $call:expr) => {{
-        let $mirror = mirror_of(&*$pair.model);
-        let ours = $call.await;
-        let $mirror = mirror_of(&*$pair.world.store);
-        same($what, $call.await, ours)
-    }};
-}
-
 impl Pair {
     pub(super) async fn roster(&mut self, op: &Op) -> Result<(), String> {
-        let (group, call) = (self.world.group.clone(), Call::default());
         match op {
             Op::Put(asked) => {
-                let puts: Vec<_> = asked.iter().map(|asked| self.entry(asked)).collect();
-                both!(self, "put_providers", |mirror| mirror
-                    .put_providers(&group, &puts, call))
+                let puts = asked.iter().map(|asked| self.entry(asked)).collect();
+                self.both(PutProviders { puts }).await.map(drop)
             }
             Op::Seat(names, beat) => self.seat(names, *beat).await,
             Op::Hear(heard) => {
-                let heard: Vec<_> = heard
-                    .iter()
-                    .map(|(n, late)| Heartbeat {
-                        provider: provider(*n),
-                        issued_at: late.map(|late| StoreTime::from_micros(if late { 999 } else { 1_000 })),
-                    })
-                    .collect();
-                both!(self, "heartbeat", |mirror| mirror.heartbeat(&group, &heard))
+                let heard = heard.iter().map(|(n, late)| Heartbeat {
+                    provider: provider(*n),
+                    issued_at: late.map(|late| StoreTime::from_micros(if late { 999 } else { 1_000 })),
+                });
+                let heartbeats = heard.collect();
+                self.both(BeatProviders { heartbeats }).await.map(drop)
             }
             Op::Pending(limit, force) => self.pending(u32::from(*limit), *force).await,
             Op::Done(count) => {
-                let done: Vec<_> = self.pending.iter().take(usize::from(*count)).cloned().collect();
-                both!(self, "offline_done", |mirror| mirror.offline_done(&group, &done, call))
+                let tenures = self.pending.iter().take(usize::from(*count)).cloned().collect();
+                self.both(OfflineDone { tenures }).await.map(drop)
             }
             Op::Settings(version, stale) => self.settings(*version, *stale).await,
             Op::Turn(task, holder, end) => self.turn_at(*task, *holder, *end).await,
-            Op::Seeded => both!(self, "mark_seeded", |mirror| async {
-                let since = mirror.stamp(&group).await?.resumed_at;
-                mirror.mark_seeded(&group, since, call).await
-            }),
+            Op::Seeded => {
+                let Ok(stamp) = self.both(ReadStamp).await? else { return Ok(()) };
+                let since = stamp.resumed_at;
+                self.both(MarkSeeded { since }).await.map(drop)
+            }
             Op::Count(snapshot) => {
                 let snapshot = ms(u64::from(*snapshot));
-                both!(self, "availability", |mirror| mirror.availability(&group, snapshot))
+                self.both(CountAvailable { snapshot }).await.map(drop)
             }
             Op::Read => self.read_roster().await,
             Op::Verify => self.verify().await,
@@ -184,34 +171,27 @@ impl Pair {
     }
 
     async fn seat(&mut self, names: &[u8], beat: bool) -> Result<(), String> {
-        let names: Vec<_> = names.iter().map(|n| provider(*n)).collect();
-        let group = self.world.group.clone();
-        let ours = self.model.seat(&group, &names, s(6), beat, Call::default()).await;
-        for seated in ours.iter().flatten().filter(|seated| seated.new) {
-            self.seen.push(seated.tenure.clone());
+        let (providers, stale_after) = (names.iter().map(|n| provider(*n)).collect(), s(6));
+        let request = Seat {
+            providers,
+            stale_after,
+            beat,
+        };
+        for seated in self.both(request).await?.into_iter().flatten().filter(|seated| seated.new) {
+            self.seen.push(seated.tenure);
         }
-        let theirs = mirror_of(&*self.world.store);
-        same(
-            "seat",
-            theirs.seat(&group, &names, s(6), beat, Call::default()).await,
-            ours,
-        )
+        Ok(())
     }
 
     async fn pending(&mut self, limit: u32, force: bool) -> Result<(), String> {
-        let group = self.world.group.clone();
-        let ours = self.model.pending_offline(&group, limit, force, Call::default()).await;
-        if let Ok(pending) = &ours {
-            self.pending = pending.items.iter().map(|item| item.tenure.clone()).collect();
+        if let Ok(pending) = self.both(ListPending { limit, force }).await? {
+            self.pending = pending.items.into_iter().map(|item| item.tenure).collect();
         }
-        let theirs = mirror_of(&*self.world.store);
-        let theirs = theirs.pending_offline(&group, limit, force, Call::default()).await;
-        same("pending_offline", theirs, ours)
+        Ok(())
     }
 
     /// New settings, and at once the ttl that they say for everyone: in between, who has which is each store's own.
     async fn settings(&mut self, version: u8, stale: u8) -> Result<(), String> {
-        let group = self.world.group.clone();
         let settings = RosterSettings {
             stale_after: s([2, 6, 9, 15][usize::from(stale)]),
             require_heartbeat: version != 3,
@@ -222,25 +202,15 @@ impl Pair {
             3 => Over::Exactly(Version(u64::from(version) + 1)),
             _ => Over::Older,
         };
-        both!(self, "put_roster_settings", |mirror| mirror.put_roster_settings(
-            &group,
-            &settings,
-            over,
-            Call::default()
-        ))?;
-        both!(self, "retime", |mirror| mirror.retime(&group, 1_000, Call::default()))
+        self.both(PutRosterSettings { settings, over }).await?.ok();
+        self.both(Retime { limit: 1_000 }).await.map(drop)
     }
 
     async fn turn_at(&self, task: u8, holder: u8, end: bool) -> Result<(), String> {
-        let (group, task, holder) = (&self.world.group, Task::ALL[usize::from(task)], format!("h-{holder}"));
+        let (task, holder) = (Task::ALL[usize::from(task)], format!("h-{holder}"));
         if end {
-            return both!(self, "end_turn", |mirror| mirror.end_turn(
-                group,
-                task,
-                &holder,
-                true,
-                Call::default()
-            ));
+            let done = true;
+            return self.both(EndTurn { task, holder, done }).await.map(drop);
         }
         let request = TurnRequest {
             task,
@@ -248,42 +218,26 @@ impl Pair {
             lasts: s(2),
             every: s(5),
         };
-        both!(self, "take_turn", |mirror| mirror.take_turn(
-            group,
-            &request,
-            Call::default()
-        ))
+        self.both(request).await.map(drop)
     }
 
     async fn read_roster(&self) -> Result<(), String> {
-        let group = &self.world.group;
-        let page = PageRequest {
-            after: None,
-            limit: 1_000,
-        };
-        let everyone: Vec<_> = (0..14).map(provider).collect();
-        both!(self, "available", |mirror| mirror.available(group, &page))?;
-        both!(self, "look", |mirror| mirror.look(group, &everyone))?;
-        both!(self, "roster_stats", |mirror| mirror.roster_stats(group))?;
-        both!(self, "roster_settings", |mirror| mirror.roster_settings(group))?;
-        let sorted = |rows: Result<crate::roster::Rows>| {
-            rows.map(|mut rows| {
-                rows.rows.sort_by(|a, b| a.row.provider.cmp(&b.row.provider));
-                rows
-            })
-        };
-        let ours = sorted(self.model.rows(group, &page).await);
-        let theirs = sorted(mirror_of(&*self.world.store).rows(group, &page).await);
-        same("rows", theirs, ours)
+        let providers = (0..14).map(provider).collect();
+        self.both(ListAvailable { page: ALL }).await?.ok();
+        self.both(LookUp { providers }).await?.ok();
+        self.both(CountRoster).await?.ok();
+        self.both(ReadSettings).await?.ok();
+        self.both(ListRows { page: ALL }).await.map(drop)
     }
 
     async fn verify(&self) -> Result<(), String> {
         let group = &self.world.group;
+        let mirror = self.world.store.mirror().expect("the store mirrors rosters");
         let (ours, theirs) = (
             gone_through(&*self.model, group).await,
-            gone_through(mirror_of(&*self.world.store), group).await,
+            gone_through(mirror, group).await,
         );
-        same("verify_roster", theirs, ours)
+        same("verify_roster", &theirs, &ours)
     }
 }
 

@@ -6,12 +6,15 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Pair, same};
+use super::{ALL, Pair, same};
 use crate::error::Result;
 use crate::id::{Alias, ConnectionId, SessionId};
-use crate::session::{Attach, AttachOutcome, Data, Detach, SessionState, SessionStore};
-use crate::store::{Call, PageRequest};
-use crate::sweep::{ReconcileRequest, ReleaseRequest, SweepSteps};
+use crate::session::{
+    Attach, AttachOutcome, Attaches, CountSessions, Data, DeleteSession, Detach, Detaches, ListOrphans, PatchSession,
+    SessionByAlias, SessionOf, SessionState, Sessions,
+};
+use crate::store::Call;
+use crate::sweep::{Reap, ReconcileRequest, SweepSteps};
 
 /// One attach, by numbers.
 #[derive(Debug, Clone)]
@@ -89,35 +92,28 @@ fn data(n: u8) -> Data {
 
 impl Pair {
     pub(super) async fn session(&mut self, op: &Op) -> Result<(), String> {
-        let (group, call) = (self.world.group.clone(), Call::default());
         match op {
             Op::Attach(t, asked) => self.attach(*t, asked).await,
             Op::Detach(t, asked) => self.detach(*t, asked).await,
             Op::Patch(t, s, d) => {
                 let (tenure, session, data) = (t.map(|t| self.tenure(t)), session(*s), data(*d));
-                let ours = self
-                    .model
-                    .patch_session(&group, &session, tenure.as_ref(), &data, call)
-                    .await;
-                let theirs = self
-                    .world
-                    .store
-                    .patch_session(&group, &session, tenure.as_ref(), &data, call);
-                same("patch_session", theirs.await, ours)
+                self.both(PatchSession { session, tenure, data }).await.map(drop)
             }
             Op::Delete(s) => {
-                let ours = self.model.delete_session(&group, &session(*s), call).await;
-                let theirs = self.world.store.delete_session(&group, &session(*s), call).await;
-                same("delete_session", theirs, ours)
+                let session = session(*s);
+                self.both(DeleteSession { session }).await.map(drop)
             }
-            Op::Reap(limit, force) => self.reap(*limit, *force).await,
+            Op::Reap(limit, force) => {
+                let request = self.pass_of(u32::from(*limit), *force);
+                self.both(Reap(request)).await.map(drop)
+            }
             Op::Reconcile => self.reconcile().await,
             Op::Read(n) => self.read_sessions(*n).await,
         }
     }
 
     async fn attach(&mut self, t: u16, asked: &[Asked]) -> Result<(), String> {
-        let (group, tenure) = (self.world.group.clone(), self.tenure(t));
+        let tenure = self.tenure(t);
         let attach = |asked: &Asked| Attach {
             alias: asked.alias.map(alias),
             data: data(asked.data),
@@ -125,29 +121,29 @@ impl Pair {
             resume_only: asked.resume_only,
             ..Attach::new(session(asked.session), connection(asked.connection))
         };
-        let asked: Vec<_> = asked.iter().map(attach).collect();
-        let ours = self.model.attach(&group, &tenure, &asked, Call::default()).await;
-        if let Ok(attached) = &ours {
-            self.revisions.push(attached.revision);
-            for (attach, outcome) in asked.iter().zip(&attached.outcomes) {
-                if let AttachOutcome::Attached { session, .. } = outcome {
-                    self.epochs.push(session.epoch);
-                    let known = Detach {
-                        session: attach.session.clone(),
-                        connection: attach.connection.clone(),
-                        epoch: session.epoch.get().is_multiple_of(2).then_some(session.epoch),
-                    };
-                    self.attached.push((tenure.clone(), known));
-                }
+        let attaches: Vec<_> = asked.iter().map(attach).collect();
+        let request = Attaches {
+            tenure: tenure.clone(),
+            attaches: attaches.clone(),
+        };
+        let Ok(attached) = self.both(request).await? else { return Ok(()) };
+        self.revisions.push(attached.revision);
+        for (attach, outcome) in attaches.into_iter().zip(&attached.outcomes) {
+            if let AttachOutcome::Attached { session, .. } = outcome {
+                self.epochs.push(session.epoch);
+                let known = Detach {
+                    session: attach.session,
+                    connection: attach.connection,
+                    epoch: session.epoch.get().is_multiple_of(2).then_some(session.epoch),
+                };
+                self.attached.push((tenure.clone(), known));
             }
         }
-        let theirs = self.world.store.attach(&group, &tenure, &asked, Call::default()).await;
-        same("attach", theirs, ours)
+        Ok(())
     }
 
     /// Mostly first something that was attached, by whoever attached it: then it often was the last.
     async fn detach(&self, t: u16, asked: &[(u8, u8, u8)]) -> Result<(), String> {
-        let group = &self.world.group;
         let epoch = |e: u8| match e {
             0..=2 => None,
             back => self.epochs.iter().rev().nth(usize::from(back) - 3).copied(),
@@ -157,32 +153,16 @@ impl Pair {
             connection: connection(*c),
             epoch: epoch(*e),
         };
-        let mut asked: Vec<_> = asked.iter().map(detach).collect();
+        let mut detaches: Vec<_> = asked.iter().map(detach).collect();
         let back = usize::from(t / 4) % 6;
         let tenure = match self.attached.iter().rev().nth(back).filter(|_| !t.is_multiple_of(4)) {
             Some((tenure, known)) => {
-                asked.insert(0, known.clone());
+                detaches.insert(0, known.clone());
                 tenure.clone()
             }
             None => self.tenure(t),
         };
-        let ours = self.model.detach(group, &tenure, &asked, Call::default()).await;
-        let theirs = self.world.store.detach(group, &tenure, &asked, Call::default()).await;
-        same("detach", theirs, ours)
-    }
-
-    async fn reap(&mut self, limit: u8, force: bool) -> Result<(), String> {
-        self.passes += 1;
-        let request = ReleaseRequest {
-            pass: format!("r{}", self.passes),
-            limit: u32::from(limit),
-            force,
-        };
-        let sweeper = self.world.sweeper();
-        let steps: &dyn SweepSteps = sweeper.steps().expect("the sweeping store has steps");
-        let group = &self.world.group;
-        let ours = self.model.reap(group, &request, Call::default()).await;
-        same("reap", steps.reap(group, &request, Call::default()).await, ours)
+        self.both(Detaches { tenure, detaches }).await.map(drop)
     }
 
     /// Parts are cut differently by every store; what they find together is the same.
@@ -190,7 +170,7 @@ impl Pair {
         let sweeper = self.world.sweeper();
         let steps: &dyn SweepSteps = sweeper.steps().expect("the sweeping store has steps");
         let ours = self.whole_reconcile(&*self.model).await;
-        same("reconcile", self.whole_reconcile(steps).await, ours)
+        same("reconcile", &self.whole_reconcile(steps).await, &ours)
     }
 
     async fn whole_reconcile(&self, steps: &dyn SweepSteps) -> Result<BTreeMap<String, u64>> {
@@ -209,30 +189,14 @@ impl Pair {
     }
 
     pub(super) async fn read_sessions(&self, n: u8) -> Result<(), String> {
-        let (store, model, group) = (&self.world.store, &self.model, &self.world.group);
         let (session, alias) = (session(n % 4), alias(n % 4));
-        let ours = model.session(group, &session).await;
-        same("session", store.session(group, &session).await, ours)?;
-        let ours = model.session_by_alias(group, &alias).await;
-        same("session_by_alias", store.session_by_alias(group, &alias).await, ours)?;
-        let ours = model.session_stats(group).await;
-        same("session_stats", store.session_stats(group).await, ours)?;
-        let overdue = Duration::from_millis(u64::from(n % 3) * 700);
-        let ours = model.orphans(group, overdue, 1_000).await;
-        same("orphans", store.orphans(group, overdue, 1_000).await, ours)?;
-        let page = PageRequest {
-            after: None,
-            limit: 1_000,
-        };
+        self.both(SessionOf { session }).await?.ok();
+        self.both(SessionByAlias { alias }).await?.ok();
+        self.both(CountSessions).await?.ok();
+        let (overdue, limit) = (Duration::from_millis(u64::from(n % 3) * 700), 1_000);
+        self.both(ListOrphans { overdue, limit }).await?.ok();
         for state in [None].into_iter().chain(SessionState::ALL.map(Some)) {
-            let sorted = |page: Result<crate::store::Page<crate::session::Session>>| {
-                page.map(|mut page| {
-                    page.items.sort_by(|a, b| a.session.cmp(&b.session));
-                    page.items
-                })
-            };
-            let ours = sorted(model.sessions(group, state, &page).await);
-            same("sessions", sorted(store.sessions(group, state, &page).await), ours)?;
+            self.both(Sessions { state, page: ALL }).await?.ok();
         }
         Ok(())
     }

@@ -3,10 +3,18 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::call::Verb;
 use crate::clock::{Clock, ManualClock};
-use crate::membership::Labels;
+use crate::error::ErrorKind;
+use crate::event::{EventId, EventQuery};
+use crate::id::{Key, LeaseName, TenureId};
+use crate::lease::LeaseStore;
+use crate::membership::{Beat, EndBy, Join, Labels, MembershipStore};
 use crate::memory::MemoryStore;
-use crate::store::StoreOptions;
+use crate::registry::ClaimMode;
+use crate::store::{Call, PageRequest, StoreOptions};
+use crate::sweep::{Sweep, SweepRequest};
+use crate::target::TargetSpec;
 
 /// 2026-01-01T00:00:00Z.
 const START: u64 = 1_767_225_600_000_000;
@@ -14,7 +22,6 @@ const START: u64 = 1_767_225_600_000_000;
 /// Writes down what comes by.
 struct Diary {
     inside: Arc<dyn Store>,
-    hands_out_its_steps: bool,
     seen: Mutex<Vec<(Verb, Option<Group>, usize)>>,
 }
 
@@ -22,39 +29,17 @@ impl Around for Diary {
     fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.inside)
     }
-    async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
-        self.seen.lock().unwrap().push((ask.verb, ask.group.clone(), ask.items));
-        ask.of(self.store()).await
-    }
-    fn steps(&self) -> Steps<'_> {
-        if self.hands_out_its_steps {
-            Steps::Inside(self.inside.steps())
-        } else {
-            Steps::Around
-        }
+    async fn around(&self, ask: Ask) -> Result<Reply> {
+        let what = (ask.op.verb(), ask.group.clone(), ask.op.items());
+        self.seen.lock().unwrap().push(what);
+        self.inside.call(ask).await
     }
 }
 
-/// A store that somebody else sweeps.
-struct Unswept(Arc<dyn Store>);
-
-impl Around for Unswept {
-    fn store(&self) -> Arc<dyn Store> {
-        Arc::clone(&self.0)
-    }
-    async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
-        ask.of(self.store()).await
-    }
-    fn steps(&self) -> Steps<'_> {
-        Steps::Inside(None)
-    }
-}
-
-fn diary(hands_out_its_steps: bool) -> Arc<Diary> {
+fn diary() -> Arc<Diary> {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(START, 7));
     Arc::new(Diary {
         inside: MemoryStore::new(StoreOptions::default(), clock),
-        hands_out_its_steps,
         seen: Mutex::default(),
     })
 }
@@ -84,7 +69,7 @@ async fn join(store: &dyn Store) -> TenureId {
 
 #[tokio::test]
 async fn every_call_goes_around_under_its_own_verb() {
-    let diary = diary(false);
+    let diary = diary();
     let store: &dyn Store = &*diary;
     let (call, page, spec) = (Call::default(), PageRequest::default(), TargetSpec::default());
     let (group, registry, key) = (group(), "devices".parse().unwrap(), "d-1".parse::<Key>().unwrap());
@@ -156,7 +141,7 @@ async fn every_call_goes_around_under_its_own_verb() {
 
 #[tokio::test]
 async fn an_ask_tells_its_group_and_how_much_it_lists() {
-    let diary = diary(false);
+    let diary = diary();
     let tenure = join(&*diary).await;
     diary.seen();
     let beats = [Beat::of(tenure.clone()), Beat::of(tenure.clone()), Beat::of(tenure)];
@@ -175,7 +160,7 @@ async fn an_ask_tells_its_group_and_how_much_it_lists() {
 
 #[tokio::test]
 async fn a_pass_is_made_of_steps_that_go_around() {
-    let diary = diary(false);
+    let diary = diary();
     let (request, call) = (SweepRequest::default(), Call::default());
     diary.sweep(&group(), &request, "p", call).await.unwrap();
     assert_eq!(diary.verbs(), [Verb::EndLapsed, Verb::Release, Verb::Reap, Verb::Tick]);
@@ -188,28 +173,26 @@ async fn a_pass_is_made_of_steps_that_go_around() {
 }
 
 #[tokio::test]
-async fn a_pass_is_one_call_where_the_steps_are_those_inside() {
-    let diary = diary(true);
-    let (request, call) = (SweepRequest::default(), Call::default());
-    diary.sweep(&group(), &request, "p", call).await.unwrap();
-    assert_eq!(diary.verbs(), [Verb::Sweep]);
-    let steps = Sweep::steps(&*diary).expect("the store inside has steps");
-    steps.tick(&group()).await.unwrap();
-    assert_eq!(diary.verbs(), [], "a step went around");
+async fn a_long_call_goes_around_in_parts_and_comes_back_whole() {
+    let diary = diary();
+    let tenure = join(&*diary).await;
+    diary.seen();
+    let leases: Vec<LeaseName> = (0..401).map(|n| format!("t-{n}").parse().unwrap()).collect();
+    let acquired = diary.acquire(&group(), &tenure, &leases, Call::default()).await.unwrap();
+    assert_eq!(acquired.outcomes.len(), leases.len());
+    assert!(acquired.before < acquired.revision, "{acquired:?}");
+    let parts = [200, 200, 1].map(|items| (Verb::Acquire, Some(group()), items));
+    assert_eq!(diary.seen(), parts);
 }
 
 #[tokio::test]
-async fn a_store_that_is_not_swept_here_has_no_steps_around_it_either() {
-    let inside = Arc::new(Unswept(diary(false)));
-    let around = Diary {
-        inside,
-        hands_out_its_steps: false,
-        seen: Mutex::default(),
+async fn what_breaks_a_limit_goes_nowhere() {
+    let diary = diary();
+    let page = PageRequest {
+        limit: 0,
+        ..PageRequest::default()
     };
-    assert!(Sweep::steps(&around).is_none());
-    let (request, call) = (SweepRequest::default(), Call::default());
-    around.sweep(&group(), &request, "p", call).await.unwrap();
-    assert_eq!(around.verbs(), [Verb::Sweep], "the pass is that of the store inside");
-    let refused = around.tick(&group()).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    let refused = diary.members(&group(), &page).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert_eq!(diary.verbs(), []);
 }

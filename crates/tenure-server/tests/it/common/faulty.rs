@@ -8,7 +8,8 @@ use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::Group;
 use tenure_core::memory::MemoryStore;
-use tenure_core::store::around::{Around, Ask, Verb};
+use tenure_core::call::{Ask, Reply, Verb};
+use tenure_core::store::around::Around;
 use tenure_core::store::{Health, Store, StoreOptions};
 use tokio::sync::Semaphore;
 
@@ -83,20 +84,26 @@ impl Around for Faulty {
         self.inner.clone()
     }
 
-    async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
-        let call = ask.of(self.store());
+    async fn around(&self, ask: Ask) -> Result<Reply> {
+        // A probe is a tick of a group that concerns nobody.
+        let asked = match ask.op.verb() {
+            Verb::Probe => Verb::Tick,
+            verb => verb,
+        };
+        let (group, store) = (ask.group.clone(), self.store());
+        let call = store.call(ask);
         let mood = *self.mood.lock().unwrap_or_else(PoisonError::into_inner);
-        if ask.verb == Verb::Tick {
+        if asked == Verb::Tick {
             self.ticks.fetch_add(1, Ordering::SeqCst);
         }
-        if ask.verb == Verb::Spare {
+        if asked == Verb::Spare {
             let mut spared = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
-            spared.extend(ask.group.clone());
+            spared.extend(group.clone());
         }
         match mood {
             Mood::Good => call.await,
-            Mood::WaitsAt(verb) | Mood::Slow(verb, _) if verb != ask.verb => call.await,
-            Mood::FailsIn(away) if ask.group.as_ref().is_none_or(|group| group.as_str() != away) => call.await,
+            Mood::WaitsAt(verb) | Mood::Slow(verb, _) if verb != asked => call.await,
+            Mood::FailsIn(away) if group.as_ref().is_none_or(|group| group.as_str() != away) => call.await,
             Mood::Hangs => std::future::pending().await,
             Mood::FailsIn(_) | Mood::Fails(ErrorKind::Unavailable) => {
                 Err(Error::unavailable("made to be away", Outcome::Unchanged))

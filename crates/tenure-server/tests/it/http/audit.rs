@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use serde_json::json;
 use tenure_core::clock::SystemClock;
-use tenure_core::store::around::Verb;
+use tenure_core::call::Verb;
 use tenure_server::Settings;
 use tenure_testkit::wait::until_async;
 use tokio::io::AsyncWriteExt;

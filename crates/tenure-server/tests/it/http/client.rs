@@ -11,7 +11,7 @@ use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::event::EventLog;
 use tenure_core::id::{Group, MemberId, TenureId};
 use tenure_core::membership::{Beat, BeatReply, EndBy, EndReason, Join, Labels, MembershipStore};
-use tenure_core::store::{Call, Health, Severity, Store};
+use tenure_core::store::{Backend, Call, Health, Severity, Store};
 use tenure_server::Settings;
 use tenure_testkit::proxy::{Mode, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -7,7 +7,7 @@ use serde_json::json;
 use tenure::loops::Loops;
 use tenure_core::ErrorKind;
 use tenure_core::clock::SystemClock;
-use tenure_core::store::around::Verb;
+use tenure_core::call::Verb;
 use tenure_server::{Parts, Settings};
 use tokio::runtime::Handle;
 

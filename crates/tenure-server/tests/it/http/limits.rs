@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure::loops::FLOOR;
-use tenure_core::store::around::Verb;
+use tenure_core::call::Verb;
 use tenure_server::Settings;
 use tenure_testkit::wait::until_async;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use tenure_core::ledger::SettingsPatch;
-use tenure_core::store::{Call, Severity, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, Severity, StoreOptions};
 use tenure_core::{Error, ErrorKind, Ledger};
 use tenure_sqlite::{SqliteLedger, SqliteStore};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::membership::{BeatReply, MembershipStore};
-use tenure_core::store::{Health, Store};
+use tenure_core::store::{Backend, Health};
 use tenure_core::sweep::Sweep;
 use tenure_testkit::valkey::Flavour;
 use tenure_testkit::{Mode, Proxy};

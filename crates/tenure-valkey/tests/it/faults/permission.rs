@@ -1,7 +1,7 @@
 //! Users who may not do everything, and secrets that must not show.
 
 use tenure_core::error::{ErrorKind, Outcome};
-use tenure_core::store::{Health, Severity, Store};
+use tenure_core::store::{Backend, Health, Severity, Store};
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tenure_core::error::Outcome;
 use tenure_core::membership::{BeatReply, EndBy, MembershipStore};
-use tenure_core::store::{Call, Health, Store};
+use tenure_core::store::{Backend, Call, Health};
 use tenure_core::sweep::SweepSteps;
 use tenure_testkit::valkey::{DURABLE, Flavour};
 use tenure_testkit::wait;

@@ -9,7 +9,7 @@ use tenure_core::lease::AcquireOutcome;
 use tenure_core::membership::{BeatReply, EndBy, MembershipStore};
 use tenure_core::registry::RegistryStore;
 use tenure_core::settling::GapCause;
-use tenure_core::store::{Call, Health, PageRequest, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, Health, PageRequest, Store, StoreOptions};
 use tenure_core::sweep::{Sweep, SweepRequest, SweepSteps};
 use tenure_testkit::valkey::{DURABLE, Flavour};
 use tenure_testkit::wait;

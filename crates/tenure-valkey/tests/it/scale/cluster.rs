@@ -6,7 +6,7 @@ use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::id::Group;
 use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::{Join, Labels, MembershipStore};
-use tenure_core::store::{Call, Health, Severity, Store, StoreOptions};
+use tenure_core::store::{Backend, Call, Health, Severity, Store, StoreOptions};
 use tenure_core::sweep::Sweep;
 use tenure_testkit::certs::Certs;
 use tenure_testkit::valkey::Flavour;

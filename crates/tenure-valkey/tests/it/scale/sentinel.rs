@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tenure_core::error::ErrorKind;
 use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::{Beat, BeatReply, MembershipStore};
-use tenure_core::store::{Call, Health, Severity, Store};
+use tenure_core::store::{Backend, Call, Health, Severity};
 use tenure_testkit::certs::Certs;
 use tenure_testkit::valkey::sentinel::Sentinels;
 use tenure_testkit::valkey::sentinel::fake::{FakeSentinel, Told};

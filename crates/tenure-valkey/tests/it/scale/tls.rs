@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use tenure_core::error::{Error, ErrorKind, Outcome};
-use tenure_core::store::{Health, Store};
+use tenure_core::store::{Backend, Health};
 use tenure_testkit::certs::Certs;
 use tenure_testkit::valkey::Flavour;
 use tenure_testkit::valkey::tls::TlsServer;

@@ -8,7 +8,7 @@ use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::id::TenureId;
 use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::BeatReply;
-use tenure_core::store::{Health, PageRequest, Store};
+use tenure_core::store::{Backend, Health, PageRequest};
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 use tenure_valkey::{ConnectionOptions, ValkeyStore};

@@ -313,7 +313,8 @@ async fn many_are_given_up_in_few_calls_and_a_drop_is_enough() {
     let names: Vec<LeaseName> = (0..2_500).map(|n| lease(&format!("t{n}"))).collect();
     let answers = world.run(a.leases().acquire_many(&names)).await.unwrap();
     let mut guards: Vec<LeaseGuard> = answers.into_iter().filter_map(Acquire::granted).collect();
-    assert_eq!((guards.len(), world.store.calls(Verb::Acquire)), (2_500, 3));
+    // Three calls, which the store takes in steps of 200.
+    assert_eq!((guards.len(), world.store.calls(Verb::Acquire)), (2_500, 13));
     let rest = guards.split_off(2_000);
     let outcomes = world
         .run(a.leases().release_many(guards, Some(&member("b"))))
@@ -322,7 +323,7 @@ async fn many_are_given_up_in_few_calls_and_a_drop_is_enough() {
     assert!(outcomes.iter().all(|outcome| *outcome == ReleaseOutcome::Reserved) && outcomes.len() == 2_000);
     drop(rest);
     settle().await;
-    assert!(world.store.calls(Verb::ReleaseLeases) <= 4);
+    assert!(world.store.calls(Verb::ReleaseLeases) <= 14);
     let answers = world.run(b.leases().acquire_many(&names)).await.unwrap();
     let mine: Vec<LeaseGuard> = answers.into_iter().filter_map(Acquire::granted).collect();
     assert_eq!(mine.len(), 2_500);

@@ -352,6 +352,7 @@ async fn a_mirror_that_somebody_else_wrote_into_agrees_again() {
     }
     let stray = Provider {
         provider: ProviderId::new("stray").unwrap(),
+        online: None,
         ..good[0].clone()
     };
     puts.push(Put::newer(Entry::Row(stray)));

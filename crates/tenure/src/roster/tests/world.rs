@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use tenure_core::call::{Ask, Reply, Verb};
 use tenure_core::clock::{Clock, ManualClock};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{EngagementId, Group, ProviderId, RosterName, TenureId};
@@ -15,7 +16,7 @@ use tenure_core::ledger::{
 use tenure_core::membership::MembershipStore;
 use tenure_core::memory::MemoryStore;
 use tenure_core::roster::{RosterMirror, group_of};
-use tenure_core::store::around::{Around, Ask, Verb};
+use tenure_core::store::around::Around;
 use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Store, StoreOptions};
 use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
@@ -82,15 +83,16 @@ impl Around for Flaky {
         Arc::clone(&self.inner.lock().unwrap())
     }
 
-    async fn around<T: Send + 'static>(&self, ask: Ask<T>) -> Result<T> {
-        self.calls.lock().unwrap().entry(ask.verb).or_default().push(ask.items);
+    async fn around(&self, ask: Ask) -> Result<Reply> {
+        let verb = ask.op.verb();
+        self.calls.lock().unwrap().entry(verb).or_default().push(ask.op.items());
         let mode = *self.mode.lock().unwrap();
         mode.pass().await?;
-        let delay = self.delays.lock().unwrap().get_mut(&ask.verb).and_then(Vec::pop);
+        let delay = self.delays.lock().unwrap().get_mut(&verb).and_then(Vec::pop);
         if let Some(delay) = delay {
             self.clock.sleep(delay).await;
         }
-        ask.of(self.store()).await
+        self.store().call(ask).await
     }
 }
 

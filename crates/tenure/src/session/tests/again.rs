@@ -142,8 +142,8 @@ async fn when_the_data_is_gone_all_are_attached_again_in_parts() {
     world.until("all are told", || connections.iter().all(renewed)).await;
     assert_eq!(
         world.store.calls(Verb::Attach) - before,
-        6,
-        "each part is looked for, then made"
+        26,
+        "each part, in 13 steps of 200, is looked for, then made"
     );
     assert_eq!(world.group.sessions().stats().await.unwrap().active, 2_500);
 }

@@ -1,0 +1,375 @@
+//! A call of a store as a value: what is asked, of which group, and until when it may take effect.
+//!
+//! Each call is one struct beside its noun ([`Acquire`] in `lease.rs`); the table in this file lists them all, each with
+//! what it is answered with. A store answers an [`Ask`] in one method ([`Backend::call`](crate::store::Backend::call)), so
+//! whoever counts, delays, loses, records or forwards calls does so in one place. The typed methods that callers use are
+//! written once, on the trait of the noun.
+//!
+//! What holds for calls of every store is here: their limits ([`Op::check`]) and how one that is too long for a step is
+//! cut into parts.
+
+mod check;
+mod parts;
+
+use std::fmt;
+
+use async_trait::async_trait;
+
+pub use self::parts::Parts;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::{EventPage, EventQuery, WaitForEvents};
+use crate::id::Group;
+use crate::lease::{Acquire, Acquired, GivenUp, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases};
+use crate::ledger::RosterSettings;
+use crate::membership::{Beaten, Beats, End, EndReason, Join, Joined, Member, MemberOf, Members};
+use crate::registry::{Claim, ClaimKeys, ClaimOf, Claimed, Claims, ReleaseClaim};
+use crate::roster::{
+    Availability, BeatProviders, CountAvailable, CountRoster, EndTurn, Heartbeats, ListAvailable, ListPending, ListRows,
+    LookUp, Looked, MarkSeeded, OfflineDone, Pending, PutOutcome, PutProviders, PutRosterSettings, Ranked, ReadSettings,
+    ReadStamp, Retime, Rows, Seat, Seated, Stamp, Stats, Turn, TurnRequest, Verified, VerifyRoster,
+};
+use crate::session::{
+    Attached, Attaches, CountSessions, DeleteOutcome, DeleteSession, DetachOutcome, Detaches, ListOrphans, Orphans,
+    PatchOutcome, PatchSession, Session, SessionByAlias, SessionOf, SessionStats, Sessions,
+};
+use crate::store::{Backend, Call, FindGroups, ListGroups, NewestEvents, Now, Page, Probe, Probed};
+use crate::sweep::{
+    Doomed, EndLapsed, EndedBatch, ForgetGroup, GroupStatus, ListDoomed, Pass, Reap, ReapedBatch, Reconcile, Reconciled,
+    Release, ReleasedBatch, Settle, SettleReport, Spare, Status, SweepReport, Tick,
+};
+use crate::target::{PutTarget, RemoveTarget, Target, TargetOf, Targets};
+use crate::time::StoreTime;
+
+/// A call of a store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// The group that it is about; `None` when it is about the whole store.
+    pub group: Option<Group>,
+    /// What is asked.
+    pub op: Op,
+    /// Until when it may take effect. Beats and reads do not look at it.
+    pub call: Call,
+}
+
+/// What is asked of a store: one struct for each of its calls.
+pub trait Request: Sized + Send + 'static {
+    /// What it is answered with.
+    type Reply: Send + 'static;
+    /// What it is about: a group, or the whole store where it may be.
+    type About: About;
+
+    /// It among the others.
+    fn op(self) -> Op;
+
+    /// Its reply; `None` for that of another call.
+    fn reply(reply: Reply) -> Option<Self::Reply>;
+}
+
+/// What a call is about: a [`Group`], or `Option<Group>` where it may be about the whole store.
+pub trait About: Send + Sync {
+    /// Takes it from an [`Ask`].
+    ///
+    /// # Errors
+    /// `Internal` for a call about a group that names none.
+    fn of(group: &Option<Group>) -> Result<&Self>;
+}
+
+impl About for Group {
+    fn of(group: &Option<Group>) -> Result<&Self> {
+        let none = || Error::new(ErrorKind::Internal, "a call about a group names no group");
+        group.as_ref().ok_or_else(none)
+    }
+}
+
+impl About for Option<Group> {
+    fn of(group: &Option<Group>) -> Result<&Self> {
+        Ok(group)
+    }
+}
+
+/// How a store answers one of its calls.
+#[async_trait]
+pub trait Serve<R: Request>: Send + Sync {
+    /// Answers it. The request is within its limits ([`Op::check`]) and has at most as many items as one step of this store
+    /// takes.
+    ///
+    /// # Errors
+    /// Those of the typed method. After one with [`Outcome::Unchanged`](crate::error::Outcome) nothing happened.
+    async fn serve(&self, about: &R::About, request: R, call: Call) -> Result<R::Reply>;
+}
+
+/// Of the word before a call in the table.
+macro_rules! is_read {
+    (read) => {
+        true
+    };
+    (step) => {
+        false
+    };
+}
+
+/// Makes, from the table of all calls, what has a case for each of them. The calls of a section are served by all stores or
+/// by those of one kind.
+macro_rules! calls {
+    ($(
+        $(#[$doc:meta])*
+        $section:ident($about:ty), served by $serves:ident {
+            $($kind:ident $verb:ident: $request:ident -> $reply:ty;)+
+        }
+    )+) => {
+        /// What is asked of a store.
+        #[derive(Debug, Clone, PartialEq)]
+        #[expect(missing_docs, reason = "each is the method of that name, and is described there")]
+        pub enum Op { $($($verb($request),)+)+ }
+
+        /// What a store answers.
+        #[derive(Debug, Clone, PartialEq)]
+        #[expect(missing_docs, reason = "each is the answer to the call of that name")]
+        pub enum Reply { $($($verb($reply),)+)+ }
+
+        /// Which call of a store, by the name of its method.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "each is the method of that name, and is described there")]
+        pub enum Verb { $($($verb,)+)+ }
+
+        #[derive(Debug, Clone, Copy)]
+        #[expect(non_camel_case_types, reason = "each is the function of that name")]
+        enum Section { $($section,)+ }
+
+        impl Op {
+            /// Which call it is.
+            #[must_use]
+            pub fn verb(&self) -> Verb {
+                match self { $($(Self::$verb(_) => Verb::$verb,)+)+ }
+            }
+
+            /// Whether it changes nothing, not even the tick.
+            #[must_use]
+            pub fn is_read(&self) -> bool {
+                match self { $($(Self::$verb(_) => is_read!($kind),)+)+ }
+            }
+
+            fn section(&self) -> Section {
+                match self { $($(Self::$verb(_))|+ => Section::$section,)+ }
+            }
+        }
+
+        $($(
+            impl Request for $request {
+                type Reply = $reply;
+                type About = $about;
+
+                fn op(self) -> Op {
+                    Op::$verb(self)
+                }
+                fn reply(reply: Reply) -> Option<$reply> {
+                    match reply {
+                        Reply::$verb(reply) => Some(reply),
+                        _ => None,
+                    }
+                }
+            }
+        )+)+
+
+        $(
+            $(#[$doc])*
+            pub trait $serves: $(Serve<$request> +)+ {}
+            impl<S: $(Serve<$request> +)+> $serves for S {}
+
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// Those of the call; `Unsupported`, with nothing changed, for one that is none of these.
+            pub async fn $section(store: &impl $serves, ask: Ask) -> Result<Reply> {
+                let call = ask.call;
+                match ask.op {
+                    $(Op::$verb(request) => {
+                        let reply = store.serve(About::of(&ask.group)?, request, call).await?;
+                        Ok(Reply::$verb(reply))
+                    })+
+                    op => Err(unsupported(&op)),
+                }
+            }
+        )+
+    };
+}
+
+calls! {
+    /// The calls that every store answers.
+    nouns(Group), served by ServeNouns {
+        step Join: Join -> Joined;
+        step Beat: Beats -> Beaten;
+        step End: End -> EndReason;
+        read Member: MemberOf -> Option<Member>;
+        read Members: Members -> Page<Member>;
+
+        step Claim: ClaimKeys -> Claimed;
+        step ReleaseClaim: ReleaseClaim -> ();
+        read ClaimOf: ClaimOf -> Option<Claim>;
+        read Claims: Claims -> Page<Claim>;
+
+        step Acquire: Acquire -> Acquired;
+        step ReleaseLeases: ReleaseLeases -> GivenUp;
+        read LeaseOf: LeaseOf -> Option<Lease>;
+        read Leases: Leases -> Page<Lease>;
+        read HeldLeases: LeasesOf -> HeldLeases;
+
+        step PutTarget: PutTarget -> bool;
+        step RemoveTarget: RemoveTarget -> bool;
+        read Target: TargetOf -> Option<Target>;
+        read Targets: Targets -> Page<Target>;
+
+        step Attach: Attaches -> Attached;
+        step Detach: Detaches -> Vec<DetachOutcome>;
+        step PatchSession: PatchSession -> PatchOutcome;
+        step DeleteSession: DeleteSession -> DeleteOutcome;
+        read Session: SessionOf -> Option<Session>;
+        read SessionByAlias: SessionByAlias -> Option<Session>;
+        read Sessions: Sessions -> Page<Session>;
+        read Orphans: ListOrphans -> Orphans;
+        read SessionStats: CountSessions -> SessionStats;
+
+        read Events: EventQuery -> EventPage;
+        read WaitForEvents: WaitForEvents -> ();
+        read Status: Status -> GroupStatus;
+    }
+
+    /// The calls about the whole store, which every store answers.
+    whole(Option<Group>), served by ServeWhole {
+        read Now: Now -> StoreTime;
+        step Probe: Probe -> Probed;
+        read Groups: ListGroups -> Vec<Group>;
+        read NewestEvents: NewestEvents -> Vec<(Group, crate::event::EventId)>;
+        step FindGroups: FindGroups -> bool;
+        step Settle: Settle -> SettleReport;
+    }
+
+    /// The single steps of a sweep, of a store that is swept by its users.
+    sweep(Group), served by ServeSweep {
+        step Tick: Tick -> GroupStatus;
+        step EndLapsed: EndLapsed -> EndedBatch;
+        step Spare: Spare -> EndedBatch;
+        step Release: Release -> ReleasedBatch;
+        step Reap: Reap -> ReapedBatch;
+        step Reconcile: Reconcile -> Reconciled;
+        read Doomed: ListDoomed -> Vec<Doomed>;
+        step ForgetGroup: ForgetGroup -> bool;
+    }
+
+    /// The mirror of a roster, of a store that has one.
+    mirror(Group), served by ServeMirror {
+        step PutProviders: PutProviders -> Vec<PutOutcome>;
+        step Seat: Seat -> Vec<Seated>;
+        step Heartbeat: BeatProviders -> Heartbeats;
+        read Available: ListAvailable -> Ranked;
+        read Availability: CountAvailable -> Availability;
+        read Look: LookUp -> Looked;
+        read Rows: ListRows -> Rows;
+        read RosterStats: CountRoster -> Stats;
+        read Stamp: ReadStamp -> Stamp;
+        step PendingOffline: ListPending -> Pending;
+        step OfflineDone: OfflineDone -> u64;
+        step PutRosterSettings: PutRosterSettings -> bool;
+        read RosterSettings: ReadSettings -> Option<RosterSettings>;
+        step Retime: Retime -> bool;
+        step TakeTurn: TurnRequest -> Turn;
+        step EndTurn: EndTurn -> ();
+        step MarkSeeded: MarkSeeded -> bool;
+        step VerifyRoster: VerifyRoster -> Verified;
+    }
+
+    /// A whole pass of a sweep, of a store that is a daemon elsewhere: that sweeps.
+    elsewhere(Group), served by ServeElsewhere {
+        step Sweep: Pass -> SweepReport;
+    }
+}
+
+/// Answers a call of a store that decides itself: all but a pass, which is made of its steps.
+///
+/// # Errors
+/// Those of the call; `Unsupported`, with nothing changed, for a pass.
+pub async fn serve_all<S>(store: &S, ask: Ask) -> Result<Reply>
+where
+    S: ServeNouns + ServeWhole + ServeSweep + ServeMirror,
+{
+    match ask.op.section() {
+        Section::nouns => nouns(store, ask).await,
+        Section::whole => whole(store, ask).await,
+        Section::sweep => sweep(store, ask).await,
+        Section::mirror => mirror(store, ask).await,
+        Section::elsewhere => Err(unsupported(&ask.op)),
+    }
+}
+
+/// Answers a call of a store that is a daemon elsewhere.
+///
+/// # Errors
+/// Those of the call; `Unsupported`, with nothing changed, for a step of a sweep and for the mirror.
+pub async fn serve_elsewhere<S>(store: &S, ask: Ask) -> Result<Reply>
+where
+    S: ServeNouns + ServeWhole + ServeElsewhere,
+{
+    match ask.op.section() {
+        Section::nouns => nouns(store, ask).await,
+        Section::whole => whole(store, ask).await,
+        Section::elsewhere => elsewhere(store, ask).await,
+        Section::sweep | Section::mirror => Err(unsupported(&ask.op)),
+    }
+}
+
+fn unsupported(op: &Op) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("this store does not answer the call {}", op.verb()))
+}
+
+/// Makes a typed call: refuses what breaks a limit before anything is sent, makes it in as many parts as the store needs,
+/// and adds up what they come to.
+pub(crate) async fn ask<S: Backend + ?Sized, R: Request>(
+    store: &S,
+    group: Option<&Group>,
+    request: R,
+    call: Call,
+) -> Result<R::Reply> {
+    let (group, op) = (group.cloned(), request.op());
+    let verb = op.verb();
+    let reply = make(store, Ask { group, op, call }).await?;
+    let mixed_up = || Error::new(ErrorKind::Internal, format!("the answer to {verb} is that of another call"));
+    R::reply(reply).ok_or_else(mixed_up)
+}
+
+/// As [`ask`], for a call of any kind.
+///
+/// # Errors
+/// Those of the call. After a part that was done, every error is `Unavailable` with the outcome `Unknown`.
+pub async fn make<S: Backend + ?Sized>(store: &S, mut ask: Ask) -> Result<Reply> {
+    ask.op.check(store.max_ttl())?;
+    if let Some(reply) = ask.op.asks_for_nothing() {
+        return Ok(reply);
+    }
+    let (mut done, mut all) = (Parts::default(), None);
+    loop {
+        let rest = ask.op.split_off(store.part(&ask.op));
+        let next = rest.map(|op| Ask {
+            group: ask.group.clone(),
+            op,
+            call: ask.call,
+        });
+        let is_read = ask.op.is_read();
+        let part = store.call(ask).await;
+        // A read that ends halfway has changed nothing.
+        let part = if is_read { part? } else { done.take(part)? };
+        let whole = match all {
+            None => part,
+            Some(all) => parts::add(all, part),
+        };
+        match next {
+            None => return Ok(whole),
+            Some(next) => (all, ask) = (Some(whole), next),
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
