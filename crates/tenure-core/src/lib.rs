@@ -1,10 +1,10 @@
 //! The words, decisions and contracts of Tenure.
 //!
 //! This crate holds what every other part agrees on: the names of things ([`id`]), the two kinds of time ([`clock`],
-//! [`time`]), the decisions that need no I/O ([`settling`], [`brake`], [`timing`], [`verdict`]), one trait per noun that
-//! a store implements ([`membership`], [`registry`], [`lease`], [`target`], [`session`], [`sweep`], [`event`], summed up in
-//! [`store`]), the durable truth about rosters ([`ledger`]), the errors ([`error`]), and a reference store in memory
-//! ([`memory`]). With the feature `conformance` it also holds the suites that every store and every ledger must pass.
+//! [`time`]) and the estimate of one by the other ([`remote_clock`]), the decisions that need no I/O ([`settling`],
+//! [`brake`], [`timing`], [`verdict`]), one trait per noun that a store implements ([`membership`], [`registry`], [`lease`],
+//! [`target`], [`session`], [`sweep`], [`event`], summed up in [`store`]), the durable truth about rosters ([`ledger`]), the
+//! errors ([`error`]), and a reference store in memory ([`memory`]). With the feature `conformance` it also holds the suites that every store and every ledger must pass.
 //!
 //! It refuses to know any database, any wire format of others, and any ambient clock: time and chance come through
 //! [`clock::Clock`], and a store's decisions are made on the store's own time.
@@ -26,6 +26,7 @@ pub mod placement;
 pub mod recall;
 pub mod refusal;
 pub mod registry;
+pub mod remote_clock;
 pub mod roster;
 pub mod session;
 pub mod settling;
