@@ -120,7 +120,6 @@ mod on_heart;
 pub mod registry;
 pub mod roster;
 pub mod session;
-mod store_clock;
 pub mod sweeper;
 #[cfg(test)]
 mod testing;

@@ -157,7 +157,7 @@ impl Beating {
     fn arrived(&mut self, sent_at: Mono, answer: Answer) -> Option<EndReason> {
         match answer {
             Answer::Beat(sent, Ok(Beated { reply, as_of })) => {
-                self.shared.store_clock.observe(&*self.shared.context.clock, as_of);
+                self.shared.learn_store_time(as_of, sent_at);
                 self.well_again();
                 match reply {
                     BeatReply::Renewed { revision, .. } => {
@@ -242,7 +242,7 @@ impl Beating {
 
     fn joined(&mut self, sent_at: Mono, joined: &Joined) {
         let shared = Arc::clone(&self.shared);
-        shared.store_clock.observe(&*shared.context.clock, joined.as_of);
+        shared.learn_store_time(joined.as_of, sent_at);
         shared.begin(joined, sent_at);
         self.well_again();
         self.step = Step::Beat;

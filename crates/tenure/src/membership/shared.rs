@@ -9,7 +9,9 @@ use tenure_core::clock::Mono;
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{Group, MemberId, RegistryName, TenureId};
 use tenure_core::membership::{EndReason, Join, Joined};
+use tenure_core::remote_clock::RemoteClock;
 use tenure_core::store::Call;
+use tenure_core::time::StoreTime;
 use tenure_core::timing::Timing;
 use tenure_core::verdict::{Trust, Verdict};
 use tokio::sync::{Notify, watch};
@@ -20,7 +22,6 @@ use crate::client::Context;
 use crate::lease::{Act, Book};
 use crate::registry::Remembered;
 use crate::session;
-use crate::store_clock::StoreClock;
 
 /// See the module.
 pub(crate) struct Shared {
@@ -39,7 +40,8 @@ pub(crate) struct Shared {
     pub(crate) reassert: Notify,
     /// Cancelled to leave.
     pub(super) stop: CancellationToken,
-    pub(super) store_clock: StoreClock,
+    /// The clock of the group's store, for the limits of our calls: a store in this process puts none on them by itself.
+    pub(super) store_clock: RemoteClock,
     pub(crate) registries: Mutex<BTreeMap<RegistryName, Arc<Remembered>>>,
     /// What we believe to hold. Its lock is only ever taken after that of `state`.
     pub(crate) leases: Book,
@@ -94,10 +96,10 @@ impl Shared {
             poke: Notify::new(),
             reassert: Notify::new(),
             stop: CancellationToken::new(),
-            store_clock: StoreClock::default(),
+            store_clock: RemoteClock::default(),
             registries: Mutex::default(),
         };
-        shared.store_clock.observe(&*shared.context.clock, joined.as_of);
+        shared.learn_store_time(joined.as_of, sent_at);
         shared
     }
 
@@ -172,7 +174,12 @@ impl Shared {
 
     /// The limits of a call that is given up after `patience`.
     pub(crate) fn call(&self, patience: Duration) -> Call {
-        self.store_clock.call(&*self.context.clock, patience)
+        self.store_clock.not_after(self.now() + patience, Call::default())
+    }
+
+    /// The reply to a request that was sent at `sent_at` showed the store's time.
+    pub(super) fn learn_store_time(&self, as_of: StoreTime, sent_at: Mono) {
+        self.store_clock.learn(as_of, sent_at, self.now());
     }
 
     /// A beat or join that was sent at `sent_at` was confirmed. What happened after it was sent is not covered by it.

@@ -9,12 +9,12 @@ use tenure_core::clock::{Clock, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{Group, ProviderId, RosterName, TenureId};
 use tenure_core::membership::{EndBy, EndReason, Member};
+use tenure_core::remote_clock::RemoteClock;
 use tenure_core::roster::{Put, PutOutcome, RosterMirror, Seated, Stamp, group_of};
 use tenure_core::store::{Call, Store};
 
 use super::trust::Trust;
 use crate::meters;
-use crate::store_clock::StoreClock;
 
 /// How long a call with many items may take.
 pub(crate) const BULK: Duration = Duration::from_secs(2);
@@ -28,17 +28,11 @@ pub(crate) struct Hot {
     clock: Arc<dyn Clock>,
     /// How long a call with few items may take.
     patience: Duration,
-    seen: Arc<StoreClock>,
 }
 
 impl Hot {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, patience: Duration) -> Self {
-        Self {
-            store,
-            clock,
-            patience,
-            seen: Arc::default(),
-        }
+        Self { store, clock, patience }
     }
 }
 
@@ -49,6 +43,8 @@ pub(crate) struct Line {
     group: Group,
     trust: Mutex<Trust>,
     known: AtomicBool,
+    /// Of one roster: the nodes of a cluster have clocks of their own.
+    store_clock: RemoteClock,
 }
 
 impl Line {
@@ -59,6 +55,7 @@ impl Line {
             group: group_of(&roster)?,
             trust: Mutex::new(Trust::new(hot.clock.mono())),
             known: AtomicBool::new(false),
+            store_clock: RemoteClock::default(),
             hot,
             roster,
         })
@@ -117,7 +114,8 @@ impl Line {
 
     /// The limits of a call that is given up after this long.
     pub(crate) fn limits(&self, patience: Duration) -> Call {
-        self.hot.seen.call(&*self.hot.clock, patience)
+        self.store_clock
+            .not_after(self.hot.clock.mono() + patience, Call::default())
     }
 
     /// How long a call with few items may take.
@@ -154,11 +152,12 @@ impl Line {
         call: impl Future<Output = Result<T>>,
         stamp: impl FnOnce(&T) -> &Stamp,
     ) -> Result<(T, bool)> {
-        let acked = self.trust().acked();
+        let (acked, asked) = (self.trust().acked(), self.hot.clock.mono());
         let answer = self.ask(self.hot.patience, call).await?;
         let stamp = stamp(&answer);
-        self.hot.seen.observe(&*self.hot.clock, stamp.as_of);
-        let believed = self.trust().observe(stamp, acked, self.hot.clock.mono());
+        let arrived = self.hot.clock.mono();
+        self.store_clock.learn(stamp.as_of, asked, arrived);
+        let believed = self.trust().observe(stamp, acked, arrived);
         Ok((answer, believed))
     }
 
@@ -251,7 +250,7 @@ impl Line {
 
     fn lost(&self, error: &Error) {
         if error.kind() == ErrorKind::TooLate {
-            self.hot.seen.forget();
+            self.store_clock.forget();
         }
         self.trust().failed(self.hot.clock.mono());
         meters::roster_mirror_error(self.label());
