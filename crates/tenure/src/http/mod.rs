@@ -7,7 +7,6 @@
 //!
 //! It does not sweep (the daemon does), queues nothing, and replays nothing that could act twice.
 
-mod anchor;
 mod base;
 mod connector;
 mod event;
@@ -31,10 +30,10 @@ use reqwest::header::HeaderValue;
 use serde::de::DeserializeOwned;
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, Result};
+use tenure_core::remote_clock::RemoteClock;
 use tenure_core::store::{Health, PageRequest, bad_cursor};
 use tokio::runtime::Handle;
 
-use self::anchor::Anchor;
 use self::base::Base;
 use self::connector::Connector;
 pub use self::roster::{RemoteRoster, RemoteRosters};
@@ -81,7 +80,8 @@ struct Inner {
     settings: HttpSettings,
     /// What the daemon is shown, unless a request shows something of its own.
     token: Option<Mutex<Shown>>,
-    anchor: Mutex<Option<Anchor>>,
+    /// The store's clock, as the daemon's answers show it.
+    store_clock: RemoteClock,
     down: Mutex<Option<String>>,
     timeouts_in_a_row: AtomicU32,
     closed: AtomicBool,
@@ -130,7 +130,7 @@ impl HttpStore {
             clock,
             settings,
             token: token.map(Shown::new).transpose()?.map(Mutex::new),
-            anchor: Mutex::new(None),
+            store_clock: RemoteClock::default(),
             down: Mutex::new(None),
             timeouts_in_a_row: AtomicU32::new(0),
             closed: AtomicBool::new(false),

@@ -11,9 +11,7 @@ use serde::de::DeserializeOwned;
 use tenure_core::clock::{Mono, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::store::Call;
-use tenure_core::time::StoreTime;
 
-use super::anchor::Anchor;
 use super::base::advice;
 use super::connector::Current;
 use super::{HttpStore, Inner, Shown};
@@ -222,9 +220,9 @@ impl Inner {
 
     /// Sends it, and once more when the connection broke under it.
     async fn harmless(&self, ready: &Ready) -> Result<Answer> {
-        match self.once(ready, None).await {
+        match self.once(ready, Call::default()).await {
             Err(Failed::Broken(_)) => self
-                .once(ready, None)
+                .once(ready, Call::default())
                 .await
                 .map_err(|failed| failed.into_error(Outcome::Unchanged)),
             other => other.map_err(|failed| failed.into_error(Outcome::Unchanged)),
@@ -234,20 +232,16 @@ impl Inner {
     /// Sends it with a not-after. When that turns out to be too early although the caller is still there (the store's
     /// clock was set forward), it certainly changed nothing, and is sent again with what was learnt.
     async fn mutating(&self, ready: &Ready, call: Call, give_up: Mono) -> Result<Answer> {
-        let mine = self.anchored().await?.at(give_up);
-        let not_after = call.not_after.map_or(mine, |theirs| theirs.min(mine));
-        let first = self
-            .once(ready, Some(not_after))
-            .await
-            .map_err(|failed| failed.into_error(Outcome::Unknown));
-        match first {
-            Err(error) if error.kind() == ErrorKind::TooLate && call.not_after.is_none_or(|theirs| mine < theirs) => {
+        if !self.store_clock.is_fresh(self.clock.mono()) {
+            self.ask_now().await?;
+        }
+        let limits = self.store_clock.not_after(give_up, call);
+        let unknown = |failed: Failed| failed.into_error(Outcome::Unknown);
+        match self.once(ready, limits).await.map_err(unknown) {
+            Err(error) if error.kind() == ErrorKind::TooLate && limits != call => {
                 self.ask_now().await?;
-                let mine = self.anchored().await?.at(give_up);
-                let not_after = call.not_after.map_or(mine, |theirs| theirs.min(mine));
-                self.once(ready, Some(not_after))
-                    .await
-                    .map_err(|failed| failed.into_error(Outcome::Unknown))
+                let limits = self.store_clock.not_after(give_up, call);
+                self.once(ready, limits).await.map_err(unknown)
             }
             other => other,
         }
@@ -255,26 +249,21 @@ impl Inner {
 
     /// Sends it with a not-after if the store's clock is known, and without one if not, or when what was known is no more.
     async fn committing(&self, ready: &Ready, give_up: Mono) -> Result<Answer> {
-        let known = *self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = known.filter(|anchor| anchor.is_fresh(self.clock.mono()));
+        let limits = match self.store_clock.is_fresh(self.clock.mono()) {
+            true => self.store_clock.not_after(give_up, Call::default()),
+            false => Call::default(),
+        };
         let unknown = |failed: Failed| failed.into_error(Outcome::Unknown);
-        let first = self.once(ready, known.map(|anchor| anchor.at(give_up))).await;
-        match first.map_err(unknown) {
-            Err(error) if error.kind() == ErrorKind::TooLate => self.once(ready, None).await.map_err(unknown),
+        match self.once(ready, limits).await.map_err(unknown) {
+            Err(error) if error.kind() == ErrorKind::TooLate => {
+                self.once(ready, Call::default()).await.map_err(unknown)
+            }
             other => other,
         }
     }
 
-    /// Where the store's clock is; asks when that is not known or long ago.
-    async fn anchored(&self) -> Result<Anchor> {
-        let known = *self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.filter(|anchor| anchor.is_fresh(self.clock.mono())) {
-            Some(anchor) => Ok(anchor),
-            None => self.ask_now().await,
-        }
-    }
-
-    async fn ask_now(&self) -> Result<Anchor> {
+    /// Asks for the store's time.
+    async fn ask_now(&self) -> Result<()> {
         let ready = Ready {
             method: Method::GET,
             url: self.url(&["v1", "now"])?,
@@ -282,26 +271,19 @@ impl Inner {
             expected: &[],
             token: None,
         };
+        let asked = self.clock.mono();
         let now: Now = self.harmless(&ready).await?.json()?;
-        Ok(self.learn(now.now))
-    }
-
-    fn learn(&self, store_time: StoreTime) -> Anchor {
-        let anchor = Anchor {
-            store_time,
-            arrived: self.clock.mono(),
-        };
-        *self.anchor.lock().unwrap_or_else(PoisonError::into_inner) = Some(anchor);
-        anchor
+        self.store_clock.learn(now.now, asked, self.clock.mono());
+        Ok(())
     }
 
     /// Sends it, and once more when nothing was done the first time and something is different by now: the token, which the
     /// daemon does not know, or the files of TLS, with which there was no connection.
-    async fn once(&self, ready: &Ready, not_after: Option<StoreTime>) -> Result<Answer, Failed> {
+    async fn once(&self, ready: &Ready, limits: Call) -> Result<Answer, Failed> {
         let Current { client, number } = self.connector.current();
-        match self.sent(&client, ready, not_after).await {
+        match self.sent(&client, ready, limits).await {
             Err(Failed::Unknown(error)) => match self.another_token().await {
-                Ok(true) => self.sent(&client, ready, not_after).await,
+                Ok(true) => self.sent(&client, ready, limits).await,
                 Ok(false) => Err(Failed::Unknown(error)),
                 Err(trouble) => Err(Failed::Answered(trouble.because(error))),
             },
@@ -310,7 +292,7 @@ impl Inner {
                 let is_renewed = self.connector.is_renewed(number).await;
                 if is_renewed && matches!(failed, Failed::NotSent(..)) {
                     let client = self.connector.current().client;
-                    return self.sent(&client, ready, not_after).await;
+                    return self.sent(&client, ready, limits).await;
                 }
                 Err(failed)
             }
@@ -340,9 +322,9 @@ impl Inner {
         Some(shown.header.clone())
     }
 
-    async fn sent(&self, client: &Client, ready: &Ready, not_after: Option<StoreTime>) -> Result<Answer, Failed> {
+    async fn sent(&self, client: &Client, ready: &Ready, limits: Call) -> Result<Answer, Failed> {
         let mut request = client.request(ready.method.clone(), ready.url.clone());
-        if let Some(at) = not_after {
+        if let Some(at) = limits.not_after {
             request = request.header(NOT_AFTER, at.to_string());
         }
         if let Some(token) = ready.token.clone().or_else(|| self.shown()) {
@@ -351,6 +333,7 @@ impl Inner {
         if let Some(body) = &ready.body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
         }
+        let asked = self.clock.mono();
         let response = request.send().await.map_err(|error| self.failed(error))?;
         self.heard();
         let told = response
@@ -359,7 +342,7 @@ impl Inner {
             .and_then(|at| at.to_str().ok())
             .and_then(|at| at.parse().ok());
         if let Some(store_time) = told {
-            self.learn(store_time);
+            self.store_clock.learn(store_time, asked, self.clock.mono());
         }
         self.understand(response, ready.expected).await
     }

@@ -21,6 +21,8 @@ use tokio::runtime::Handle;
 use crate::common::faulty::{Faulty, Mood};
 use crate::common::{Daemon, PATIENCE, promised};
 
+mod clock;
+
 /// For who is to give up.
 const QUICK: HttpSettings = HttpSettings {
     request_timeout: Duration::from_millis(300),
@@ -329,46 +331,6 @@ async fn an_outage_of_the_store_behind_the_daemon_is_told_as_one() {
     moody.be(Mood::Good);
     store.now().await.unwrap();
     assert_eq!(store.health(), Health::Up);
-}
-
-#[tokio::test]
-async fn a_clock_that_was_set_forward_costs_one_more_request_and_no_error() {
-    let now = |at: &str| reply("200 OK", "application/json", &json!({ "now": at }).to_string());
-    let late = json!({"type": "x", "title": "x", "status": 409, "code": "too_late", "detail": "late"}).to_string();
-    let late = reply("409 Conflict", "application/problem+json", &late);
-    let joined = json!({
-        "tenure": "a@5", "member": "a", "term": 5, "ttl_ms": 30_000, "expires_in_ms": 30_000, "as_of": "2027-01-01T00:00:00Z"
-    });
-    let joined = reply("201 Created", "application/json", &joined.to_string());
-    let (addr, mut asked) = stub(&[
-        &now("2026-01-01T00:00:00Z"),
-        &late,
-        &now("2027-01-01T00:00:00Z"),
-        &joined,
-    ])
-    .await;
-    let store = client(&format!("http://{addr}"), PATIENT);
-    assert_eq!(
-        store.join(&group(), &join("a"), Call::default()).await.unwrap().tenure,
-        "a@5".parse::<TenureId>().unwrap()
-    );
-    let mut heads = Vec::new();
-    while let Ok(head) = asked.try_recv() {
-        heads.push(head);
-    }
-    assert!(
-        heads[1].contains("tenure-not-after: 2026-") && heads[3].contains("tenure-not-after: 2027-"),
-        "{heads:?}"
-    );
-
-    // A caller's own limit is never stretched.
-    let (addr, _asked) = stub(&[&now("2026-01-01T00:00:00Z"), &late]).await;
-    let call = Call::not_after("2026-01-01T00:00:00Z".parse().unwrap());
-    let error = client(&format!("http://{addr}"), PATIENT)
-        .join(&group(), &join("a"), call)
-        .await
-        .unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TooLate);
 }
 
 #[tokio::test]
