@@ -7,6 +7,7 @@ use tenure_core::clock::{Mono, jitter, within};
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::event::EventId;
 use tenure_core::id::Group;
+use tenure_core::remote_clock::RemoteClock;
 use tenure_core::store::Call;
 use tenure_core::sweep::{GroupStatus, SweepSteps};
 use tenure_core::time::StoreTime;
@@ -69,35 +70,39 @@ pub(super) struct Reach<'a> {
     pub(super) inner: &'a Inner,
     pub(super) group: &'a Group,
     started: Mono,
-    /// When the last status arrived.
-    arrived: Mono,
+    /// The store's clock, as the statuses of this visit show it.
+    store_clock: RemoteClock,
 }
 
 impl<'a> Reach<'a> {
     pub(super) fn new(inner: &'a Inner, group: &'a Group) -> Self {
-        let now = inner.clock.mono();
         Self {
             inner,
             group,
-            started: now,
-            arrived: now,
+            started: inner.clock.mono(),
+            store_clock: RemoteClock::default(),
         }
     }
 
-    /// A status has just arrived.
-    pub(super) fn arrive(&mut self) -> Mono {
-        self.arrived = self.inner.clock.mono();
-        self.arrived
+    /// Asks for the status of the group. Answers when it arrived as well.
+    pub(super) async fn ask(&self, status: impl Future<Output = Result<GroupStatus>>) -> Result<(GroupStatus, Mono)> {
+        let asked = self.inner.clock.mono();
+        let status = self.in_time(status).await?;
+        let arrived = self.inner.clock.mono();
+        self.store_clock.learn(status.as_of, asked, arrived);
+        Ok((status, arrived))
     }
 
     /// The limits of a step that is given up in a while.
-    pub(super) fn call(&self, status: &GroupStatus) -> Call {
-        Call::not_after(self.store_now(status) + self.inner.settings.give_up)
+    pub(super) fn call(&self) -> Call {
+        let give_up = self.inner.clock.mono() + self.inner.settings.give_up;
+        self.store_clock.not_after(give_up, Call::default())
     }
 
-    /// The store's time by now, as far as we can tell; never ahead of it, as long as its clock does not step.
+    /// The store's time by now, or a little less.
     pub(super) fn store_now(&self, status: &GroupStatus) -> StoreTime {
-        status.as_of + self.inner.clock.mono().since(self.arrived)
+        let now = self.store_clock.at_least(self.inner.clock.mono());
+        now.unwrap_or(status.as_of)
     }
 
     /// How long until the first of some store times, and a little more; `longest` when there is none before it.

@@ -125,8 +125,7 @@ impl Visit<'_> {
     /// Looks at the group. What a tick changes the janitor tells of, so the ticks are left to it.
     async fn look(&mut self) -> Result<GroupStatus> {
         let look = self.reach.inner.store.status(self.reach.group);
-        let status = self.reach.in_time(look).await?;
-        self.reach.arrive();
+        let (status, _) = self.reach.ask(look).await?;
         meters::sessions(self.reach.group, &status);
         Ok(status)
     }
@@ -140,7 +139,7 @@ impl Visit<'_> {
                 limit: BATCH,
                 force: false,
             };
-            let (group, call) = (self.reach.group, self.reach.call(status));
+            let (group, call) = (self.reach.group, self.reach.call());
             let (clock, began) = (&self.reach.inner.clock, self.reach.inner.clock.mono());
             let step = self.reach.steps()?.reap(group, &request, call);
             match self.reach.in_time(step).await {

@@ -155,15 +155,13 @@ impl Visit<'_> {
     /// As many parts as fit into a slice. Answers when to go on, or to begin anew.
     async fn slice(&mut self) -> Result<Duration> {
         let (inner, group) = (self.reach.inner, self.reach.group);
-        let look = inner.store.status(group);
-        let status = self.reach.in_time(look).await?;
-        self.reach.arrive();
+        self.reach.ask(inner.store.status(group)).await?;
         loop {
             let request = ReconcileRequest {
                 after: self.work.after.clone(),
                 limit: BATCH,
             };
-            let step = self.reach.steps()?.reconcile(group, &request, self.reach.call(&status));
+            let step = self.reach.steps()?.reconcile(group, &request, self.reach.call());
             let part = self.reach.in_time(step).await?;
             self.work.looked_at += part.looked_at;
             for (kind, count) in part.repaired {

@@ -111,7 +111,7 @@ impl<'a> Visit<'a> {
         if empty_for(status) < inner.settings.forget_after {
             return Ok(());
         }
-        let step = self.reach.steps()?.forget_group(group, self.reach.call(status));
+        let step = self.reach.steps()?.forget_group(group, self.reach.call());
         if self.reach.in_time(step).await? {
             tracing::info!(%group, "the group was empty for long; it is forgotten");
             inner.forget(group);
@@ -122,8 +122,7 @@ impl<'a> Visit<'a> {
     async fn tick(&mut self, ended: &BTreeSet<TenureId>) -> Result<GroupStatus> {
         let group = self.reach.group;
         let tick = self.reach.steps()?.tick(group);
-        let status = self.reach.in_time(tick).await?;
-        let arrived = self.reach.arrive();
+        let (status, arrived) = self.reach.ask(tick).await?;
         meters::group(
             group,
             status.members,
@@ -144,7 +143,7 @@ impl<'a> Visit<'a> {
     /// Ends what is due. `true` when nothing is left.
     async fn end_lapsed(&mut self, status: &GroupStatus, ended: &mut BTreeSet<TenureId>) -> Result<bool> {
         loop {
-            let (group, call) = (self.reach.group, self.reach.call(status));
+            let (group, call) = (self.reach.group, self.reach.call());
             let step = self.reach.steps()?.end_lapsed(group, BATCH, call);
             let batch = self.reach.in_time(step).await?;
             if let (false, Some(due)) = (batch.ended.is_empty(), status.next_due) {
@@ -174,7 +173,7 @@ impl<'a> Visit<'a> {
                 limit: BATCH,
                 force: false,
             };
-            let (group, call) = (self.reach.group, self.reach.call(status));
+            let (group, call) = (self.reach.group, self.reach.call());
             let step = self.reach.steps()?.release(group, &request, call);
             match self.reach.in_time(step).await {
                 Ok(batch) => {
