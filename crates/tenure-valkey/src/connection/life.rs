@@ -1,13 +1,15 @@
 //! One life of a connection: from the handshake to the first thing that makes it untrustworthy.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, ErrorKind, Outcome};
+use tenure_core::remote_clock::RemoteClock;
+use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
 use tokio::sync::watch;
 
@@ -35,13 +37,6 @@ pub(super) enum Failure {
     Broken(String),
 }
 
-/// A store time, and when we got to know it.
-#[derive(Debug, Clone, Copy)]
-struct Reading {
-    store: StoreTime,
-    at: Mono,
-}
-
 /// A connection that was established once.
 pub(super) struct Life {
     number: u64,
@@ -49,34 +44,28 @@ pub(super) struct Life {
     driver: Driver,
     /// For what replicas have to confirm.
     patient: Option<Patient>,
-    reading: Mutex<Reading>,
+    /// A connection has its own: another may lead to a server with another clock.
+    store_clock: RemoteClock,
     timeouts: AtomicU32,
     ended: watch::Sender<Option<String>>,
-    fresh: Duration,
 }
 
 impl Life {
-    /// Takes over an established connection, its driver, and the first reading of the store's clock.
+    /// Takes over an established connection, its driver, and what it showed of the store's clock.
     pub(super) fn new(
         number: u64,
         (wire, driver): (MultiplexedConnection, Driver),
         patient: Option<Patient>,
-        first: (StoreTime, Mono),
-        fresh: Duration,
+        store_clock: RemoteClock,
     ) -> Arc<Self> {
-        let reading = Mutex::new(Reading {
-            store: first.0,
-            at: first.1,
-        });
         Arc::new(Self {
             number,
             wire,
             driver,
             patient,
-            reading,
+            store_clock,
             timeouts: AtomicU32::new(0),
             ended: watch::Sender::new(None),
-            fresh,
         })
     }
 
@@ -114,40 +103,34 @@ impl Life {
         done
     }
 
-    /// Notes the store's time of a reply.
-    ///
-    /// The reading that promises the most is kept, since a reply that was looked at late promises too little; but not
-    /// for longer than a ping interval, since the store's clock may have been set back.
-    pub(super) fn learn(&self, store: StoreTime, at: Mono) {
-        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = reading.store + at.since(reading.at);
-        if store >= kept || at.since(reading.at) > self.fresh {
-            *reading = Reading { store, at };
-        }
+    /// A reply showed the store's time.
+    pub(super) fn learn(&self, shown: StoreTime, asked: Mono, arrived: Mono) {
+        self.store_clock.learn(shown, asked, arrived);
     }
 
-    /// When the store's time was last learnt.
-    pub(super) fn learnt_at(&self) -> Mono {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner).at
+    /// Whether a reply arrived within this long.
+    pub(super) fn heard_within(&self, bound: Duration, shared: &Shared) -> bool {
+        let age = self.store_clock.age(shared.clock.mono());
+        age.is_some_and(|age| age < bound)
     }
 
-    /// The store's time at a local instant to come, never later than it will be: the last reply's time and what passed
-    /// here since it arrived. A reading older than two ping intervals is renewed first, so that a local clock that
-    /// jumps cannot stretch it.
-    pub(super) async fn store_time_at(&self, instant: Mono, shared: &Shared) -> Result<StoreTime, Failure> {
-        if shared.clock.mono().since(self.learnt_at()) > self.fresh * 2 {
+    /// The limits of a call that its caller gives up at a local instant. An idle connection is asked every ping interval, so
+    /// one that was silent for two shows that this process was stopped, or that its clock jumped: then the store's time is
+    /// asked for first.
+    pub(super) async fn limits(&self, give_up: Mono, call: Call, shared: &Shared) -> Result<Call, Failure> {
+        if !self.heard_within(shared.options.ping_interval * 2, shared) {
             self.ask_time(shared).await?;
         }
-        let reading = *self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(reading.store + instant.since(reading.at))
+        Ok(self.store_clock.not_after(give_up, call))
     }
 
     /// Asks the store's clock.
     pub(super) async fn ask_time(&self, shared: &Shared) -> Result<(), Failure> {
+        let asked = shared.clock.mono();
         let value = self.send(redis::cmd("TIME")).await?;
         let arrived = shared.clock.mono();
         let now = read_time(value).map_err(|malformed| Failure::Broken(malformed.to_string()))?;
-        self.learn(now, arrived);
+        self.learn(now, asked, arrived);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
-use tenure_core::store::Health;
+use tenure_core::store::{Call, Health};
 use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
@@ -75,6 +75,7 @@ impl Drop for CloseOnDrop {
 /// A reply as it came, to be opened by [`Link::open`].
 pub(super) struct Answer {
     value: Value,
+    asked: Mono,
     arrived: Mono,
     life: Arc<Life>,
     nonce: String,
@@ -179,6 +180,7 @@ impl Link {
         };
         Ok(Answer {
             value,
+            asked: began,
             arrived,
             life,
             nonce,
@@ -191,9 +193,9 @@ impl Link {
         answer: Answer,
         read: impl FnOnce(&mut Reader, StoreTime) -> Read<T>,
     ) -> Result<T> {
-        let (life, arrived) = (answer.life, answer.arrived);
+        let life = answer.life;
         let opened = open_reply(answer.value, &answer.nonce).and_then(|(mut reader, now)| {
-            life.learn(now, arrived);
+            life.learn(now, answer.asked, answer.arrived);
             match reader.late {
                 true => Ok(None),
                 false => read(&mut reader.rest, now).map(Some),
@@ -226,13 +228,14 @@ impl Link {
             let micros = read.map_err(|malformed| life.distrust("GET", malformed))?;
             return Ok(StoreTime::from_micros(micros.unwrap_or(0)));
         }
+        let asked = self.shared.clock.mono();
         let work = {
             let life = Arc::clone(&life);
             async move { life.send(redis::cmd("TIME")).await }
         };
         let (value, arrived) = self.run(&life, self.shared.options.request_timeout, work).await?;
         let now = life::read_time(value).map_err(|malformed| life.distrust("TIME", malformed))?;
-        life.learn(now, arrived);
+        life.learn(now, asked, arrived);
         Ok(now)
     }
 
@@ -303,14 +306,12 @@ async fn exchange(
     nonce: String,
     (give_up, turn): (Mono, Option<Mono>),
 ) -> Result<Value, Failure> {
-    let not_after = match invocation.lateness {
-        Lateness::Harmless => None,
-        Lateness::Refused(call) if shared.options.on_test_clock() => call.not_after,
-        Lateness::Refused(call) => {
-            let ours = life.store_time_at(give_up, &shared).await?;
-            Some(call.not_after.map_or(ours, |theirs| theirs.min(ours)))
-        }
+    let limits = match invocation.lateness {
+        Lateness::Harmless => Call::default(),
+        Lateness::Refused(call) if shared.options.on_test_clock() => call,
+        Lateness::Refused(call) => life.limits(give_up, call, &shared).await?,
     };
+    let not_after = limits.not_after;
     match post(&life, invocation.command(&script, false, &nonce, not_after), turn).await {
         Err(Failure::Refused(Verdict::SendText, _)) => {
             post(&life, invocation.command(&script, true, &nonce, not_after), turn).await

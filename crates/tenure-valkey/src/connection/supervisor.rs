@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tenure_core::clock::{Clock, within};
 use tenure_core::error::{Error, ErrorKind, Outcome};
+use tenure_core::remote_clock::RemoteClock;
 
 use super::life::{self, Failure, Life};
 use super::link::{Shared, State};
@@ -101,7 +102,7 @@ async fn keep_asking(shared: &Arc<Shared>, life: &Arc<Life>) -> String {
     let interval = shared.options.ping_interval;
     loop {
         shared.clock.sleep(interval).await;
-        if shared.clock.mono().since(life.learnt_at()) < interval {
+        if life.heard_within(interval, shared) {
             continue;
         }
         let bound = shared.options.request_timeout;
@@ -171,9 +172,12 @@ async fn establish(shared: &Arc<Shared>, number: u64) -> Result<Established, Err
     let (at, found) = resolve(shared).await?;
     let (handshake, tls) = (shared.address.handshake(), shared.address.tls());
     let (mut wire, driver) = wire::open(&shared.runtime, &at, handshake, tls).await?;
+    let asked = shared.clock.mono();
     let value = life::send(&mut wire, redis::cmd("TIME")).await.map_err(unsent)?;
     let arrived = shared.clock.mono();
     let now = life::read_time(value).map_err(|malformed| unsent(Failure::Broken(malformed.to_string())))?;
+    let store_clock = RemoteClock::default();
+    store_clock.learn(now, asked, arrived);
     if found.is_some() || shared.address.wants_primary() {
         check_role(&mut wire, &at, found.is_some()).await?;
     }
@@ -184,8 +188,7 @@ async fn establish(shared: &Arc<Shared>, number: u64) -> Result<Established, Err
         let (patient, of_patient) = patient::begin(wire, at, wait);
         (confirming, duty) = (Some(patient), Some(of_patient));
     }
-    let fresh = shared.options.ping_interval;
-    let life = Life::new(number, (wire, driver), confirming, (now, arrived), fresh);
+    let life = Life::new(number, (wire, driver), confirming, store_clock);
     Ok((life, found, duty))
 }
 
