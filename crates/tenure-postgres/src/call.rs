@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::error::Outcome;
+use tenure_core::remote_clock::RemoteClock;
 use tenure_core::store::Call;
 use tenure_core::{Error, ErrorKind, Result, StoreTime};
 use tokio::sync::oneshot;
@@ -17,7 +18,6 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::{Stage, classify, ends_the_connection, is_worth_another_try, time_of_refusal};
 use crate::pool::{self, Connection, Pool};
-use crate::sight::Sight;
 
 /// How often a statement that only met others in its way is sent again.
 const TRIES: u32 = 6;
@@ -72,7 +72,8 @@ pub(crate) struct Caller {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) waiting: usize,
     pub(crate) connect_timeout: Duration,
-    sight: Sight,
+    /// Never asked for by itself: a refusal shows the time, and a statement that is given up is cancelled besides.
+    database_clock: RemoteClock,
 }
 
 /// Why one try failed.
@@ -103,7 +104,7 @@ impl Caller {
             clock,
             waiting,
             connect_timeout,
-            sight: Sight::default(),
+            database_clock: RemoteClock::default(),
         })
     }
 
@@ -226,13 +227,11 @@ impl Task {
         if !self.progress.turn(SENT) {
             return Err(Failed::For(Error::unavailable("nobody waits", Outcome::Unchanged)));
         }
-        let ours = self.caller.sight.at(self.give_up);
-        let theirs = self.terms.write.and_then(|call| call.not_after);
-        let not_after = match (ours, theirs) {
-            (Some(ours), Some(theirs)) => Some(ours.min(theirs)),
-            (ours, theirs) => ours.or(theirs),
-        };
-        let limit = not_after.map(|at| i64::try_from(at.micros()).unwrap_or(i64::MAX));
+        let call = self.terms.write.unwrap_or_default();
+        let limits = self.caller.database_clock.not_after(self.give_up, call);
+        let limit = limits
+            .not_after
+            .map(|at| i64::try_from(at.micros()).unwrap_or(i64::MAX));
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> = self
             .params
             .iter()
@@ -242,6 +241,7 @@ impl Task {
             params.push((&limit, Type::INT8));
         }
         let cancel = connection.client.cancel_token();
+        let asked = clock.mono();
         let done = {
             let mut query = std::pin::pin!(connection.client.query_typed_one(&self.statement, &params));
             let left = self.give_up.since(clock.mono());
@@ -254,16 +254,17 @@ impl Task {
                 }
             }
         };
-        self.conclude(done, connection, theirs)
+        self.conclude(done, connection, asked)
     }
 
     fn conclude(
         &self,
         done: Option<Result<tokio_postgres::Row, tokio_postgres::Error>>,
         connection: Connection,
-        theirs: Option<StoreTime>,
+        asked: Mono,
     ) -> Result<String, Failed> {
         let arrived = self.caller.clock.mono();
+        let told = |now| self.caller.database_clock.learn(now, asked, arrived);
         match done {
             None => {
                 pool::discard(connection);
@@ -276,7 +277,7 @@ impl Task {
                     Failed::For(Error::new(ErrorKind::Internal, "the ledger gave no answer").because(error))
                 })?;
                 if let Some(now) = now_of(&answer) {
-                    self.caller.sight.told(now, arrived);
+                    told(now);
                 }
                 Ok(answer)
             }
@@ -289,7 +290,8 @@ impl Task {
                 let outer = classify(error, self.stage);
                 Err(match refused_at {
                     Some(now) => {
-                        self.caller.sight.told(now, arrived);
+                        told(now);
+                        let theirs = self.terms.write.and_then(|call| call.not_after);
                         match theirs.is_some_and(|limit| now > limit) {
                             true => Failed::For(outer),
                             false => Failed::Late(outer),

@@ -22,7 +22,6 @@ mod migrate;
 mod options;
 mod pool;
 mod rows;
-mod sight;
 mod tls;
 
 pub use ledger::PostgresLedger;
