@@ -1,8 +1,7 @@
 //! What all requests share.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use axum::body::Bytes;
 use tenure::batch::{BatchSettings, BeatBatcher};
@@ -13,6 +12,7 @@ use tenure::sweeper::Sweeper;
 use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::ledger::Ledger;
+use tenure_core::remote_clock::{FRESH, RemoteClock};
 use tenure_core::store::Store;
 use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
@@ -108,11 +108,9 @@ pub(crate) struct App {
     /// A secret of this process, from which the counters of callers and groups are derived.
     pub(crate) seed: u64,
     pub(crate) openapi: OnceLock<Bytes>,
-    store_clock: Mutex<Option<(StoreTime, Mono)>>,
+    store_clock: RemoteClock,
 }
 
-/// An older reading of the store's clock is not told to clients.
-const STORE_CLOCK_FRESH: Duration = Duration::from_secs(5);
 /// How many times as long as others the body of a batch may be.
 pub(crate) const BATCH: usize = 4;
 /// How many sweeps one caller may ask for over HTTP at once.
@@ -160,7 +158,7 @@ impl App {
             beat_bodies: bodies(),
             seed: clock.entropy(),
             openapi: OnceLock::new(),
-            store_clock: Mutex::new(None),
+            store_clock: RemoteClock::default(),
             store,
             clock,
             loops,
@@ -197,18 +195,30 @@ impl App {
         Error::unavailable(format!("the store did not answer within {limit} ms"), outcome)
     }
 
-    /// The store said that this is its time.
-    pub(crate) fn learn(&self, as_of: StoreTime) {
-        let reading = (as_of, self.clock.mono());
-        *self.store_clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
+    /// Asks for something whose answer shows the store's time.
+    pub(crate) async fn timed<T>(
+        &self,
+        work: impl Future<Output = Result<T>>,
+        as_of: impl FnOnce(&T) -> StoreTime,
+    ) -> Result<T> {
+        let asked = self.clock.mono();
+        let answer = work.await?;
+        self.store_clock.learn(as_of(&answer), asked, self.clock.mono());
+        Ok(answer)
     }
 
-    /// The store's clock, or a little less; `None` when it was not heard of lately. Never ahead of it, so that a
-    /// not-after that a client makes from it is never too generous.
+    /// Asks for the store's time.
+    pub(crate) async fn now(&self) -> Result<StoreTime> {
+        self.timed(self.read(self.store.now()), |now| *now).await
+    }
+
+    /// The store's clock, or a little less; `None` when no recent reply showed it. Never ahead of it, so that a not-after
+    /// that a client makes from it is never too generous.
     pub(crate) fn store_time(&self) -> Option<StoreTime> {
-        let (as_of, at) = (*self.store_clock.lock().unwrap_or_else(PoisonError::into_inner))?;
-        let age = self.clock.mono().since(at);
-        (age <= STORE_CLOCK_FRESH).then(|| as_of + age)
+        let now = self.clock.mono();
+        self.store_clock
+            .at_least(now)
+            .filter(|_| self.store_clock.is_fresh(now))
     }
 }
 
@@ -220,6 +230,6 @@ impl App {
 
     /// Whether the store was heard of lately, or cannot have been yet. The watch loop sees to it every second.
     pub(crate) fn heard_of_store(&self) -> bool {
-        self.store_time().is_some() || self.clock.mono().since(self.began) <= STORE_CLOCK_FRESH
+        self.store_time().is_some() || self.clock.mono().since(self.began) <= FRESH
     }
 }

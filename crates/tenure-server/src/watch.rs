@@ -135,8 +135,8 @@ impl App {
     }
 
     async fn look_at(&self, group: Group) -> Result<()> {
-        let status = self.read(self.store.status(&group)).await?;
-        self.learn(status.as_of);
+        let status = self.read(self.store.status(&group));
+        let status = self.timed(status, |status| status.as_of).await?;
         let state = GroupState::new(group.clone(), &status);
         meters::holdings(&group, status.leases, status.sessions);
         self.watch.seen().groups.insert(group, (state, self.clock.mono()));
@@ -158,13 +158,8 @@ impl App {
         let app = Arc::clone(self);
         // In a task of its own: a caller that disconnects must not make the next one probe again.
         let asked = tokio::spawn(async move {
-            let answer = match app.ask_for_a_write().await {
-                Ok(probed) => {
-                    app.learn(probed.as_of);
-                    Ok(probed.away)
-                }
-                Err(error) => Err(error.chain()),
-            };
+            let asked = app.timed(app.ask_for_a_write(), |probed| probed.as_of).await;
+            let answer = asked.map(|probed| probed.away).map_err(|error| error.chain());
             let at = app.clock.mono();
             probed.insert(Known { at, answer }).answer.clone()
         });
@@ -208,8 +203,7 @@ impl LoopBody for Watcher {
             return Ok(Turn::idle());
         };
         app.crowd.flush(app.clock.mono());
-        let now = app.read(app.store.now()).await?;
-        app.learn(now);
+        app.now().await?;
         let looked = match self.look.take_if(|look| look.is_finished()) {
             Some(look) => look.await,
             None => Ok(Ok(0)),

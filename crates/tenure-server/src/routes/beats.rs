@@ -37,8 +37,8 @@ pub(crate) async fn one(
         revision: request.revision,
     });
     let tenure = beat.tenure.clone();
-    let beaten = app.read(app.beats.beat(&group, beat)).await?;
-    app.learn(beaten.as_of);
+    let beaten = app.read(app.beats.beat(&group, beat));
+    let beaten = app.timed(beaten, |beaten| beaten.as_of).await?;
     match beaten.reply {
         BeatReply::Renewed { expires_in, revision } => json(
             StatusCode::OK,
@@ -75,11 +75,11 @@ pub(crate) async fn many(
         return Err(Error::invalid(format!("{count} beats in one call; at most {MAX_BEATS}")).into());
     }
     let beats: Vec<Beat> = request.beats.into_iter().map(Into::into).collect();
-    let beaten = app.read(app.store.beat(&group, &beats)).await?;
+    let beaten = app.read(app.store.beat(&group, &beats));
+    let beaten = app.timed(beaten, |beaten| beaten.as_of).await?;
     if beaten.replies.len() != beats.len() {
         return Err(Error::new(ErrorKind::Internal, "the store answered fewer beats than it was asked").into());
     }
-    app.learn(beaten.as_of);
     count(&beaten);
     Ok(json_bytes(StatusCode::OK, write(&beats, &beaten).into()))
 }

@@ -53,7 +53,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(quer
     responses((status = 200, description = "Its state", body = GroupState), Reads)
 )]
 pub(crate) async fn one(State(app): State<Arc<App>>, Names(group): Names<Group>, _: NoQuery) -> Answer {
-    let status = app.read(app.store.status(&group)).await?;
-    app.learn(status.as_of);
+    let status = app.read(app.store.status(&group));
+    let status = app.timed(status, |status| status.as_of).await?;
     json(StatusCode::OK, &GroupState::new(group, &status))
 }

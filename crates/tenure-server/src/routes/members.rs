@@ -37,8 +37,9 @@ pub(crate) async fn join(
     Limits(call): Limits,
     Json(request): Json<JoinRequest>,
 ) -> Answer {
-    let joined = app.write(app.store.join(&group, &request.into(), call)).await?;
-    app.learn(joined.as_of);
+    let request = request.into();
+    let joined = app.write(app.store.join(&group, &request, call));
+    let joined = app.timed(joined, |joined| joined.as_of).await?;
     if let Some(sweeper) = &app.sweeper {
         sweeper.touch(&group);
     }

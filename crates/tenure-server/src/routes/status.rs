@@ -37,13 +37,12 @@ const EXAMINATION: Duration = Duration::from_secs(10);
 pub(crate) async fn status(State(app): State<Arc<App>>, caller: Caller, _: NoQuery) -> Answer {
     // How far the look got shows in the ages.
     let look = within(&*app.clock, app.settings.request_timeout, app.look(FRESH));
-    let (asked, _) = tokio::join!(app.read(app.store.now()), look);
+    let (asked, _) = tokio::join!(app.now(), look);
     let now = app.clock.mono();
     let (groups, groups_total, listed) = app.watch.groups(now);
     let mut store = store_state(&app);
-    match asked {
-        Ok(at) => app.learn(at),
-        Err(error) => (store.up, store.reason) = (false, Some(error.chain())),
+    if let Err(error) = asked {
+        (store.up, store.reason) = (false, Some(error.chain()));
     }
     let mut status = ServerStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -150,9 +149,7 @@ fn loop_state(status: LoopStatus) -> LoopState {
     responses((status = 200, description = "Its time", body = Now), Reads)
 )]
 pub(crate) async fn now(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
-    let now = app.read(app.store.now()).await?;
-    app.learn(now);
-    json(StatusCode::OK, &Now { now })
+    json(StatusCode::OK, &Now { now: app.now().await? })
 }
 
 /// Look at what could hurt

@@ -80,7 +80,7 @@ async fn asked(app: &Arc<App>, share: Share, group: &Group, call: Call, request:
         ));
     };
     // A sweep may take long, but a store that is away is told at once.
-    app.read(app.store.now()).await.map(|now| app.learn(now))?;
+    app.now().await?;
     let asked = core::SweepRequest {
         dry_run: request.dry_run,
         force: request.force,
