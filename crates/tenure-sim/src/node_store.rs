@@ -1,18 +1,19 @@
 //! The store as a node has it: every call is a request over the world's network.
 //!
-//! It keeps the promise that every store over a network has to keep (see `tenure_core::store::Call`): it anchors the
-//! store's time at the last answer and adds a not-after to each mutating call but a beat, so that what it has given up on
+//! It keeps the promise that every store over a network has to keep (see `tenure_core::store::Call`): it estimates the
+//! store's time from its answers and adds a not-after to each mutating call but a beat, so that a call it has given up
 //! cannot take effect later.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure::{Clock, Error, Mono, Outcome, Result, StoreOptions, StoreTime};
+use tenure::{Clock, Error, Outcome, Result, StoreOptions};
 use tenure_core::call::{Ask, Op, Reply};
 use tenure_core::clock::within;
 use tenure_core::event::WaitForEvents;
+use tenure_core::remote_clock::RemoteClock;
 use tenure_core::store::{Backend, Call, Finding, Health, Now};
 
 use crate::network::Network;
@@ -25,7 +26,7 @@ pub struct NodeStore {
     node: usize,
     network: Network,
     clock: Arc<dyn Clock>,
-    anchor: Mutex<Option<(StoreTime, Mono)>>,
+    store_clock: RemoteClock,
     /// Break on purpose: calls carry no not-after at all.
     forget_not_after: bool,
 }
@@ -44,14 +45,14 @@ impl NodeStore {
             node,
             network,
             clock,
-            anchor: Mutex::default(),
+            store_clock: RemoteClock::default(),
             forget_not_after,
         })
     }
 
     /// A call that must not take effect when nobody waits for it any more.
     async fn punctual(&self, mut ask: Ask) -> Result<Reply> {
-        if self.anchor().is_none() {
+        if self.store_clock.age(self.clock.mono()).is_none() {
             // A new connection asks for the time before it asks for a change.
             self.exchange(Ask {
                 group: None,
@@ -60,11 +61,7 @@ impl NodeStore {
             })
             .await?;
         }
-        if let Some((as_of, at)) = self.anchor() {
-            let ours = as_of + (self.clock.mono() + GIVE_UP).since(at);
-            let theirs = ask.call.not_after;
-            ask.call = Call::not_after(theirs.map_or(ours, |theirs| theirs.min(ours)));
-        }
+        ask.call = self.store_clock.not_after(self.clock.mono() + GIVE_UP, ask.call);
         if self.forget_not_after {
             ask.call = Call::default();
         }
@@ -73,14 +70,15 @@ impl NodeStore {
 
     async fn exchange(&self, ask: Ask) -> Result<Reply> {
         let lost = |how: &'static str| Error::unavailable(how, Outcome::Unknown);
+        let asked = self.clock.mono();
         let answer = self.network.send(self.node, ask)?;
         match within(&*self.clock, GIVE_UP, answer).await {
             Some(Ok((reply, as_of))) => {
-                *self.anchor_slot() = Some((as_of, self.clock.mono()));
+                self.store_clock.learn(as_of, asked, self.clock.mono());
                 reply
             }
             Some(Err(_)) => {
-                *self.anchor_slot() = None;
+                self.store_clock.forget();
                 Err(lost("the connection was reset"))
             }
             None => Err(lost("the store did not answer in time")),
@@ -95,14 +93,6 @@ impl NodeStore {
             Some(Ok((Err(error), _))) => Err(error),
             Some(Ok((Ok(_), _))) | None => Ok(Reply::WaitForEvents(())),
         }
-    }
-
-    fn anchor(&self) -> Option<(StoreTime, Mono)> {
-        *self.anchor_slot()
-    }
-
-    fn anchor_slot(&self) -> std::sync::MutexGuard<'_, Option<(StoreTime, Mono)>> {
-        self.anchor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
