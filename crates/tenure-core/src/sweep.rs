@@ -96,6 +96,8 @@ impl GroupStatus {
 /// Step 1 of a pass: what it did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EndedBatch {
+    /// The store's time of the step. A brake that engaged in it is engaged since then.
+    pub as_of: StoreTime,
     /// The tenures that lapsed.
     pub ended: Vec<TenureId>,
     /// Whether more may be due: call again.

@@ -93,7 +93,10 @@ impl Step<'_> {
     /// Step 1.
     fn end_lapsed(&mut self, limit: u32) -> Answer<EndedBatch> {
         let due = self.live.lock().due_by(self.now, limit as usize);
-        let mut batch = EndedBatch::default();
+        let mut batch = EndedBatch {
+            as_of: self.now,
+            ..EndedBatch::default()
+        };
         for member in due {
             let Some(entry) = self.live.lock().head(&member) else {
                 continue;

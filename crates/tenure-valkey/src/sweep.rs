@@ -169,10 +169,11 @@ impl ValkeyStore {
         let invocation = self.punctual(group, call).number(u64::from(limit.min(ENDS)));
         let invocation = invocation.arg(if refused { "1" } else { "0" });
         self.connection
-            .call(&self.scripts.end_lapsed, invocation, |reader, _| {
+            .call(&self.scripts.end_lapsed, invocation, |reader, now| {
                 let more = reader.number()? != 0;
                 let ended = reader.array()?.texts()?;
                 Ok(EndedBatch {
+                    as_of: now,
                     ended: ended.iter().map(|text| parse("a tenure", text)).collect::<Read<_>>()?,
                     more,
                 })

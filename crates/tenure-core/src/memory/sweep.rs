@@ -91,7 +91,10 @@ impl GroupModel {
             .take(limit as usize)
             .map(|(_, member)| member.clone())
             .collect();
-        let mut batch = EndedBatch::default();
+        let mut batch = EndedBatch {
+            as_of: now,
+            ..EndedBatch::default()
+        };
         for member in due {
             let Some(live) = self.members.get(&member) else {
                 continue;

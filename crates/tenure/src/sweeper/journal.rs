@@ -1,17 +1,24 @@
 //! What the janitor did, told once: in the log and in the metrics.
 //!
 //! Every sweeper sees the same events; each tells only what its own steps did, so that with three daemons nothing is
-//! told three times. What it did is in its replies, except for two things: the count of a release whose reply was lost,
-//! and changes of the brake and of the grace period. Both are found in the events.
+//! told three times. What a step did is in its reply. The events are read for the rest:
+//!
+//! - The counts of a release or a reap whose reply was lost. Each holding is released by one sweeper and counted once, also
+//!   then, and a step that is repeated does not find what the lost one removed. Only the event with its pass tells. It is
+//!   read after the not-after of the step, when the step has taken effect or never will.
+//! - The end of a brake, and the begin and end of a grace period. A status shows that it happened, and not in whose tick;
+//!   the event has the time of the tick.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use tenure_core::brake::Brake;
 use tenure_core::error::Result;
 use tenure_core::event::{Event, EventId, EventKind, EventQuery};
 use tenure_core::id::{Group, SessionId, TenureId};
 use tenure_core::session::Epoch;
 use tenure_core::store::MAX_PAGE;
 use tenure_core::sweep::{Eviction, GroupStatus};
+use tenure_core::time::StoreTime;
 
 use super::reach::{Reach, Unanswered};
 use super::visit::Visit;
@@ -107,62 +114,59 @@ fn tell_whole(group: &Group, pass: &str, whole: bool) {
     }
 }
 
-/// Tells changes of the brake and of the grace period that this visit's own steps made.
+/// Tells changes of the brake and of the grace period that this visit's own steps made. `ended_at`: the times of its steps
+/// that ended tenures since the status before.
 pub(super) async fn tell_changes(
-    visit: &Visit<'_>,
+    reach: &Reach<'_>,
     before: Option<&GroupStatus>,
     now: &GroupStatus,
-    ended: &BTreeSet<TenureId>,
+    ended_at: &[StoreTime],
 ) {
-    let unsettled = |status: &GroupStatus| status.unsettled.map(|grace| grace.until);
+    let grace = |status: &GroupStatus| status.unsettled.map(|grace| grace.until);
     let braked = |status: &GroupStatus| status.brake.map(|brake| brake.since);
-    let before_was = before.map_or((None, None), |status| (unsettled(status), braked(status)));
-    if before_was == (unsettled(now), braked(now)) {
-        return;
+    let (grace_before, braked_before) = (before.and_then(grace), before.and_then(braked));
+    if let Some(brake) = now.brake
+        && ended_at.contains(&brake.since)
+    {
+        let (
+            group,
+            Brake {
+                until, lapsed, present, ..
+            },
+        ) = (reach.group, brake);
+        tracing::warn!(%group, lapsed, present, %until, "braked: too many lapsed at once; nothing of theirs is removed");
     }
-    // Without an earlier status only the events of this tick are of interest; their numbers are not below its time.
-    let tick = EventId(now.as_of.micros().saturating_sub(1)).min(now.last_event);
-    let since = before.map_or(tick, |status| status.last_event);
+    let unbraked = braked_before.is_some() && braked_before != braked(now);
+    if unbraked || grace_before != grace(now) {
+        // Without an earlier status only the events of this tick are of interest; their numbers are not below its time.
+        let tick = EventId(now.as_of.micros().saturating_sub(1)).min(now.last_event);
+        tell_ticked(reach, now, before.map_or(tick, |status| status.last_event)).await;
+    }
+}
+
+/// Tells what our tick changed, by its events after one of them.
+async fn tell_ticked(reach: &Reach<'_>, now: &GroupStatus, since: EventId) {
     let kinds = vec![
-        EventKind::Lapsed,
-        EventKind::SweepBraked,
         EventKind::SweepUnbraked,
         EventKind::GroupUnsettled,
         EventKind::GroupSettled,
     ];
-    let events = match read(&visit.reach, since, kinds).await {
-        Ok((events, _)) => events,
+    match read(reach, since, kinds).await {
+        Ok((events, _)) => {
+            // What a tick changes, it writes with its own time.
+            let ours = events.iter().filter(|event| event.at == now.as_of);
+            ours.for_each(|event| tell(reach.group, event, now));
+        }
         // The gauges show it, and telling is not worth failing a pass.
         Err(error) => {
-            return tracing::debug!(group = %visit.reach.group, error = %error.chain(), "changes cannot be told");
+            tracing::debug!(group = %reach.group, error = %error.chain(), "changes cannot be told");
         }
-    };
-    let mut before: Option<&Event> = None;
-    for event in &events {
-        let ours = match event.kind {
-            EventKind::Lapsed => false,
-            // A step writes its events in a row, and only one that ended tenures engages the brake: it is ours when it
-            // follows the last tenure that our own step ended.
-            EventKind::SweepBraked => before.is_some_and(|before| {
-                before.id.0 + 1 == event.id.0 && before.tenure.as_ref().is_some_and(|tenure| ended.contains(tenure))
-            }),
-            // What a tick changes, it writes with its own time.
-            _ => event.at == now.as_of,
-        };
-        if ours {
-            tell(visit.reach.group, event, now);
-        }
-        before = Some(event);
     }
 }
 
 fn tell(group: &Group, event: &Event, status: &GroupStatus) {
     let (reason, counts) = (event.reason.as_deref().unwrap_or("none"), &event.counts);
     match event.kind {
-        EventKind::SweepBraked => {
-            let until = status.brake.map(|brake| brake.until.to_string());
-            tracing::warn!(%group, ?counts, until, "braked: too many lapsed at once; nothing of theirs is removed");
-        }
         EventKind::SweepUnbraked => tracing::warn!(%group, reason, "unbraked: removal goes on"),
         EventKind::GroupUnsettled => {
             let until = status.unsettled.map(|grace| grace.until.to_string());

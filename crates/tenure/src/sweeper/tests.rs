@@ -329,31 +329,6 @@ async fn any_number_of_sweepers_count_and_tell_everything_once() {
 }
 
 #[tokio::test]
-async fn a_mass_death_is_braked_told_once_and_ends_by_itself() {
-    let world = world(3);
-    let _listening = world.ears.listen();
-    let g = group("g");
-    let alive = world.join(&g, "alive").await;
-    for n in 0..19 {
-        let dead = world.join(&g, &format!("dead-{n}")).await;
-        world.claim(&g, &dead, 10).await;
-    }
-    world.keep_alive(&g, &alive, TTL + secs(60)).await;
-    assert_eq!(world.ears.count("tenure_ended_total"), 19, "expiry is not held");
-    assert_eq!(world.evicted(&g).await, 0, "removal is");
-    assert!(world.ears.gauge("tenure_brake_engaged") > 0.5);
-    assert_eq!(world.ears.lines("WARN braked"), 1);
-    world.keep_alive(&g, &alive, secs(300)).await;
-    assert_eq!(world.evicted(&g).await, 190);
-    assert_eq!(world.ears.count("tenure_registry_evicted_total"), 190);
-    assert_eq!(
-        (world.ears.lines("WARN braked"), world.ears.lines("WARN unbraked")),
-        (1, 1)
-    );
-    assert!(world.ears.gauge("tenure_brake_engaged") < 0.5);
-}
-
-#[tokio::test]
 async fn an_outage_declares_nobody_dead_and_is_told_once() {
     let world = world(1);
     let _listening = world.ears.listen();
@@ -461,6 +436,7 @@ async fn it_goes_when_nobody_holds_it_and_settings_that_cannot_work_are_refused(
     pass_until(&world.clock, "nothing", secs(1), || true).await;
 }
 
+mod braking;
 mod reaping;
 mod resting;
 mod slow;

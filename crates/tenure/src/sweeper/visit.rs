@@ -1,13 +1,13 @@
 //! One visit of the janitor to one group.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure_core::clock::jitter;
 use tenure_core::error::{Error, Outcome, Result};
-use tenure_core::id::{Group, TenureId};
+use tenure_core::id::Group;
 use tenure_core::membership::EndReason;
 use tenure_core::sweep::{BATCH, GroupStatus, ReleaseRequest};
+use tenure_core::time::StoreTime;
 use tokio::sync::OwnedMutexGuard;
 
 use super::reach::{Reach, Unanswered, is_due};
@@ -25,6 +25,8 @@ pub(super) const GATHER: Duration = Duration::from_millis(30);
 pub(super) struct Work {
     pub(super) status: Option<GroupStatus>,
     pub(super) unanswered: Unanswered,
+    /// When our steps ended tenures, by the store's time, since the last status.
+    ended_at: Vec<StoreTime>,
     failed_in_a_row: u32,
 }
 
@@ -76,18 +78,18 @@ impl<'a> Visit<'a> {
 
     /// Step 1 until it has drained, then step 2. Answers when to come again.
     async fn sweep(&mut self) -> Result<Duration> {
-        let mut ended = BTreeSet::new();
-        let mut status = self.tick(&ended).await?;
+        let mut status = self.tick().await?;
         journal::read_back(self, &status).await?;
         if is_due(status.next_due, &status) {
-            let drained = self.end_lapsed(&status, &mut ended).await;
+            let drained = self.end_lapsed(&status).await;
+            let ended_any = !self.work.ended_at.is_empty();
             // Also when a later batch failed: what the earlier ones did is to be told.
-            if !ended.is_empty() {
-                status = self.tick(&ended).await?;
+            if ended_any {
+                status = self.tick().await?;
             }
             match drained? {
                 false => return Ok(Duration::ZERO),
-                true if ended.is_empty() && !is_due(status.next_release, &status) => return Ok(GATHER),
+                true if !ended_any && !is_due(status.next_release, &status) => return Ok(GATHER),
                 true => {}
             }
         }
@@ -95,11 +97,11 @@ impl<'a> Visit<'a> {
             if !self.release(&status).await? {
                 return Ok(Duration::ZERO);
             }
-            status = self.tick(&BTreeSet::new()).await?;
+            status = self.tick().await?;
         }
         if rests(&status) {
             // Nothing comes due in it any more, and old records of its tenures would keep it from being forgotten.
-            self.end_lapsed(&status, &mut ended).await?;
+            self.end_lapsed(&status).await?;
         }
         self.forget(&status).await?;
         Ok(self.until_next(&status))
@@ -119,7 +121,7 @@ impl<'a> Visit<'a> {
         Ok(())
     }
 
-    async fn tick(&mut self, ended: &BTreeSet<TenureId>) -> Result<GroupStatus> {
+    async fn tick(&mut self) -> Result<GroupStatus> {
         let group = self.reach.group;
         let tick = self.reach.steps()?.tick(group);
         let (status, arrived) = self.reach.ask(tick).await?;
@@ -136,12 +138,13 @@ impl<'a> Visit<'a> {
         if has_any(&status) && !before.as_ref().is_some_and(has_any) {
             meters::begin_group(group);
         }
-        journal::tell_changes(self, before.as_ref(), &status, ended).await;
+        let ended_at = std::mem::take(&mut self.work.ended_at);
+        journal::tell_changes(&self.reach, before.as_ref(), &status, &ended_at).await;
         Ok(status)
     }
 
     /// Ends what is due. `true` when nothing is left.
-    async fn end_lapsed(&mut self, status: &GroupStatus, ended: &mut BTreeSet<TenureId>) -> Result<bool> {
+    async fn end_lapsed(&mut self, status: &GroupStatus) -> Result<bool> {
         loop {
             let (group, call) = (self.reach.group, self.reach.call());
             let step = self.reach.steps()?.end_lapsed(group, BATCH, call);
@@ -155,7 +158,9 @@ impl<'a> Visit<'a> {
             for tenure in &batch.ended {
                 crate::crowd_line!(crowd.admits(group, "lapsed", now), %group, %tenure, "lapsed");
             }
-            ended.extend(batch.ended);
+            if !batch.ended.is_empty() {
+                self.work.ended_at.push(batch.as_of);
+            }
             if !batch.more {
                 return Ok(true);
             }
