@@ -41,7 +41,7 @@ pub use self::provider::{
 pub use self::settings::{RosterSettings, SettingsPatch};
 use crate::error::{Error, Result};
 use crate::id::{EngagementId, ProviderId, RosterName, TenureId};
-use crate::store::{Call, Finding, Health, Page, PageRequest};
+use crate::store::{Finding, Health, Page, PageRequest};
 use crate::time::StoreTime;
 
 /// Refuses a tenure of somebody else.
@@ -74,8 +74,7 @@ pub fn check_follows(follows: &[Follow]) -> Result<()> {
 /// The durable truth about rosters.
 ///
 /// Every method can fail with `Unavailable` (the database is out of reach, only readable, or out of connections; the
-/// outcome tells whether the step may have taken effect), and every one that takes a [`Call`] with `TooLate`; these are
-/// not said again below. Reading changes nothing.
+/// outcome tells whether the step may have taken effect); this is not said again below. Reading changes nothing.
 #[async_trait]
 pub trait Ledger: Send + Sync {
     /// Where it is, for people: a URL without secrets.
@@ -119,7 +118,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// `Invalid` for what breaks a limit: nothing changed.
-    async fn set_settings(&self, roster: &RosterName, patch: &SettingsPatch, call: Call) -> Result<RosterSettings>;
+    async fn set_settings(&self, roster: &RosterName, patch: &SettingsPatch) -> Result<RosterSettings>;
 
     /// Writes a provider down, or changes what is written. A new one is active and offline. O(1).
     ///
@@ -130,7 +129,6 @@ pub trait Ledger: Send + Sync {
         roster: &RosterName,
         provider: &ProviderId,
         spec: &ProviderSpec,
-        call: Call,
     ) -> Result<ProviderChange>;
 
     /// Removes a provider that is offline and has no open engagement, leaving a tombstone in the outbox. Its log and its
@@ -138,7 +136,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// None of its own.
-    async fn remove_provider(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<RemoveOutcome>;
+    async fn remove_provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<RemoveOutcome>;
 
     /// One provider; `None` when there is none of that name. O(1).
     ///
@@ -162,7 +160,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// `NotFound`: nothing changed.
-    async fn activate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange>;
+    async fn activate(&self, roster: &RosterName, provider: &ProviderId) -> Result<ProviderChange>;
 
     /// Forbids a provider to take work, takes it offline and voids what it was given before (`revoked_before`), in one
     /// step. `was_online` of the answer is the tenure that is to be ended in the hot store. Changes nothing for one that
@@ -170,7 +168,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// `NotFound`: nothing changed.
-    async fn deactivate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange>;
+    async fn deactivate(&self, roster: &RosterName, provider: &ProviderId) -> Result<ProviderChange>;
 
     /// Takes a provider online under a tenure. Online already under another one, it is from now on under the one with the
     /// higher term, so that answers which come in the wrong order do no harm.
@@ -186,7 +184,6 @@ pub trait Ledger: Send + Sync {
         roster: &RosterName,
         provider: &ProviderId,
         tenure: Option<&TenureId>,
-        call: Call,
     ) -> Result<OnlineOutcome>;
 
     /// Takes a provider offline because it asked: only if it is online under this tenure, when one is given. O(1).
@@ -198,7 +195,6 @@ pub trait Ledger: Send + Sync {
         roster: &RosterName,
         provider: &ProviderId,
         tenure: Option<&TenureId>,
-        call: Call,
     ) -> Result<ProviderChange>;
 
     /// Follows the hot store: takes those offline who are online under exactly these tenures, and answers with their
@@ -209,7 +205,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// `Invalid` for too many: nothing changed.
-    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure], call: Call) -> Result<Vec<Provider>>;
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<Vec<Provider>>;
 
     /// Follows the hot store after it came back: gives those another tenure who are online under exactly the one
     /// expected, and answers with their rows, by name. Nothing is logged: they were online all the time. Limits and cost
@@ -217,7 +213,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// `Invalid` for too many, and when the two tenures of one are not of the same member: nothing changed.
-    async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow], call: Call) -> Result<Vec<Provider>>;
+    async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow]) -> Result<Vec<Provider>>;
 
     /// Writes down when providers were heard of last, and answers how many of these were news. Never older than what is
     /// there; unknown providers are passed over; of several times of one provider the latest counts. Changes no version.
@@ -225,12 +221,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// `Invalid` for too many: nothing changed.
-    async fn record_heartbeats(
-        &self,
-        roster: &RosterName,
-        heartbeats: &[(ProviderId, StoreTime)],
-        call: Call,
-    ) -> Result<u64>;
+    async fn record_heartbeats(&self, roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)]) -> Result<u64>;
 
     /// When these providers were last heard, as far as it was recorded; those without a record are left out. At most
     /// [`provider::MAX_BATCH`]. O(batch).
@@ -248,14 +239,14 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// `Invalid` for too many: nothing changed.
-    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()>;
+    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration) -> Result<()>;
 
     /// Notes that every heartbeat that the hot store had of a roster has been recorded, and since when every provider that
     /// is alive there has been heard. O(1).
     ///
     /// # Errors
     /// None of its own.
-    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime, call: Call) -> Result<()>;
+    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime) -> Result<()>;
 
     /// The last pass that was noted; `None` when there was none. O(1).
     ///
@@ -299,12 +290,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// `NotFound` for an unknown provider, `Invalid`: nothing changed.
-    async fn create_engagement(
-        &self,
-        roster: &RosterName,
-        engagement: &NewEngagement,
-        call: Call,
-    ) -> Result<EngagementOutcome>;
+    async fn create_engagement(&self, roster: &RosterName, engagement: &NewEngagement) -> Result<EngagementOutcome>;
 
     /// Moves an engagement to another status, another provider or both, in one step: nobody reads it with both providers
     /// or with none. Moving it to where it is changes nothing; what is over can be moved nowhere else. O(open engagements
@@ -317,7 +303,6 @@ pub trait Ledger: Send + Sync {
         roster: &RosterName,
         engagement: &EngagementId,
         to: &Move,
-        call: Call,
     ) -> Result<EngagementOutcome>;
 
     /// Takes a place with the first candidate that has room, under a lock on its row, so that two callers cannot take the
@@ -326,7 +311,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// `Invalid` for too many candidates: nothing changed.
-    async fn reserve(&self, roster: &RosterName, request: &Reserve, call: Call) -> Result<ReserveOutcome>;
+    async fn reserve(&self, roster: &RosterName, request: &Reserve) -> Result<ReserveOutcome>;
 
     /// One engagement. O(1).
     ///
@@ -339,7 +324,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// `Invalid` for a limit out of bounds: nothing changed.
-    async fn expire_due(&self, roster: &RosterName, limit: u32, call: Call) -> Result<ExpiredBatch>;
+    async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch>;
 
     /// Rows that may not have reached the mirror, the oldest version first, at most `limit` (1..=1000). O(limit).
     ///
@@ -358,7 +343,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// `Invalid` for too many: nothing changed.
-    async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> Result<u64>;
+    async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)]) -> Result<u64>;
 
     /// A version above all that were given out before: the version of tombstones for what the mirror has and the ledger
     /// does not. Draw it before reading the rows to compare with; a row that is made meanwhile is newer then. O(1).

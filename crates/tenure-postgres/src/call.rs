@@ -62,8 +62,8 @@ pub(crate) fn numbers(values: Vec<i64>) -> Param {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) within: Duration,
-    /// `None` for one that only reads. Else the step takes one more parameter, the time after which it is too late.
-    pub(crate) write: Option<Call>,
+    /// Whether it may change something. Such a step takes one more parameter, the time after which it is too late.
+    pub(crate) write: bool,
 }
 
 /// Makes calls.
@@ -80,7 +80,7 @@ pub(crate) struct Caller {
 enum Failed {
     /// The same again, at once.
     Again(Error),
-    /// It was too late by the time that we put on it, and nothing changed.
+    /// It was too late by its not-after, and nothing changed.
     Late(Error),
     For(Error),
 }
@@ -116,7 +116,7 @@ impl Caller {
         terms: Terms,
     ) -> Result<T> {
         let give_up = self.clock.mono() + terms.within;
-        let count = params.len() + usize::from(terms.write.is_some());
+        let count = params.len() + usize::from(terms.write);
         let places: Vec<String> = (1..=count).map(|n| format!("${n}")).collect();
         let statement: Arc<str> = format!("SELECT tenure.{step}({})::text", places.join(", ")).into();
         let params = Arc::new(params);
@@ -158,11 +158,7 @@ impl Caller {
         terms: Terms,
         give_up: Mono,
     ) -> Result<String, Failed> {
-        let stage = if terms.write.is_some() {
-            Stage::Writing
-        } else {
-            Stage::Reading
-        };
+        let stage = if terms.write { Stage::Writing } else { Stage::Reading };
         let left = give_up.since(self.clock.mono());
         if left.is_zero() {
             let message = "the ledger did not get to it in time";
@@ -227,8 +223,7 @@ impl Task {
         if !self.progress.turn(SENT) {
             return Err(Failed::For(Error::unavailable("nobody waits", Outcome::Unchanged)));
         }
-        let call = self.terms.write.unwrap_or_default();
-        let limits = self.caller.database_clock.not_after(self.give_up, call);
+        let limits = self.caller.database_clock.not_after(self.give_up, Call::default());
         let limit = limits
             .not_after
             .map(|at| i64::try_from(at.micros()).unwrap_or(i64::MAX));
@@ -237,7 +232,7 @@ impl Task {
             .iter()
             .map(|(value, kind)| (&**value as _, kind.clone()))
             .collect();
-        if self.terms.write.is_some() {
+        if self.terms.write {
             params.push((&limit, Type::INT8));
         }
         let cancel = connection.client.cancel_token();
@@ -291,11 +286,7 @@ impl Task {
                 Err(match refused_at {
                     Some(now) => {
                         told(now);
-                        let theirs = self.terms.write.and_then(|call| call.not_after);
-                        match theirs.is_some_and(|limit| now > limit) {
-                            true => Failed::For(outer),
-                            false => Failed::Late(outer),
-                        }
+                        Failed::Late(outer)
                     }
                     None if again => Failed::Again(outer),
                     None => Failed::For(outer),

@@ -16,7 +16,7 @@ use tenure_core::ledger::{
     ProviderState, RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
     check_follows, check_tenure,
 };
-use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
+use tenure_core::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use tenure_core::time::micros;
 use tenure_core::{EngagementId, Error, ErrorKind, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
 use tokio_postgres::types::Type;
@@ -172,28 +172,28 @@ impl PostgresLedger {
     fn reading(&self) -> Terms {
         Terms {
             within: self.options.call_timeout,
-            write: None,
+            write: false,
         }
     }
 
     fn reading_many(&self) -> Terms {
         Terms {
             within: self.options.batch_timeout,
-            write: None,
+            write: false,
         }
     }
 
-    fn writing(&self, call: Call) -> Terms {
+    fn writing(&self) -> Terms {
         Terms {
             within: self.options.call_timeout,
-            write: Some(call),
+            write: true,
         }
     }
 
-    fn writing_many(&self, call: Call) -> Terms {
+    fn writing_many(&self) -> Terms {
         Terms {
             within: self.options.batch_timeout,
-            write: Some(call),
+            write: true,
         }
     }
 }
@@ -289,7 +289,7 @@ impl Ledger for PostgresLedger {
         Ok(read.into())
     }
 
-    async fn set_settings(&self, roster: &RosterName, patch: &SettingsPatch, call: Call) -> Result<RosterSettings> {
+    async fn set_settings(&self, roster: &RosterName, patch: &SettingsPatch) -> Result<RosterSettings> {
         patch.check()?;
         let params = vec![
             name(roster.clone()),
@@ -301,9 +301,9 @@ impl Ledger for PostgresLedger {
         let terms = match patch.default_capacity {
             Some(_) => Terms {
                 within: EVERY_ROW.max(self.options.batch_timeout),
-                ..self.writing_many(call)
+                ..self.writing_many()
             },
-            None => self.writing(call),
+            None => self.writing(),
         };
         let read: SettingsRead = self.ask("set_settings", params, terms).await?;
         Ok(read.into())
@@ -314,7 +314,6 @@ impl Ledger for PostgresLedger {
         roster: &RosterName,
         provider: &ProviderId,
         spec: &ProviderSpec,
-        call: Call,
     ) -> Result<ProviderChange> {
         spec.check()?;
         let params = vec![
@@ -323,13 +322,13 @@ impl Ledger for PostgresLedger {
             text(spec.display_name.clone()),
             room(spec.capacity),
         ];
-        let answer: ProviderAnswer = self.ask("put_provider", params, self.writing(call)).await?;
+        let answer: ProviderAnswer = self.ask("put_provider", params, self.writing()).await?;
         answer.change()
     }
 
-    async fn remove_provider(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<RemoveOutcome> {
+    async fn remove_provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<RemoveOutcome> {
         let params = vec![name(roster.clone()), name(provider.clone())];
-        let answer: ProviderAnswer = self.ask("remove_provider", params, self.writing(call)).await?;
+        let answer: ProviderAnswer = self.ask("remove_provider", params, self.writing()).await?;
         answer.removal()
     }
 
@@ -360,15 +359,15 @@ impl Ledger for PostgresLedger {
         Ok(page_of(providers(read.items), limit, |row| row.provider.to_string()))
     }
 
-    async fn activate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange> {
+    async fn activate(&self, roster: &RosterName, provider: &ProviderId) -> Result<ProviderChange> {
         let params = vec![name(roster.clone()), name(provider.clone()), flag(Some(true))];
-        let answer: ProviderAnswer = self.ask("set_active", params, self.writing(call)).await?;
+        let answer: ProviderAnswer = self.ask("set_active", params, self.writing()).await?;
         answer.change()
     }
 
-    async fn deactivate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange> {
+    async fn deactivate(&self, roster: &RosterName, provider: &ProviderId) -> Result<ProviderChange> {
         let params = vec![name(roster.clone()), name(provider.clone()), flag(Some(false))];
-        let answer: ProviderAnswer = self.ask("set_active", params, self.writing(call)).await?;
+        let answer: ProviderAnswer = self.ask("set_active", params, self.writing()).await?;
         answer.change()
     }
 
@@ -377,7 +376,6 @@ impl Ledger for PostgresLedger {
         roster: &RosterName,
         provider: &ProviderId,
         tenure: Option<&TenureId>,
-        call: Call,
     ) -> Result<OnlineOutcome> {
         check_tenure(provider, tenure)?;
         let params = vec![
@@ -385,7 +383,7 @@ impl Ledger for PostgresLedger {
             name(provider.clone()),
             text(tenure.map(ToString::to_string)),
         ];
-        let answer: ProviderAnswer = self.ask("go_online", params, self.writing(call)).await?;
+        let answer: ProviderAnswer = self.ask("go_online", params, self.writing()).await?;
         answer.online()
     }
 
@@ -394,18 +392,17 @@ impl Ledger for PostgresLedger {
         roster: &RosterName,
         provider: &ProviderId,
         tenure: Option<&TenureId>,
-        call: Call,
     ) -> Result<ProviderChange> {
         let params = vec![
             name(roster.clone()),
             name(provider.clone()),
             text(tenure.map(ToString::to_string)),
         ];
-        let answer: ProviderAnswer = self.ask("go_offline", params, self.writing(call)).await?;
+        let answer: ProviderAnswer = self.ask("go_offline", params, self.writing()).await?;
         answer.change()
     }
 
-    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure], call: Call) -> Result<Vec<Provider>> {
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<Vec<Provider>> {
         check_batch(ended.len())?;
         let params = vec![
             name(roster.clone()),
@@ -418,11 +415,11 @@ impl Ledger for PostgresLedger {
                 ended.iter().map(|ended| ended.reason.as_str().to_owned()).collect(),
             )),
         ];
-        let changed: Items<ProviderRow> = self.ask("offline_ended", params, self.writing_many(call)).await?;
+        let changed: Items<ProviderRow> = self.ask("offline_ended", params, self.writing_many()).await?;
         Ok(providers(changed.items))
     }
 
-    async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow], call: Call) -> Result<Vec<Provider>> {
+    async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow]) -> Result<Vec<Provider>> {
         check_follows(follows)?;
         let params = vec![
             name(roster.clone()),
@@ -432,16 +429,11 @@ impl Ledger for PostgresLedger {
             texts(Some(follows.iter().map(|follow| follow.from.to_string()).collect())),
             texts(Some(follows.iter().map(|follow| follow.to.to_string()).collect())),
         ];
-        let changed: Items<ProviderRow> = self.ask("follow_tenures", params, self.writing_many(call)).await?;
+        let changed: Items<ProviderRow> = self.ask("follow_tenures", params, self.writing_many()).await?;
         Ok(providers(changed.items))
     }
 
-    async fn record_heartbeats(
-        &self,
-        roster: &RosterName,
-        heartbeats: &[(ProviderId, StoreTime)],
-        call: Call,
-    ) -> Result<u64> {
+    async fn record_heartbeats(&self, roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)]) -> Result<u64> {
         check_batch(heartbeats.len())?;
         let mut latest: BTreeMap<&ProviderId, StoreTime> = BTreeMap::new();
         for (provider, at) in heartbeats {
@@ -453,7 +445,7 @@ impl Ledger for PostgresLedger {
             texts(Some(latest.keys().map(ToString::to_string).collect())),
             numbers(latest.values().map(|at| signed(*at)).collect()),
         ];
-        let news: Count = self.ask("record_heartbeats", params, self.writing_many(call)).await?;
+        let news: Count = self.ask("record_heartbeats", params, self.writing_many()).await?;
         Ok(news.count)
     }
 
@@ -469,17 +461,17 @@ impl Ledger for PostgresLedger {
         Ok(read.items.into_iter().map(HeardRow::told).collect())
     }
 
-    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()> {
+    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration) -> Result<()> {
         check_batch(rosters.len())?;
         let names = rosters.iter().map(ToString::to_string).collect();
         let params = vec![texts(Some(names)), number(span(Some(lasts)))];
-        let Done {} = self.ask("want_heartbeats", params, self.writing(call)).await?;
+        let Done {} = self.ask("want_heartbeats", params, self.writing()).await?;
         Ok(())
     }
 
-    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime, call: Call) -> Result<()> {
+    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime) -> Result<()> {
         let params = vec![name(roster.clone()), instant(Some(fresh_since))];
-        let Done {} = self.ask("note_heartbeat_pass", params, self.writing(call)).await?;
+        let Done {} = self.ask("note_heartbeat_pass", params, self.writing()).await?;
         Ok(())
     }
 
@@ -540,12 +532,7 @@ impl Ledger for PostgresLedger {
         Ok(page_of(entries?, limit, |entry| entry.id.to_string()))
     }
 
-    async fn create_engagement(
-        &self,
-        roster: &RosterName,
-        engagement: &NewEngagement,
-        call: Call,
-    ) -> Result<EngagementOutcome> {
+    async fn create_engagement(&self, roster: &RosterName, engagement: &NewEngagement) -> Result<EngagementOutcome> {
         engagement.check()?;
         let params = vec![
             name(roster.clone()),
@@ -554,7 +541,7 @@ impl Ledger for PostgresLedger {
             name(engagement.status.as_str()),
             number(span(engagement.expires_in)),
         ];
-        let answer: EngagementAnswer = self.ask("create_engagement", params, self.writing(call)).await?;
+        let answer: EngagementAnswer = self.ask("create_engagement", params, self.writing()).await?;
         answer.outcome()
     }
 
@@ -563,7 +550,6 @@ impl Ledger for PostgresLedger {
         roster: &RosterName,
         engagement: &EngagementId,
         to: &Move,
-        call: Call,
     ) -> Result<EngagementOutcome> {
         to.check()?;
         let params = vec![
@@ -577,11 +563,11 @@ impl Ledger for PostgresLedger {
                 Expiry::In(after) => span(Some(after)),
             }),
         ];
-        let answer: EngagementAnswer = self.ask("move_engagement", params, self.writing(call)).await?;
+        let answer: EngagementAnswer = self.ask("move_engagement", params, self.writing()).await?;
         answer.outcome()
     }
 
-    async fn reserve(&self, roster: &RosterName, request: &Reserve, call: Call) -> Result<ReserveOutcome> {
+    async fn reserve(&self, roster: &RosterName, request: &Reserve) -> Result<ReserveOutcome> {
         request.check()?;
         let (ranked, fresh_since) = match &request.candidates {
             Candidates::Ranked(ranked) => (Some(ranked.iter().map(ToString::to_string).collect()), None),
@@ -595,7 +581,7 @@ impl Ledger for PostgresLedger {
             name(request.status.as_str()),
             number(span(request.expires_in)),
         ];
-        let answer: EngagementAnswer = self.ask("reserve", params, self.writing(call)).await?;
+        let answer: EngagementAnswer = self.ask("reserve", params, self.writing()).await?;
         answer.reserved()
     }
 
@@ -605,10 +591,10 @@ impl Ledger for PostgresLedger {
         read.engagement.map(Engagement::try_from).transpose()
     }
 
-    async fn expire_due(&self, roster: &RosterName, limit: u32, call: Call) -> Result<ExpiredBatch> {
+    async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch> {
         let limit = check_limit(limit)?;
         let params = vec![name(roster.clone()), small(Some(limit))];
-        let answer: ExpiredAnswer = self.ask("expire_due", params, self.writing_many(call)).await?;
+        let answer: ExpiredAnswer = self.ask("expire_due", params, self.writing_many()).await?;
         answer.try_into()
     }
 
@@ -624,14 +610,14 @@ impl Ledger for PostgresLedger {
         Ok(counts.items.into_iter().map(|row| (row.roster, row.count)).collect())
     }
 
-    async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> Result<u64> {
+    async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)]) -> Result<u64> {
         check_batch(rows.len())?;
         let params = vec![
             name(roster.clone()),
             texts(Some(rows.iter().map(|(provider, _)| provider.to_string()).collect())),
             numbers(rows.iter().map(|(_, version)| version_number(*version)).collect()),
         ];
-        let cleaned: Count = self.ask("clean", params, self.writing_many(call)).await?;
+        let cleaned: Count = self.ask("clean", params, self.writing_many()).await?;
         Ok(cleaned.count)
     }
 

@@ -32,8 +32,8 @@ use tenure_core::ledger::{
     RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
     check_tenure,
 };
-use tenure_core::store::{Call, Finding, Health, Page, PageRequest, bad_cursor, check_limit};
-use tenure_core::{Clock, EngagementId, Error, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
+use tenure_core::store::{Finding, Health, Page, PageRequest, bad_cursor, check_limit};
+use tenure_core::{Clock, EngagementId, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
 
 use self::step::{LedgerBooks, Step};
 use crate::clock::StoreClock;
@@ -104,15 +104,11 @@ impl SqliteLedger {
     async fn step<T: Send + 'static>(
         &self,
         roster: &RosterName,
-        call: Call,
         work: impl FnOnce(&mut Step<'_>) -> Answer<T> + Send + 'static,
     ) -> Result<T> {
         let (file, roster) = (Arc::clone(self.desk.file()), roster.clone());
         let step = move |books: &mut LedgerBooks, sql: &Connection| {
             let now = file.clock.now();
-            if call.not_after.is_some_and(|limit| now > limit) {
-                return Ok(Err(Error::too_late()));
-            }
             work(&mut Step::new(sql, &roster, now, books))
         };
         self.desk.step(step).await
@@ -179,10 +175,10 @@ impl Ledger for SqliteLedger {
         Ok(known.unwrap_or_default())
     }
 
-    async fn set_settings(&self, roster: &RosterName, patch: &SettingsPatch, call: Call) -> Result<RosterSettings> {
+    async fn set_settings(&self, roster: &RosterName, patch: &SettingsPatch) -> Result<RosterSettings> {
         patch.check()?;
         let patch = *patch;
-        self.step(roster, call, move |step| step.set_settings(&patch)).await
+        self.step(roster, move |step| step.set_settings(&patch)).await
     }
 
     async fn put_provider(
@@ -190,16 +186,15 @@ impl Ledger for SqliteLedger {
         roster: &RosterName,
         provider: &ProviderId,
         spec: &ProviderSpec,
-        call: Call,
     ) -> Result<ProviderChange> {
         spec.check()?;
         let (provider, spec) = (provider.clone(), spec.clone());
-        self.step(roster, call, move |step| step.put(&provider, &spec)).await
+        self.step(roster, move |step| step.put(&provider, &spec)).await
     }
 
-    async fn remove_provider(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<RemoveOutcome> {
+    async fn remove_provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<RemoveOutcome> {
         let provider = provider.clone();
-        self.step(roster, call, move |step| step.remove(&provider)).await
+        self.step(roster, move |step| step.remove(&provider)).await
     }
 
     async fn provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<Option<Provider>> {
@@ -225,16 +220,14 @@ impl Ledger for SqliteLedger {
         .await
     }
 
-    async fn activate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange> {
+    async fn activate(&self, roster: &RosterName, provider: &ProviderId) -> Result<ProviderChange> {
         let provider = provider.clone();
-        self.step(roster, call, move |step| step.set_active(&provider, true))
-            .await
+        self.step(roster, move |step| step.set_active(&provider, true)).await
     }
 
-    async fn deactivate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange> {
+    async fn deactivate(&self, roster: &RosterName, provider: &ProviderId) -> Result<ProviderChange> {
         let provider = provider.clone();
-        self.step(roster, call, move |step| step.set_active(&provider, false))
-            .await
+        self.step(roster, move |step| step.set_active(&provider, false)).await
     }
 
     async fn go_online(
@@ -242,11 +235,10 @@ impl Ledger for SqliteLedger {
         roster: &RosterName,
         provider: &ProviderId,
         tenure: Option<&TenureId>,
-        call: Call,
     ) -> Result<OnlineOutcome> {
         check_tenure(provider, tenure)?;
         let (provider, tenure) = (provider.clone(), tenure.cloned());
-        self.step(roster, call, move |step| step.go_online(&provider, tenure.as_ref()))
+        self.step(roster, move |step| step.go_online(&provider, tenure.as_ref()))
             .await
     }
 
@@ -255,35 +247,28 @@ impl Ledger for SqliteLedger {
         roster: &RosterName,
         provider: &ProviderId,
         tenure: Option<&TenureId>,
-        call: Call,
     ) -> Result<ProviderChange> {
         let (provider, tenure) = (provider.clone(), tenure.cloned());
-        self.step(roster, call, move |step| step.go_offline(&provider, tenure.as_ref()))
+        self.step(roster, move |step| step.go_offline(&provider, tenure.as_ref()))
             .await
     }
 
-    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure], call: Call) -> Result<Vec<Provider>> {
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<Vec<Provider>> {
         check_batch(ended.len())?;
         let ended = ended.to_vec();
-        self.step(roster, call, move |step| step.offline_ended(ended)).await
+        self.step(roster, move |step| step.offline_ended(ended)).await
     }
 
-    async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow], call: Call) -> Result<Vec<Provider>> {
+    async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow]) -> Result<Vec<Provider>> {
         check_follows(follows)?;
         let follows = follows.to_vec();
-        self.step(roster, call, move |step| step.follow_tenures(follows)).await
+        self.step(roster, move |step| step.follow_tenures(follows)).await
     }
 
-    async fn record_heartbeats(
-        &self,
-        roster: &RosterName,
-        heartbeats: &[(ProviderId, StoreTime)],
-        call: Call,
-    ) -> Result<u64> {
+    async fn record_heartbeats(&self, roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)]) -> Result<u64> {
         check_batch(heartbeats.len())?;
         let heartbeats = heartbeats.to_vec();
-        self.step(roster, call, move |step| step.record_heartbeats(&heartbeats))
-            .await
+        self.step(roster, move |step| step.record_heartbeats(&heartbeats)).await
     }
 
     async fn last_heartbeats(
@@ -299,21 +284,15 @@ impl Ledger for SqliteLedger {
         .await
     }
 
-    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()> {
+    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration) -> Result<()> {
         check_batch(rosters.len())?;
         let (mut marks, now) = self.heartbeats()?;
-        if call.not_after.is_some_and(|limit| now > limit) {
-            return Err(Error::too_late());
-        }
         marks.want(rosters, now + lasts);
         Ok(())
     }
 
-    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime, call: Call) -> Result<()> {
+    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime) -> Result<()> {
         let (mut marks, now) = self.heartbeats()?;
-        if call.not_after.is_some_and(|limit| now > limit) {
-            return Err(Error::too_late());
-        }
         marks.passed(roster, fresh_since, now);
         Ok(())
     }
@@ -362,15 +341,10 @@ impl Ledger for SqliteLedger {
         .await
     }
 
-    async fn create_engagement(
-        &self,
-        roster: &RosterName,
-        engagement: &NewEngagement,
-        call: Call,
-    ) -> Result<EngagementOutcome> {
+    async fn create_engagement(&self, roster: &RosterName, engagement: &NewEngagement) -> Result<EngagementOutcome> {
         engagement.check()?;
         let new = engagement.clone();
-        self.step(roster, call, move |step| step.create(&new)).await
+        self.step(roster, move |step| step.create(&new)).await
     }
 
     async fn move_engagement(
@@ -378,18 +352,16 @@ impl Ledger for SqliteLedger {
         roster: &RosterName,
         engagement: &EngagementId,
         to: &Move,
-        call: Call,
     ) -> Result<EngagementOutcome> {
         to.check()?;
         let (engagement, to) = (engagement.clone(), to.clone());
-        self.step(roster, call, move |step| step.move_to(&engagement, &to))
-            .await
+        self.step(roster, move |step| step.move_to(&engagement, &to)).await
     }
 
-    async fn reserve(&self, roster: &RosterName, request: &Reserve, call: Call) -> Result<ReserveOutcome> {
+    async fn reserve(&self, roster: &RosterName, request: &Reserve) -> Result<ReserveOutcome> {
         request.check()?;
         let request = request.clone();
-        self.step(roster, call, move |step| step.reserve(&request)).await
+        self.step(roster, move |step| step.reserve(&request)).await
     }
 
     async fn engagement(&self, roster: &RosterName, engagement: &EngagementId) -> Result<Option<Engagement>> {
@@ -398,9 +370,9 @@ impl Ledger for SqliteLedger {
             .await
     }
 
-    async fn expire_due(&self, roster: &RosterName, limit: u32, call: Call) -> Result<ExpiredBatch> {
+    async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch> {
         let limit = check_limit(limit)?;
-        self.step(roster, call, move |step| step.expire_due(limit)).await
+        self.step(roster, move |step| step.expire_due(limit)).await
     }
 
     async fn dirty(&self, roster: &RosterName, limit: u32) -> Result<Vec<Dirty>> {
@@ -413,10 +385,10 @@ impl Ledger for SqliteLedger {
         self.desk.read(outbox::counts).await
     }
 
-    async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> Result<u64> {
+    async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)]) -> Result<u64> {
         check_batch(rows.len())?;
         let rows = rows.to_vec();
-        self.step(roster, call, move |step| step.clean(&rows)).await
+        self.step(roster, move |step| step.clean(&rows)).await
     }
 
     async fn next_version(&self) -> Result<Version> {

@@ -172,10 +172,7 @@ async fn mirrored(world: &World, size: Size, report: &Report) -> Result<()> {
         for (samples, expected) in [(&mut news, heard.len() as u64), (&mut nothing, 0)] {
             let (start, mut written) = (Instant::now(), 0);
             for part in heard.chunks(PART) {
-                written += world
-                    .ledger
-                    .record_heartbeats(&world.roster, part, Call::default())
-                    .await?;
+                written += world.ledger.record_heartbeats(&world.roster, part).await?;
             }
             samples.push(ms(start.elapsed()));
             ensure!(written == expected, "{written} written down");
@@ -369,7 +366,7 @@ impl World {
             // The first by a call, so that the schema and the roster are there.
             let provider = ProviderId::new(name(*first))?;
             self.ledger
-                .put_provider(&self.roster, &provider, &ProviderSpec::default(), Call::default())
+                .put_provider(&self.roster, &provider, &ProviderSpec::default())
                 .await?;
         }
         let (ledger, connection) = tokio_postgres::connect(&self.ledger_url, NoTls).await?;

@@ -22,7 +22,7 @@ use crate::ledger::{
     Candidates, Change, EngagementChange, EngagementOutcome, Expiry, Ledger, LogEntry, Move, NewEngagement,
     OnlineOutcome, Provider, ProviderChange, ProviderSpec, Reason, Reserve, ReserveOutcome, Status,
 };
-use crate::store::{Call, PageRequest};
+use crate::store::PageRequest;
 use crate::time::StoreTime;
 
 /// A fresh ledger under a clock that the suite turns.
@@ -48,8 +48,7 @@ macro_rules! ledger_conformance_tests {
             provider: a_provider_is_written_down_and_changed, a_provider_goes_online_and_offline,
                 a_deactivated_provider_is_offline_and_stays_so, only_an_idle_provider_is_removed,
                 providers_are_listed_by_state_page_by_page, settings_are_changed_and_read,
-                a_new_default_capacity_reaches_providers_without_their_own, the_log_is_read_page_by_page,
-                a_call_past_its_not_after_changes_nothing;
+                a_new_default_capacity_reaches_providers_without_their_own, the_log_is_read_page_by_page;
             liveness: an_ended_tenure_takes_exactly_its_provider_offline, heartbeats_only_grow,
                 heartbeats_are_wanted_for_a_time, a_heartbeat_pass_has_an_age, an_overview_covers_every_roster,
                 a_change_is_dirty_until_its_version_is_clean, a_version_drawn_is_above_all_before;
@@ -66,7 +65,7 @@ macro_rules! ledger_conformance_tests {
                 a_placeholder_is_followed_by_a_tenure, a_deactivated_provider_is_offline_and_stays_so,
                 only_an_idle_provider_is_removed, providers_are_listed_by_state_page_by_page,
                 settings_are_changed_and_read, a_new_default_capacity_reaches_providers_without_their_own,
-                the_log_is_read_page_by_page, a_call_past_its_not_after_changes_nothing, unknown_ones_are_not_found;
+                the_log_is_read_page_by_page, unknown_ones_are_not_found;
             liveness: an_ended_tenure_takes_exactly_its_provider_offline, an_end_is_followed_once_however_many_try,
                 heartbeats_only_grow, heartbeats_are_wanted_for_a_time, a_heartbeat_pass_has_an_age,
                 an_overview_covers_every_roster, a_change_is_dirty_until_its_version_is_clean, a_version_drawn_is_above_all_before;
@@ -132,10 +131,7 @@ impl World {
             display_name: None,
             capacity: Some(capacity).into(),
         };
-        let put = self
-            .ledger
-            .put_provider(&self.roster, &provider(name), &spec, Call::default())
-            .await;
+        let put = self.ledger.put_provider(&self.roster, &provider(name), &spec).await;
         put.expect("a provider")
     }
 
@@ -152,7 +148,7 @@ impl World {
         let tenure = term.map(|term| tenure(name, term));
         let online = self
             .ledger
-            .go_online(&self.roster, &provider(name), tenure.as_ref(), Call::default())
+            .go_online(&self.roster, &provider(name), tenure.as_ref())
             .await;
         online.expect("an answer")
     }
@@ -187,7 +183,7 @@ impl World {
             status,
             expires_in: None,
         };
-        let created = self.ledger.create_engagement(&self.roster, &new, Call::default()).await;
+        let created = self.ledger.create_engagement(&self.roster, &new).await;
         created.expect("an answer")
     }
 
@@ -197,10 +193,7 @@ impl World {
             provider: to.map(provider),
             expiry: Expiry::Keep,
         };
-        let moved = self
-            .ledger
-            .move_engagement(&self.roster, &engagement(name), &to, Call::default())
-            .await;
+        let moved = self.ledger.move_engagement(&self.roster, &engagement(name), &to).await;
         moved.expect("an answer")
     }
 
@@ -211,7 +204,7 @@ impl World {
             status: Status::Pending,
             expires_in: None,
         };
-        let reserved = self.ledger.reserve(&self.roster, &request, Call::default()).await;
+        let reserved = self.ledger.reserve(&self.roster, &request).await;
         reserved.expect("an answer")
     }
 

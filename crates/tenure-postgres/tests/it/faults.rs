@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::error::Outcome;
 use tenure_core::ledger::{ProviderChange, ProviderSpec};
-use tenure_core::store::{Call, Health};
+use tenure_core::store::Health;
 use tenure_core::{Error, ErrorKind, Ledger, ProviderId, RosterName};
 use tenure_postgres::{PostgresLedger, PostgresOptions};
 use tenure_testkit::postgres::{Server, shared};
@@ -33,7 +33,7 @@ async fn put(ledger: &PostgresLedger, capacity: u32) -> Result<ProviderChange, E
         display_name: None,
         capacity: Some(capacity).into(),
     };
-    ledger.put_provider(&roster(), &ann(), &spec, Call::default()).await
+    ledger.put_provider(&roster(), &ann(), &spec).await
 }
 
 async fn capacity(ledger: &PostgresLedger) -> Result<u32, Error> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ledger::{Change, Reason, SettingsPatch};
-use tenure_core::store::{Call, PageRequest};
+use tenure_core::store::PageRequest;
 use tenure_core::{EngagementId, Ledger, ProviderId, RosterName};
 use tenure_testkit::postgres::shared;
 use tenure_testkit::wait::until_async;
@@ -32,7 +32,7 @@ async fn edits_by_plain_sql_are_mirrored_and_logged_like_the_steps() {
             .iter()
             .map(|dirty| (dirty.provider.clone(), dirty.version))
             .collect();
-        ledger.clean(&roster, &rows, Call::default()).await.expect("an answer")
+        ledger.clean(&roster, &rows).await.expect("an answer")
     };
 
     run("INSERT INTO tenure.providers (roster, provider, online) VALUES ('care', 'ann', true)")
@@ -155,10 +155,7 @@ async fn no_edit_by_plain_sql_holds_a_roster_up() {
         .expect("a look-up")
         .expect("it");
     assert_eq!(found.expires_at, None);
-    ledger
-        .expire_due(&roster, 10, Call::default())
-        .await
-        .expect("nothing is due");
+    ledger.expire_due(&roster, 10).await.expect("nothing is due");
     let page = PageRequest { after: None, limit: 10 };
     assert_eq!(
         ledger
@@ -209,7 +206,7 @@ async fn log_cursor_passes_no_entry_that_commits_late() {
     };
     let deactivate = async |name: &str| {
         let name = ProviderId::new(name).expect("a name");
-        let done = ledger.deactivate(&roster, &name, Call::default()).await;
+        let done = ledger.deactivate(&roster, &name).await;
         assert!(done.expect("a change").changed);
     };
     deactivate("p1").await;
@@ -225,7 +222,7 @@ async fn log_cursor_passes_no_entry_that_commits_late() {
     // What is rolled back holds nothing up, and neither does a hole.
     run("BEGIN; UPDATE tenure.providers SET active = true WHERE provider = 'p2'; ROLLBACK").await;
     let p3 = ProviderId::new("p3").expect("a name");
-    ledger.activate(&roster, &p3, Call::default()).await.expect("a change");
+    ledger.activate(&roster, &p3).await.expect("a change");
     read(&mut seen).await;
     assert_eq!(seen.len(), 4);
 }
@@ -278,7 +275,7 @@ async fn default_capacity_reaches_an_insert_under_way() {
         ..SettingsPatch::default()
     };
     let (there, care) = (Arc::clone(&ledger), roster.clone());
-    let set = tokio::spawn(async move { there.set_settings(&care, &patch, Call::default()).await });
+    let set = tokio::spawn(async move { there.set_settings(&care, &patch).await });
     let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = \
                  (SELECT oid FROM pg_database WHERE datname = current_database())";
     until_async("the change waits for the insert", PATIENCE, async || {

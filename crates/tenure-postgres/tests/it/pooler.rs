@@ -5,7 +5,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use tenure_core::ledger::ProviderSpec;
-use tenure_core::store::Call;
 use tenure_core::{Ledger, ProviderId, RosterName};
 use tenure_testkit::port::Port;
 use tenure_testkit::postgres::{Endpoint, USER, shared};
@@ -81,9 +80,7 @@ async fn nothing_is_left_in_a_session_behind_a_pooler() {
         tasks.push(tokio::spawn(async move {
             let roster = RosterName::new("care").expect("a name");
             let name = ProviderId::new(format!("p{}", n % 50)).expect("a name");
-            let put = ledger
-                .put_provider(&roster, &name, &ProviderSpec::default(), Call::default())
-                .await;
+            let put = ledger.put_provider(&roster, &name, &ProviderSpec::default()).await;
             put.expect("a provider");
         }));
     }

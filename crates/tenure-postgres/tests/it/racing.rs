@@ -7,7 +7,6 @@ use tenure_core::ledger::{
     Candidates, EndedTenure, Expiry, Move, NewEngagement, ProviderSpec, Reserve, ReserveOutcome, Status,
 };
 use tenure_core::membership::EndReason;
-use tenure_core::store::Call;
 use tenure_core::{EngagementId, Ledger, ProviderId, RosterName, StoreTime, TenureId, Term};
 use tenure_postgres::PostgresLedger;
 use tenure_testkit::postgres::shared;
@@ -41,13 +40,8 @@ async fn instances(count: usize, url: &str, providers: usize, capacity: u32) -> 
             capacity: Some(capacity).into(),
         };
         let (roster, name) = (roster(), provider(n));
-        all[0]
-            .put_provider(&roster, &name, &spec, Call::default())
-            .await
-            .expect("a provider");
-        let online = all[0]
-            .go_online(&roster, &name, Some(&tenure(n)), Call::default())
-            .await;
+        all[0].put_provider(&roster, &name, &spec).await.expect("a provider");
+        let online = all[0].go_online(&roster, &name, Some(&tenure(n))).await;
         online.expect("online");
     }
     (all, connect(url).await)
@@ -91,11 +85,7 @@ async fn ten_thousand_reserves_for_five_thousand_places() {
                     status: Status::Pending,
                     expires_in: None,
                 };
-                match ledger
-                    .reserve(&roster(), &request, Call::default())
-                    .await
-                    .expect("an answer")
-                {
+                match ledger.reserve(&roster(), &request).await.expect("an answer") {
                     ReserveOutcome::Reserved(change) => {
                         let name = change.engagement.provider.expect("a provider").to_string();
                         *got.entry(name).or_default() += 1;
@@ -138,11 +128,7 @@ async fn five_instances_follow_the_same_thousand_ends() {
             if turn % 2 == 1 {
                 batch.reverse();
             }
-            ledger
-                .offline_ended(&roster(), &batch, Call::default())
-                .await
-                .expect("a batch")
-                .len()
+            ledger.offline_ended(&roster(), &batch).await.expect("a batch").len()
         }));
     }
     let mut changed = 0;
@@ -164,16 +150,13 @@ async fn overlapping_batches_never_deadlock() {
     for worker in 0..8usize {
         let ledger = Arc::clone(&four[worker % 4]);
         tasks.push(tokio::spawn(async move {
-            let (roster, call) = (roster(), Call::default());
+            let roster = roster();
             for round in 0..25usize {
                 let order = |k: usize| (k * (2 * worker + 1) * 7 + round * 13) % 60;
                 let beats: Vec<_> = (0..80)
                     .map(|k| (provider(order(k)), StoreTime::from_micros((round * 100 + k) as u64 + 1)))
                     .collect();
-                ledger
-                    .record_heartbeats(&roster, &beats, call)
-                    .await
-                    .expect("heartbeats");
+                ledger.record_heartbeats(&roster, &beats).await.expect("heartbeats");
                 let name = engagement(round % 6);
                 let new = NewEngagement {
                     engagement: name.clone(),
@@ -181,22 +164,19 @@ async fn overlapping_batches_never_deadlock() {
                     status: Status::Active,
                     expires_in: None,
                 };
-                ledger.create_engagement(&roster, &new, call).await.expect("an answer");
+                ledger.create_engagement(&roster, &new).await.expect("an answer");
                 let to = Move {
                     status: None,
                     provider: Some(provider(order(worker))),
                     expiry: Expiry::Keep,
                 };
-                ledger
-                    .move_engagement(&roster, &name, &to, call)
-                    .await
-                    .expect("an answer");
+                ledger.move_engagement(&roster, &name, &to).await.expect("an answer");
                 let dirty = ledger.dirty(&roster, 1_000).await.expect("the outbox");
                 let mut rows: Vec<_> = dirty.into_iter().map(|dirty| (dirty.provider, dirty.version)).collect();
                 if worker % 2 == 1 {
                     rows.reverse();
                 }
-                ledger.clean(&roster, &rows, call).await.expect("an answer");
+                ledger.clean(&roster, &rows).await.expect("an answer");
                 let ended: Vec<_> = (0..30)
                     .map(|k| EndedTenure {
                         tenure: tenure(order(k)),
@@ -204,10 +184,10 @@ async fn overlapping_batches_never_deadlock() {
                         reason: if k % 2 == 0 { EndReason::Left } else { EndReason::Lapsed },
                     })
                     .collect();
-                ledger.offline_ended(&roster, &ended, call).await.expect("a batch");
+                ledger.offline_ended(&roster, &ended).await.expect("a batch");
                 let back = order(3);
                 ledger
-                    .go_online(&roster, &provider(back), Some(&tenure(back)), call)
+                    .go_online(&roster, &provider(back), Some(&tenure(back)))
                     .await
                     .expect("online");
             }
@@ -234,7 +214,7 @@ async fn heartbeats_fit_beside_the_old_ones() {
         let beats: Vec<_> = (0..300)
             .map(|n| (provider(n), StoreTime::from_micros(round * 1_000)))
             .collect();
-        let news = one[0].record_heartbeats(&roster(), &beats, Call::default()).await;
+        let news = one[0].record_heartbeats(&roster(), &beats).await;
         assert_eq!(news.expect("heartbeats"), 300);
     }
     // A server writes its statistics down when a connection has been idle for ten seconds, or ends.

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tenure_core::error::Outcome;
 use tenure_core::ledger::ProviderSpec;
-use tenure_core::store::Call;
 use tenure_core::{Error, ErrorKind, Ledger, ProviderId, RosterName};
 use tenure_testkit::certs::Certs;
 use tenure_testkit::postgres::Server;
@@ -33,10 +32,7 @@ async fn put(ledger: &dyn Ledger) -> Result<(), Error> {
         display_name: None,
         capacity: Some(1).into(),
     };
-    ledger
-        .put_provider(&roster, &ann, &spec, Call::default())
-        .await
-        .map(drop)
+    ledger.put_provider(&roster, &ann, &spec).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

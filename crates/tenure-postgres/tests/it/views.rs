@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenure_core::ledger::{Candidates, Change, Reason, Reserve, ReserveOutcome, Status};
-use tenure_core::store::{Call, PageRequest};
+use tenure_core::store::PageRequest;
 use tenure_core::{EngagementId, Ledger, ProviderId, RosterName};
 use tenure_postgres::PostgresLedger;
 use tenure_testkit::postgres::shared;
@@ -197,13 +197,7 @@ async fn what_the_application_says_is_versioned_logged_and_mirrored() {
     let ledger = &world.ledger;
     let rows = ledger.dirty(&roster(), 10).await.expect("the outbox");
     let rows: Vec<_> = rows.into_iter().map(|dirty| (dirty.provider, dirty.version)).collect();
-    assert_eq!(
-        ledger
-            .clean(&roster(), &rows, Call::default())
-            .await
-            .expect("an answer"),
-        3
-    );
+    assert_eq!(ledger.clean(&roster(), &rows).await.expect("an answer"), 3);
 
     let block = blocks()["The application."];
     let statements: Vec<&str> = block
@@ -283,7 +277,7 @@ async fn what_tenure_does_shows_in_the_views() {
     let Some(world) = World::after().await else { return };
     let (ledger, roster) = (&world.ledger, roster());
     ledger
-        .go_online(&roster, &provider("3"), None, Call::default())
+        .go_online(&roster, &provider("3"), None)
         .await
         .expect("Cem comes");
     assert_eq!(
@@ -299,10 +293,7 @@ async fn what_tenure_does_shows_in_the_views() {
         expires_in: None,
         candidates: Candidates::Any { fresh_since: None },
     };
-    let reserved = ledger
-        .reserve(&roster, &request, Call::default())
-        .await
-        .expect("an answer");
+    let reserved = ledger.reserve(&roster, &request).await.expect("an answer");
     assert!(matches!(reserved, ReserveOutcome::Reserved(_)), "{reserved:?}");
     assert_eq!(
         cell(&world.app, "SELECT driver_id FROM rides WHERE pickup = 'Museum'").await,
@@ -311,7 +302,7 @@ async fn what_tenure_does_shows_in_the_views() {
 
     let soon = "UPDATE rides SET expires_at = now() - interval '1 second' WHERE pickup = 'Museum'";
     assert_eq!(world.say(soon).await, 1);
-    let batch = ledger.expire_due(&roster, 10, Call::default()).await.expect("a batch");
+    let batch = ledger.expire_due(&roster, 10).await.expect("a batch");
     assert_eq!(batch.expired.len(), 1);
     assert_eq!(
         cell(&world.app, "SELECT state FROM rides WHERE pickup = 'Museum'").await,
@@ -319,7 +310,7 @@ async fn what_tenure_does_shows_in_the_views() {
     );
 
     ledger
-        .deactivate(&roster, &provider("1"), Call::default())
+        .deactivate(&roster, &provider("1"))
         .await
         .expect("Ann is blocked");
     let ann = cell(&world.app, "SELECT blocked AND NOT on_shift FROM drivers WHERE id = 1").await;

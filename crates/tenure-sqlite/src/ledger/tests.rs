@@ -7,8 +7,8 @@ use rusqlite::Connection;
 use tenure_core::clock::{ManualClock, SystemClock};
 use tenure_core::error::Outcome;
 use tenure_core::ledger::{ProviderSpec, Reason};
-use tenure_core::store::{Call, Health};
-use tenure_core::{Error, ErrorKind, Ledger, ProviderId, Result, RosterName, StoreTime};
+use tenure_core::store::Health;
+use tenure_core::{Error, ErrorKind, Ledger, ProviderId, Result, RosterName};
 
 use super::SqliteLedger;
 use super::step::Step;
@@ -35,12 +35,8 @@ impl World {
     }
 
     async fn put(&self, name: &str) -> Result<u64> {
-        self.put_by(name, Call::default()).await
-    }
-
-    async fn put_by(&self, name: &str, call: Call) -> Result<u64> {
         let (name, spec) = (ProviderId::new(name)?, ProviderSpec::default());
-        let put = self.ledger.put_provider(&self.roster, &name, &spec, call).await?;
+        let put = self.ledger.put_provider(&self.roster, &name, &spec).await?;
         Ok(put.provider.version.0)
     }
 
@@ -62,7 +58,7 @@ impl World {
     /// Runs SQL on the writer's connection, inside a step.
     async fn on_writer(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<()> + Send + 'static) {
         let work = move |step: &mut Step<'_>| Ok(Ok(work(step.sql)?));
-        self.ledger.step(&self.roster, Call::default(), work).await.unwrap();
+        self.ledger.step(&self.roster, work).await.unwrap();
     }
 }
 
@@ -127,12 +123,12 @@ async fn a_failed_step_takes_nobody_with_it_and_leaves_no_word() {
     let world = World::new();
     let first = world.put("ann").await.unwrap();
     let (ledger, roster) = (&world.ledger, &world.roster);
-    let panic = ledger.step::<()>(roster, Call::default(), |step| {
+    let panic = ledger.step::<()>(roster, |step| {
         step.because(Reason::Asked)?;
         step.sql.execute_batch("UPDATE providers SET capacity = 77")?;
         panic!("on purpose");
     });
-    let broken = ledger.step::<()>(roster, Call::default(), |step| {
+    let broken = ledger.step::<()>(roster, |step| {
         step.because(Reason::Asked)?;
         step.sql.execute_batch("UPDATE providers SET capacity = 78")?;
         Ok(Ok(step.sql.execute_batch("INSERT INTO nowhere VALUES (1)")?))
@@ -160,7 +156,7 @@ async fn a_lost_connection_is_opened_again() {
     let world = World::new();
     world.put("ann").await.unwrap();
     let (ledger, roster) = (&world.ledger, &world.roster);
-    let lost = ledger.step::<()>(roster, Call::default(), |_| {
+    let lost = ledger.step::<()>(roster, |_| {
         let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_FSYNC);
         Err(rusqlite::Error::SqliteFailure(failure, None).into())
     });
@@ -185,11 +181,11 @@ async fn a_transaction_that_fails_whole_is_taken_back_whole() {
             let _ = may_go.recv();
             Ok(Ok(()))
         };
-        ledger.step(&roster, Call::default(), work).await
+        ledger.step(&roster, work).await
     });
     is_inside.await.unwrap();
     // These meet in the next transaction, and the second destroys it, as a full disk does.
-    let destroying = world.ledger.step::<()>(&world.roster, Call::default(), |step| {
+    let destroying = world.ledger.step::<()>(&world.roster, |step| {
         step.sql.execute_batch("ROLLBACK")?;
         Err(Cause::Strange("on purpose".to_owned()))
     });
@@ -215,13 +211,9 @@ async fn another_program_with_the_write_lock_delays_calls_but_loses_none() {
         .unwrap();
     let clock = SystemClock::shared();
     let started = clock.mono();
-    // Two calls in one transaction: one has all the time there is, the other's is over by when the lock is free.
-    let now = world.ledger.now().await.unwrap();
-    let late = Call::not_after(StoreTime::from_micros(now.micros() + 1_000_000));
     let name = ProviderId::new("ann").unwrap();
-    let (put, late, read, ()) = tokio::join!(
+    let (put, read, ()) = tokio::join!(
         world.put("bob"),
-        world.put_by("cyd", late),
         // Reads do not wait at all, and see what was committed.
         world.ledger.provider(&world.roster, &name),
         async {
@@ -232,7 +224,6 @@ async fn another_program_with_the_write_lock_delays_calls_but_loses_none() {
     );
     assert!(clock.mono().since(started) >= Duration::from_secs(3));
     assert_eq!(put.unwrap(), 3, "a version above that of the other's edit");
-    assert_eq!(refused(late).0, ErrorKind::TooLate);
     assert_eq!(read.unwrap().unwrap().capacity, 1);
     assert_eq!(world.known().await, 2);
     world.ledger.close().await;

@@ -2,7 +2,7 @@
 
 use tenure_core::clock::SystemClock;
 use tenure_core::ledger::ProviderSpec;
-use tenure_core::store::{Call, Health};
+use tenure_core::store::Health;
 use tenure_core::{ProviderId, RosterName};
 
 use super::*;
@@ -25,10 +25,7 @@ async fn works(ledger: &dyn Ledger) {
         display_name: Some("Ann".to_owned()),
         capacity: Some(2).into(),
     };
-    let put = ledger
-        .put_provider(&roster, &ann, &spec, Call::default())
-        .await
-        .unwrap();
+    let put = ledger.put_provider(&roster, &ann, &spec).await.unwrap();
     assert_eq!(ledger.provider(&roster, &ann).await.unwrap(), Some(put.provider));
     assert_eq!(ledger.health(), Health::Up);
 }

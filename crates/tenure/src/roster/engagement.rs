@@ -6,7 +6,7 @@ use tenure_core::ledger::engagement::MAX_CANDIDATES;
 use tenure_core::ledger::{
     Candidates, Engagement, EngagementChange, EngagementOutcome, Move, NewEngagement, Reserve, ReserveOutcome,
 };
-use tenure_core::store::{Call, PageRequest};
+use tenure_core::store::PageRequest;
 
 use super::answer::{EngagementAnswer, Reservation, Wanted, Written};
 use super::handle::Roster;
@@ -19,9 +19,7 @@ impl Roster {
     pub async fn create_engagement(&self, engagement: &NewEngagement) -> Result<EngagementAnswer> {
         self.touch();
         let ledger = self.inner.ledger();
-        let outcome = ledger
-            .create_engagement(self.name(), engagement, Call::default())
-            .await?;
+        let outcome = ledger.create_engagement(self.name(), engagement).await?;
         Ok(self.engaged(outcome).await)
     }
 
@@ -32,9 +30,7 @@ impl Roster {
     pub async fn move_engagement(&self, engagement: &EngagementId, to: &Move) -> Result<EngagementAnswer> {
         self.touch();
         let ledger = self.inner.ledger();
-        let outcome = ledger
-            .move_engagement(self.name(), engagement, to, Call::default())
-            .await?;
+        let outcome = ledger.move_engagement(self.name(), engagement, to).await?;
         Ok(self.engaged(outcome).await)
     }
 
@@ -90,10 +86,7 @@ impl Roster {
             status: wanted.status,
             expires_in: wanted.expires_in,
         };
-        self.inner
-            .ledger()
-            .reserve(self.name(), &request, Call::default())
-            .await
+        self.inner.ledger().reserve(self.name(), &request).await
     }
 
     async fn engaged(&self, outcome: EngagementOutcome) -> EngagementAnswer {

@@ -13,7 +13,6 @@ use std::time::Duration;
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::ledger::settings::MAX_SNAPSHOT;
 use tenure_core::ledger::{HeartbeatPass, Ledger};
-use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
 
 use super::fallback::breaker::BreakerState;
@@ -129,7 +128,7 @@ impl Inner {
             return Ok(());
         }
         let names: Vec<_> = doubted.iter().map(|one| one.roster().clone()).collect();
-        let marked = self.ledger().want_heartbeats(&names, lasts, Call::default());
+        let marked = self.ledger().want_heartbeats(&names, lasts);
         self.in_time(marked).await?;
         for one in doubted {
             one.mark(lasts, now);

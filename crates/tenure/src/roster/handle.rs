@@ -9,7 +9,6 @@ use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{EngagementId, RosterName};
 use tenure_core::ledger::{Provider, RosterSettings, SettingsPatch, Version};
 use tenure_core::roster::Entry;
-use tenure_core::store::Call;
 
 use super::answer::{Sourced, Written};
 use super::one::One;
@@ -104,7 +103,7 @@ impl Roster {
         self.touch();
         let before = self.inner.settings_of(&self.one).await;
         let ledger = self.inner.ledger();
-        let settings = ledger.set_settings(self.name(), patch, Call::default()).await?;
+        let settings = ledger.set_settings(self.name(), patch).await?;
         self.one.adopt(settings);
         // What changes nothing makes no roster.
         if settings.version > Version::NONE {

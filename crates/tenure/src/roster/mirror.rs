@@ -14,7 +14,6 @@ use tenure_core::id::{Group, ProviderId, RosterName};
 use tenure_core::ledger::{Follow, Ledger, Provider, Version};
 use tenure_core::membership::EndBy;
 use tenure_core::roster::{Entry, Over, Put, PutOutcome, Standing};
-use tenure_core::store::Call;
 
 use super::line::BULK_ITEMS;
 use super::one::One;
@@ -129,9 +128,7 @@ impl Inner {
                 })
                 .collect();
             let ledger = self.ledger();
-            let followed = self
-                .in_time(ledger.follow_tenures(one.roster(), &follows, Call::default()))
-                .await?;
+            let followed = self.in_time(ledger.follow_tenures(one.roster(), &follows)).await?;
             let done: BTreeSet<&ProviderId> = followed.iter().map(|row| &row.provider).collect();
             let left = part.iter().zip(&seated);
             let left = left.filter(|((row, from), seated)| *from != seated.tenure && !done.contains(&row.provider));
@@ -185,8 +182,7 @@ impl Inner {
                 return Ok((drained, true));
             }
             // The next page begins where this one ends only when this one is gone.
-            self.in_time(self.ledger().clean(one.roster(), &rows, Call::default()))
-                .await?;
+            self.in_time(self.ledger().clean(one.roster(), &rows)).await?;
         }
         Ok((drained, false))
     }
@@ -257,7 +253,7 @@ impl Gathered for Cleaning {
             .map(|(provider, version)| (provider.clone(), version))
             .collect();
         for part in rows.chunks(tenure_core::ledger::provider::MAX_BATCH) {
-            self.ledger.clean(&roster, part, Call::default()).await?;
+            self.ledger.clean(&roster, part).await?;
         }
         Ok(vec![(); items.len()])
     }

@@ -5,7 +5,6 @@ use tenure_core::id::{ProviderId, TenureId};
 use tenure_core::ledger::{OnlineOutcome, Provider, ProviderChange, ProviderSpec, RemoveOutcome};
 use tenure_core::membership::EndBy;
 use tenure_core::roster::{Entry, Seated};
-use tenure_core::store::Call;
 
 use super::answer::{Online, Removal, Written};
 use super::handle::Roster;
@@ -18,9 +17,7 @@ impl Roster {
     pub async fn put_provider(&self, provider: &ProviderId, spec: &ProviderSpec) -> Result<Written<Provider>> {
         self.touch();
         let ledger = self.inner.ledger();
-        let change = ledger
-            .put_provider(self.name(), provider, spec, Call::default())
-            .await?;
+        let change = ledger.put_provider(self.name(), provider, spec).await?;
         Ok(self.written(change).await)
     }
 
@@ -31,7 +28,7 @@ impl Roster {
     pub async fn remove_provider(&self, provider: &ProviderId) -> Result<Removal> {
         self.touch();
         let ledger = self.inner.ledger();
-        let removed = ledger.remove_provider(self.name(), provider, Call::default()).await?;
+        let removed = ledger.remove_provider(self.name(), provider).await?;
         Ok(match removed {
             RemoveOutcome::Removed(version) => {
                 let provider = provider.clone();
@@ -57,7 +54,7 @@ impl Roster {
         let seated = self.seat(provider).await;
         let tenure = seated.as_ref().map(|seated| &seated.tenure);
         let ledger = self.inner.ledger();
-        let outcome = ledger.go_online(self.name(), provider, tenure, Call::default()).await;
+        let outcome = ledger.go_online(self.name(), provider, tenure).await;
         match outcome {
             Ok(OnlineOutcome::Online(change)) => {
                 if seated.is_none() {
@@ -93,7 +90,7 @@ impl Roster {
     pub async fn offline(&self, provider: &ProviderId) -> Result<Written<Provider>> {
         self.touch();
         let ledger = self.inner.ledger();
-        let change = ledger.go_offline(self.name(), provider, None, Call::default()).await?;
+        let change = ledger.go_offline(self.name(), provider, None).await?;
         self.end_after(change, EndBy::Leave).await
     }
 
@@ -104,7 +101,7 @@ impl Roster {
     pub async fn activate(&self, provider: &ProviderId) -> Result<Written<Provider>> {
         self.touch();
         let ledger = self.inner.ledger();
-        let change = ledger.activate(self.name(), provider, Call::default()).await?;
+        let change = ledger.activate(self.name(), provider).await?;
         Ok(self.written(change).await)
     }
 
@@ -116,7 +113,7 @@ impl Roster {
     pub async fn deactivate(&self, provider: &ProviderId) -> Result<Written<Provider>> {
         self.touch();
         let ledger = self.inner.ledger();
-        let change = ledger.deactivate(self.name(), provider, Call::default()).await?;
+        let change = ledger.deactivate(self.name(), provider).await?;
         self.end_after(change, EndBy::Expel).await
     }
 

@@ -17,7 +17,6 @@ use tenure_core::id::{ProviderId, RosterName};
 use tenure_core::ledger::provider::MAX_BATCH;
 use tenure_core::ledger::{Overview, RosterSettings, Version};
 use tenure_core::roster::{Over, Stamp};
-use tenure_core::store::Call;
 use tenure_core::sweep::BATCH;
 use tenure_core::time::StoreTime;
 
@@ -365,8 +364,7 @@ impl Inner {
         let heard: Vec<(ProviderId, StoreTime)> = notes.iter().map(|(who, when)| (who.clone(), at(when))).collect();
         for part in heard.chunks(MAX_BATCH) {
             let ledger = self.ledger();
-            self.in_time(ledger.record_heartbeats(one.roster(), part, Call::default()))
-                .await?;
+            self.in_time(ledger.record_heartbeats(one.roster(), part)).await?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use tenure_core::id::{EngagementId, RosterName};
 use tenure_core::ledger::{Expiry, Ledger, Move, NewEngagement, ProviderSpec, ProviderState, SettingsPatch, Status};
 use tenure_core::roster::{RosterMirror, Standing};
 use tenure_core::call::Verb;
-use tenure_core::store::{Call, PageRequest};
+use tenure_core::store::PageRequest;
 use tenure_core::time::StoreTime;
 
 use super::*;
@@ -93,10 +93,7 @@ async fn last_heartbeat_of_an_offline_provider_is_the_ledgers() {
     assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
     let heard = world.memory_now().await;
     let (roster, beat) = (desk(), [(ada.clone(), heard)]);
-    let told = process
-        .ledger
-        .inside()
-        .record_heartbeats(&roster, &beat, Call::default());
+    let told = process.ledger.inside().record_heartbeats(&roster, &beat);
     assert_eq!(told.await.unwrap(), 1);
     process.desk.offline(&ada).await.unwrap();
     world.pass(secs(5)).await;
@@ -422,7 +419,6 @@ async fn lists_come_from_both_sides_and_survive_a_change_of_sides() {
     assert_eq!(process.belief(), Belief::Ledger);
     let log = process.desk.log(Some(&name("p07")), &first).await.unwrap();
     assert_eq!(log.items.len(), 1);
-    let _ = (desk(), Call::default());
 }
 
 #[tokio::test]

@@ -7,7 +7,6 @@ use crate::conformance::world::{refused, s};
 use crate::error::ErrorKind;
 use crate::ledger::engagement::MAX_EXPIRES_IN;
 use crate::ledger::{EngagementOutcome, Expiry, Move, NewEngagement, Status};
-use crate::store::Call;
 use crate::time::StoreTime;
 
 fn expiring(name: &str, of: &str, after: std::time::Duration) -> NewEngagement {
@@ -103,9 +102,7 @@ pub async fn an_engagement_is_re_routed_in_one_step(make: Make<'_>) {
         ..Move::default()
     };
     let (ledger, roster) = (&world.ledger, &world.roster);
-    let nobody = ledger
-        .move_engagement(roster, &engagement("e1"), &to, Call::default())
-        .await;
+    let nobody = ledger.move_engagement(roster, &engagement("e1"), &to).await;
     refused(nobody, ErrorKind::NotFound);
     assert_eq!(world.occupancy("bob").await, 1);
 }
@@ -133,25 +130,19 @@ pub async fn an_impossible_move_is_a_conflict(make: Make<'_>) {
     }
     let (ledger, roster) = (&world.ledger, &world.roster);
     let unknown = ledger
-        .move_engagement(roster, &engagement("e0"), &Move::default(), Call::default())
+        .move_engagement(roster, &engagement("e0"), &Move::default())
         .await;
     refused(unknown, ErrorKind::NotFound);
     let mut new = expiring("e9", "ann", s(1));
     new.status = Status::Ended;
-    refused(
-        ledger.create_engagement(roster, &new, Call::default()).await,
-        ErrorKind::Invalid,
-    );
+    refused(ledger.create_engagement(roster, &new).await, ErrorKind::Invalid);
     for after in [s(0), MAX_EXPIRES_IN + s(1)] {
         let new = expiring("e9", "ann", after);
-        let created = ledger.create_engagement(roster, &new, Call::default()).await;
+        let created = ledger.create_engagement(roster, &new).await;
         refused(created, ErrorKind::Invalid);
     }
     let stranger = expiring("e9", "zoe", s(1));
-    refused(
-        ledger.create_engagement(roster, &stranger, Call::default()).await,
-        ErrorKind::NotFound,
-    );
+    refused(ledger.create_engagement(roster, &stranger).await, ErrorKind::NotFound);
     let none = ledger.engagement(roster, &engagement("e9")).await;
     assert_eq!(none.expect("a look-up"), None);
 }
@@ -180,16 +171,13 @@ pub async fn engagements_expire_when_their_time_has_come(make: Make<'_>) {
     let begun = world.now().await;
     for (name, after) in [("e1", 30), ("e2", 10), ("e3", 20), ("e4", 10)] {
         let new = expiring(name, "ann", s(after));
-        let created = ledger.create_engagement(roster, &new, Call::default()).await;
+        let created = ledger.create_engagement(roster, &new).await;
         let created = done(created.expect("an answer"));
         assert_eq!(created.engagement.expires_at, Some(begun + s(after)));
     }
     world.shift("e4", Some(Status::Ended), None).await;
     let expire = async |limit| {
-        let batch = ledger
-            .expire_due(roster, limit, Call::default())
-            .await
-            .expect("a batch");
+        let batch = ledger.expire_due(roster, limit).await.expect("a batch");
         let names: Vec<_> = batch.expired.iter().map(|e| e.engagement.to_string()).collect();
         (names.join(" "), batch.providers, batch.next)
     };
@@ -204,13 +192,13 @@ pub async fn engagements_expire_when_their_time_has_come(make: Make<'_>) {
         ..Move::default()
     };
     let moved = ledger
-        .move_engagement(roster, &engagement("e1"), &keep(Expiry::Never), Call::default())
+        .move_engagement(roster, &engagement("e1"), &keep(Expiry::Never))
         .await;
     assert_eq!(done(moved.expect("an answer")).engagement.expires_at, None);
     let (names, _, next) = expire(10).await;
     assert_eq!((names.as_str(), next), ("e3", None));
     let moved = ledger
-        .move_engagement(roster, &engagement("e1"), &keep(Expiry::In(s(5))), Call::default())
+        .move_engagement(roster, &engagement("e1"), &keep(Expiry::In(s(5))))
         .await;
     let expires_at: Option<StoreTime> = done(moved.expect("an answer")).engagement.expires_at;
     assert_eq!(expires_at, Some(begun + s(30)));
@@ -229,10 +217,7 @@ pub async fn an_engagement_expires_once_however_many_try(make: Make<'_>) {
     }
     for n in 0..40 {
         let new = expiring(&format!("e{n:02}"), &format!("p{}", n * 7 % 4), s(1));
-        let created = world
-            .ledger
-            .create_engagement(&world.roster, &new, Call::default())
-            .await;
+        let created = world.ledger.create_engagement(&world.roster, &new).await;
         done(created.expect("an answer"));
     }
     world.pass(s(2)).await;
@@ -242,7 +227,7 @@ pub async fn an_engagement_expires_once_however_many_try(make: Make<'_>) {
         tasks.push(tokio::spawn(async move {
             let mut expired = Vec::new();
             loop {
-                let batch = ledger.expire_due(&roster, 7, Call::default()).await.expect("a batch");
+                let batch = ledger.expire_due(&roster, 7).await.expect("a batch");
                 if batch.expired.is_empty() && batch.next.is_none() {
                     return expired;
                 }

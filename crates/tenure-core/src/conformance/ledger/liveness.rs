@@ -10,7 +10,6 @@ use crate::ledger::{
     Change, EndedTenure, NewEngagement, Reason, RosterSettings, RosterView, SettingsPatch, Status, Version,
 };
 use crate::membership::EndReason;
-use crate::store::Call;
 
 /// R2.8, invariant 5: not one who came back.
 pub async fn an_ended_tenure_takes_exactly_its_provider_offline(make: Make<'_>) {
@@ -33,10 +32,7 @@ pub async fn an_ended_tenure_takes_exactly_its_provider_offline(make: Make<'_>) 
         ended("bob", 7, now + s(60), EndReason::Expelled),
         ended("ann", 7, now.minus(s(2)), EndReason::Lapsed),
     ];
-    let changed = ledger
-        .offline_ended(roster, &batch, Call::default())
-        .await
-        .expect("a batch");
+    let changed = ledger.offline_ended(roster, &batch).await.expect("a batch");
     assert_eq!(changed, [world.provider("ann").await, world.provider("bob").await]);
     assert_eq!(
         changed[0].last_offline_at,
@@ -46,7 +42,7 @@ pub async fn an_ended_tenure_takes_exactly_its_provider_offline(make: Make<'_>) 
     assert_eq!(changed[1].last_offline_at, Some(now), "but not in the future");
     assert!(changed.iter().all(|row| row.online.is_none()));
     assert_eq!(world.provider("cyd").await.online, Some(tenure("cyd", 8)));
-    let again = ledger.offline_ended(roster, &batch, Call::default()).await;
+    let again = ledger.offline_ended(roster, &batch).await;
     assert_eq!(again.expect("a batch"), []);
     let mut told = world.changes().await.split_off(3);
     told.sort_by(|a, b| a.0.cmp(&b.0));
@@ -83,11 +79,7 @@ pub async fn an_end_is_followed_once_however_many_try(make: Make<'_>) {
         }
         let (ledger, roster) = (Arc::clone(&world.ledger), world.roster.clone());
         tasks.push(tokio::spawn(async move {
-            ledger
-                .offline_ended(&roster, &batch, Call::default())
-                .await
-                .expect("a batch")
-                .len()
+            ledger.offline_ended(&roster, &batch).await.expect("a batch").len()
         }));
     }
     let mut changed = 0;
@@ -107,7 +99,7 @@ pub async fn heartbeats_only_grow(make: Make<'_>) {
     let at = world.now().await.minus(ms(100));
     let record = async |beats: &[(&str, u64)]| {
         let beats: Vec<_> = beats.iter().map(|(name, n)| (provider(name), at + ms(*n))).collect();
-        let news = ledger.record_heartbeats(roster, &beats, Call::default()).await;
+        let news = ledger.record_heartbeats(roster, &beats).await;
         news.expect("heartbeats")
     };
     assert_eq!(record(&[]).await, 0);
@@ -145,7 +137,7 @@ pub async fn heartbeats_are_wanted_for_a_time(make: Make<'_>) {
     let ledger = &world.ledger;
     let (care, desk) = (world.roster.clone(), RosterName::new("desk").expect("a good name"));
     let want = async |rosters: &[RosterName], lasts| {
-        let wanted = ledger.want_heartbeats(rosters, lasts, Call::default()).await;
+        let wanted = ledger.want_heartbeats(rosters, lasts).await;
         wanted.expect("a mark");
     };
     let wanted = async || Vec::from_iter(ledger.overview().await.expect("an overview").wanted);
@@ -174,11 +166,11 @@ pub async fn a_heartbeat_pass_has_an_age(make: Make<'_>) {
     let (ledger, roster) = (&world.ledger, &world.roster);
     let pass = async || ledger.heartbeat_pass(roster).await.expect("a look-up");
     assert_eq!(pass().await, None);
-    let wanted = ledger.want_heartbeats(std::slice::from_ref(roster), s(30), Call::default());
+    let wanted = ledger.want_heartbeats(std::slice::from_ref(roster), s(30));
     wanted.await.expect("a mark");
     assert_eq!(pass().await, None, "a wish is no pass");
     let note = async |fresh_since| {
-        let noted = ledger.note_heartbeat_pass(roster, fresh_since, Call::default()).await;
+        let noted = ledger.note_heartbeat_pass(roster, fresh_since).await;
         noted.expect("a pass");
     };
     let since = world.now().await.minus(s(3));
@@ -210,7 +202,7 @@ pub async fn an_overview_covers_every_roster(make: Make<'_>) {
         stale_after: Some(s(20)),
         ..SettingsPatch::default()
     };
-    let set = ledger.set_settings(&desk, &patch, Call::default()).await;
+    let set = ledger.set_settings(&desk, &patch).await;
     let settings = set.expect("settings");
     let row = world.online("ann", 9, 7).await;
     let view = |settings, is_dirty, next_expiry| RosterView {
@@ -228,7 +220,7 @@ pub async fn an_overview_covers_every_roster(make: Make<'_>) {
         .into()
     );
     let rows = [(row.provider, row.version)];
-    ledger.clean(&care, &rows, Call::default()).await.expect("it is clean");
+    ledger.clean(&care, &rows).await.expect("it is clean");
     assert_eq!(overview().await.rosters[&care], view(defaults, false, None));
 
     let begun = world.now().await;
@@ -239,7 +231,7 @@ pub async fn an_overview_covers_every_roster(make: Make<'_>) {
             status: Status::Pending,
             expires_in: Some(s(after)),
         };
-        let created = ledger.create_engagement(&care, &new, Call::default()).await;
+        let created = ledger.create_engagement(&care, &new).await;
         created.expect("an engagement");
     }
     assert_eq!(overview().await.rosters[&care].next_expiry, Some(begun + s(10)));
@@ -273,7 +265,7 @@ pub async fn a_change_is_dirty_until_its_version_is_clean(make: Make<'_>) {
     assert_eq!(counts().await, [(roster.clone(), 2)].into());
     let clean = async |version: Version| {
         let rows = [(provider("ann"), version), (provider("zoe"), version)];
-        ledger.clean(roster, &rows, Call::default()).await.expect("an answer")
+        ledger.clean(roster, &rows).await.expect("an answer")
     };
     assert_eq!(clean(first.version).await, 0, "it has changed since");
     assert_eq!(clean(second.version).await, 1);
@@ -281,10 +273,7 @@ pub async fn a_change_is_dirty_until_its_version_is_clean(make: Make<'_>) {
     assert_eq!(counts().await, [(roster.clone(), 1)].into());
     assert_eq!(ledger.dirty(roster, 10).await.expect("the outbox").len(), 1);
     let beat = [(provider("ann"), world.now().await + s(1))];
-    ledger
-        .record_heartbeats(roster, &beat, Call::default())
-        .await
-        .expect("a heartbeat");
+    ledger.record_heartbeats(roster, &beat).await.expect("a heartbeat");
     assert_eq!(
         ledger.dirty(roster, 10).await.expect("the outbox").len(),
         1,

@@ -10,18 +10,14 @@ use crate::ledger::{
     Capacity, Change, OnlineOutcome, ProviderSpec, ProviderState, Reason, RemoveOutcome, RosterSettings, SettingsPatch,
     Status, Version,
 };
-use crate::membership::EndReason;
-use crate::store::{Call, PageRequest};
-use crate::time::StoreTime;
+use crate::store::PageRequest;
 
 /// R2.1: a row with a version that rises when, and only when, something changed.
 pub async fn a_provider_is_written_down_and_changed(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
     assert_eq!(ledger.provider(roster, &ann).await.expect("a look-up"), None);
-    let new = ledger
-        .put_provider(roster, &ann, &ProviderSpec::default(), Call::default())
-        .await;
+    let new = ledger.put_provider(roster, &ann, &ProviderSpec::default()).await;
     let new = new.expect("a provider");
     assert!(new.changed && new.provider.active && new.provider.online.is_none());
     assert_eq!((new.provider.capacity, new.provider.occupancy), (1, 0), "the default");
@@ -29,15 +25,13 @@ pub async fn a_provider_is_written_down_and_changed(make: Make<'_>) {
         display_name: Some("Ann 'x' \"y\" \\ é 🦀".to_owned()),
         capacity: Some(3).into(),
     };
-    let put = || ledger.put_provider(roster, &ann, &spec, Call::default());
+    let put = || ledger.put_provider(roster, &ann, &spec);
     let named = put().await.expect("a provider");
     assert!(named.changed && named.provider.version > new.provider.version);
     let again = put().await.expect("a provider");
     assert!(!again.changed);
     assert_eq!(again.provider, named.provider);
-    let kept = ledger
-        .put_provider(roster, &ann, &ProviderSpec::default(), Call::default())
-        .await;
+    let kept = ledger.put_provider(roster, &ann, &ProviderSpec::default()).await;
     assert_eq!(
         kept.expect("a provider").provider,
         named.provider,
@@ -64,22 +58,19 @@ pub async fn what_breaks_a_limit_changes_nothing(make: Make<'_>) {
             display_name,
             capacity: capacity.into(),
         };
-        let put = ledger.put_provider(roster, &ann, &spec, Call::default()).await;
+        let put = ledger.put_provider(roster, &ann, &spec).await;
         refused(put, ErrorKind::Invalid);
     }
     assert_eq!(ledger.rosters().await.expect("rosters"), []);
     world.put("ann", MAX_CAPACITY).await;
     let other = tenure("bob", 5);
-    let online = ledger.go_online(roster, &ann, Some(&other), Call::default()).await;
+    let online = ledger.go_online(roster, &ann, Some(&other)).await;
     refused(online, ErrorKind::Invalid);
     for limit in [0, 1_001] {
         let page = PageRequest { after: None, limit };
         refused(ledger.available(roster, &page, None).await, ErrorKind::Invalid);
         refused(ledger.dirty(roster, limit).await, ErrorKind::Invalid);
-        refused(
-            ledger.expire_due(roster, limit, Call::default()).await,
-            ErrorKind::Invalid,
-        );
+        refused(ledger.expire_due(roster, limit).await, ErrorKind::Invalid);
     }
     let strange = PageRequest {
         after: Some("not a place".to_owned()),
@@ -108,15 +99,13 @@ pub async fn a_provider_goes_online_and_offline(make: Make<'_>) {
     assert!(!again.changed && again.provider == online.provider);
     world.pass(s(1)).await;
     let other = tenure("ann", 6);
-    let kept = ledger.go_offline(roster, &ann, Some(&other), Call::default()).await;
+    let kept = ledger.go_offline(roster, &ann, Some(&other)).await;
     assert!(!kept.expect("an answer").changed, "she is online under another tenure");
-    let went = ledger
-        .go_offline(roster, &ann, Some(&tenure("ann", 7)), Call::default())
-        .await;
+    let went = ledger.go_offline(roster, &ann, Some(&tenure("ann", 7))).await;
     let went = went.expect("an answer");
     assert!(went.changed && went.was_online == Some(tenure("ann", 7)) && went.provider.online.is_none());
     assert_eq!(went.provider.last_offline_at, Some(came + s(1)));
-    let again = ledger.go_offline(roster, &ann, None, Call::default()).await;
+    let again = ledger.go_offline(roster, &ann, None).await;
     assert!(!again.expect("an answer").changed);
     let log = world.log().await;
     let told: Vec<_> = log.iter().map(|e| (e.change, e.reason, e.at, e.version)).collect();
@@ -164,17 +153,14 @@ pub async fn a_placeholder_is_followed_by_a_tenure(make: Make<'_>) {
     let hot = tenure("ann", now.micros() + 5);
     let follows = [follow(placeholder, hot.clone())];
     let (ledger, roster) = (&world.ledger, &world.roster);
-    let followed = ledger.follow_tenures(roster, &follows, Call::default()).await;
+    let followed = ledger.follow_tenures(roster, &follows).await;
     let followed = followed.expect("followed");
     assert_eq!(followed, [world.provider("ann").await]);
     assert!(followed[0].online == Some(hot.clone()) && followed[0].version > online.provider.version);
-    let again = ledger.follow_tenures(roster, &follows, Call::default()).await;
+    let again = ledger.follow_tenures(roster, &follows).await;
     assert_eq!(again.expect("an answer"), [], "she is under another one by now");
     let wrong = [follow(hot, tenure("bob", 9))];
-    refused(
-        ledger.follow_tenures(roster, &wrong, Call::default()).await,
-        ErrorKind::Invalid,
-    );
+    refused(ledger.follow_tenures(roster, &wrong).await, ErrorKind::Invalid);
     assert_eq!(world.log().await.len(), 1);
 }
 
@@ -185,13 +171,13 @@ pub async fn a_deactivated_provider_is_offline_and_stays_so(make: Make<'_>) {
     world.online("ann", 1, 7).await;
     world.pass(s(1)).await;
     let now = world.now().await;
-    let deactivated = ledger.deactivate(roster, &ann, Call::default()).await.expect("ann");
+    let deactivated = ledger.deactivate(roster, &ann).await.expect("ann");
     assert!(deactivated.changed && deactivated.was_online == Some(tenure("ann", 7)));
     let row = deactivated.provider;
     assert!(!row.active && row.online.is_none());
     assert_eq!((row.revoked_before, row.last_offline_at), (Some(now), Some(now)));
     world.pass(s(1)).await;
-    let again = ledger.deactivate(roster, &ann, Call::default()).await.expect("ann");
+    let again = ledger.deactivate(roster, &ann).await.expect("ann");
     assert!(!again.changed && again.provider == row);
     for term in [None, Some(9)] {
         assert_eq!(
@@ -200,15 +186,12 @@ pub async fn a_deactivated_provider_is_offline_and_stays_so(make: Make<'_>) {
         );
     }
     let beat = [(ann.clone(), now + s(5))];
-    ledger
-        .record_heartbeats(roster, &beat, Call::default())
-        .await
-        .expect("a beat");
+    ledger.record_heartbeats(roster, &beat).await.expect("a beat");
     assert!(
         !world.provider("ann").await.active,
         "no heartbeat makes her active again"
     );
-    let active = ledger.activate(roster, &ann, Call::default()).await.expect("ann");
+    let active = ledger.activate(roster, &ann).await.expect("ann");
     assert!(active.changed && active.provider.active && active.provider.online.is_none());
     assert_eq!(active.provider.revoked_before, Some(now), "what was void stays void");
     assert_eq!(
@@ -225,14 +208,11 @@ pub async fn a_deactivated_provider_is_offline_and_stays_so(make: Make<'_>) {
 pub async fn only_an_idle_provider_is_removed(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
-    let remove = || ledger.remove_provider(roster, &ann, Call::default());
+    let remove = || ledger.remove_provider(roster, &ann);
     assert_eq!(remove().await.expect("an answer"), RemoveOutcome::Absent);
     let online = world.online("ann", 1, 7).await;
     assert_eq!(remove().await.expect("an answer"), RemoveOutcome::Busy(online));
-    ledger
-        .go_offline(roster, &ann, None, Call::default())
-        .await
-        .expect("ann");
+    ledger.go_offline(roster, &ann, None).await.expect("ann");
     world.create("e1", Some("ann"), Status::Active).await;
     assert!(matches!(remove().await.expect("an answer"), RemoveOutcome::Busy(_)));
     world.shift("e1", Some(Status::Ended), None).await;
@@ -263,7 +243,7 @@ pub async fn providers_are_listed_by_state_page_by_page(make: Make<'_>) {
             1 => drop(world.put(&name, 1).await),
             _ => {
                 world.put(&name, 1).await;
-                let off = ledger.deactivate(roster, &provider(&name), Call::default()).await;
+                let off = ledger.deactivate(roster, &provider(&name)).await;
                 off.expect("a provider");
             }
         }
@@ -311,7 +291,7 @@ pub async fn a_new_default_capacity_reaches_providers_without_their_own(make: Ma
             ..ProviderSpec::default()
         };
         let name = provider(name);
-        let put = ledger.put_provider(roster, &name, &spec, Call::default());
+        let put = ledger.put_provider(roster, &name, &spec);
         put.await.expect("a provider")
     };
     let set = async |capacity| {
@@ -319,7 +299,7 @@ pub async fn a_new_default_capacity_reaches_providers_without_their_own(make: Ma
             default_capacity: Some(capacity),
             ..SettingsPatch::default()
         };
-        let set = ledger.set_settings(roster, &patch, Call::default()).await;
+        let set = ledger.set_settings(roster, &patch).await;
         set.expect("settings")
     };
     let capacities = async || {
@@ -336,7 +316,7 @@ pub async fn a_new_default_capacity_reaches_providers_without_their_own(make: Ma
     let before = world.provider("ann").await;
     let rows: Vec<_> = ledger.dirty(roster, 10).await.expect("the outbox");
     let rows: Vec<_> = rows.iter().map(|row| (row.provider.clone(), row.version)).collect();
-    ledger.clean(roster, &rows, Call::default()).await.expect("a cleaning");
+    ledger.clean(roster, &rows).await.expect("a cleaning");
     set(3).await;
     assert_eq!(capacities().await, [3, 1, 7]);
     let dirty = ledger.dirty(roster, 10).await.expect("the outbox");
@@ -382,7 +362,7 @@ pub async fn settings_are_changed_and_read(make: Make<'_>) {
         stale_after: Some(Duration::from_micros(90_000_999)),
         ..SettingsPatch::default()
     };
-    let set = || ledger.set_settings(roster, &patch, Call::default());
+    let set = || ledger.set_settings(roster, &patch);
     let changed = set().await.expect("settings");
     assert!(changed.version > Version::NONE);
     assert_eq!((changed.default_capacity, changed.stale_after), (4, s(90)));
@@ -394,7 +374,7 @@ pub async fn settings_are_changed_and_read(make: Make<'_>) {
     );
     assert_eq!(read().await, changed);
     let bob = ledger
-        .put_provider(roster, &provider("bob"), &ProviderSpec::default(), Call::default())
+        .put_provider(roster, &provider("bob"), &ProviderSpec::default())
         .await;
     assert_eq!(bob.expect("bob").provider.capacity, 4);
     assert_eq!(world.provider("ann").await.capacity, 1);
@@ -412,10 +392,7 @@ pub async fn settings_are_changed_and_read(make: Make<'_>) {
             ..SettingsPatch::default()
         },
     ] {
-        refused(
-            ledger.set_settings(roster, &patch, Call::default()).await,
-            ErrorKind::Invalid,
-        );
+        refused(ledger.set_settings(roster, &patch).await, ErrorKind::Invalid);
     }
     assert_eq!(read().await, changed);
 }
@@ -427,7 +404,7 @@ pub async fn the_log_is_read_page_by_page(make: Make<'_>) {
     for n in 0..4 {
         world.online("ann", 1, 5 + n).await;
         world.online("bob", 1, 5 + n).await;
-        let off = ledger.go_offline(roster, &provider("ann"), None, Call::default()).await;
+        let off = ledger.go_offline(roster, &provider("ann"), None).await;
         off.expect("ann");
     }
     let (ann, mut seen, mut after) = (provider("ann"), Vec::new(), None);
@@ -449,44 +426,14 @@ pub async fn the_log_is_read_page_by_page(make: Make<'_>) {
     assert_eq!(world.log().await.len(), 9);
 }
 
-/// Invariant 13.
-pub async fn a_call_past_its_not_after_changes_nothing(make: Make<'_>) {
-    let world = World::new(make).await;
-    let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
-    let before = world.online("ann", 1, 7).await;
-    let late = Call::not_after(StoreTime::from_micros(world.now().await.micros() - 1));
-    let spec = ProviderSpec {
-        display_name: None,
-        capacity: Some(9).into(),
-    };
-    let ended = [crate::ledger::EndedTenure {
-        tenure: tenure("ann", 7),
-        at: world.now().await,
-        reason: EndReason::Lapsed,
-    }];
-    refused(ledger.put_provider(roster, &ann, &spec, late).await, ErrorKind::TooLate);
-    refused(ledger.deactivate(roster, &ann, late).await, ErrorKind::TooLate);
-    refused(ledger.go_offline(roster, &ann, None, late).await, ErrorKind::TooLate);
-    refused(ledger.offline_ended(roster, &ended, late).await, ErrorKind::TooLate);
-    assert_eq!(world.provider("ann").await, before);
-    let in_time = Call::not_after(world.now().await);
-    assert!(
-        ledger
-            .go_offline(roster, &ann, None, in_time)
-            .await
-            .expect("in time")
-            .changed
-    );
-}
-
 /// And nothing is made by asking.
 pub async fn unknown_ones_are_not_found(make: Make<'_>) {
     let world = World::new(make).await;
-    let (ledger, roster, ann, call) = (&world.ledger, &world.roster, provider("ann"), Call::default());
-    refused(ledger.activate(roster, &ann, call).await, ErrorKind::NotFound);
-    refused(ledger.deactivate(roster, &ann, call).await, ErrorKind::NotFound);
-    refused(ledger.go_online(roster, &ann, None, call).await, ErrorKind::NotFound);
-    refused(ledger.go_offline(roster, &ann, None, call).await, ErrorKind::NotFound);
+    let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
+    refused(ledger.activate(roster, &ann).await, ErrorKind::NotFound);
+    refused(ledger.deactivate(roster, &ann).await, ErrorKind::NotFound);
+    refused(ledger.go_online(roster, &ann, None).await, ErrorKind::NotFound);
+    refused(ledger.go_offline(roster, &ann, None).await, ErrorKind::NotFound);
     assert_eq!(ledger.rosters().await.expect("rosters"), []);
     assert_eq!(world.available(None).await, Vec::<String>::new());
     assert_eq!(ledger.stats(roster, None).await.expect("stats"), Default::default());

@@ -19,7 +19,7 @@ use crate::ledger::{
     ProviderState, Reserve, SettingsPatch, Status, Version,
 };
 use crate::membership::EndReason;
-use crate::store::{Call, PageRequest};
+use crate::store::PageRequest;
 use crate::time::StoreTime;
 
 /// One step. Numbers are turned into names and times.
@@ -40,7 +40,6 @@ enum Op {
     Clean(Vec<u8>),
     Settings(Option<u8>, Option<u8>),
     Pass(u8),
-    TooLate(u8),
     Read(u8, u8),
 }
 
@@ -67,7 +66,6 @@ fn operation() -> impl Strategy<Value = Op> {
         2 => prop::collection::vec(any::<u8>(), 0..4).prop_map(Op::Clean),
         2 => (prop::option::of(0..4u8), prop::option::of(1..100u8)).prop_map(|(c, x)| Op::Settings(c, x)),
         3 => (1..8u8).prop_map(Op::Pass),
-        1 => NAMES.prop_map(Op::TooLate),
         3 => (NAMES, 0..20u8).prop_map(|(p, fresh)| Op::Read(p, fresh)),
     ]
 }
@@ -173,7 +171,6 @@ impl Pair {
     }
 
     async fn step(&mut self, op: &Op) -> Result<(), String> {
-        let call = Call::default();
         let seconds = |n: &Option<u8>| n.map(|n| s(u64::from(n)));
         match op {
             Op::Pass(n) => {
@@ -189,8 +186,7 @@ impl Pair {
                     status: if *active { Status::Active } else { Status::Pending },
                     expires_in: seconds(expires),
                 };
-                both!(self, "create", |ledger, roster| ledger
-                    .create_engagement(roster, &new, call))
+                both!(self, "create", |ledger, roster| ledger.create_engagement(roster, &new))
             }
             Op::Move(e, status, p, expires) => {
                 let to = Move {
@@ -203,8 +199,7 @@ impl Pair {
                     },
                 };
                 let e = engagement(&format!("e{e}"));
-                both!(self, "move", |ledger, roster| ledger
-                    .move_engagement(roster, &e, &to, call))
+                both!(self, "move", |ledger, roster| ledger.move_engagement(roster, &e, &to))
             }
             Op::Reserve(e, ranked, fresh) => {
                 let request = Reserve {
@@ -218,11 +213,11 @@ impl Pair {
                     status: Status::Pending,
                     expires_in: seconds(fresh).filter(|after| !after.is_zero()),
                 };
-                both!(self, "reserve", |ledger, roster| ledger.reserve(roster, &request, call))
+                both!(self, "reserve", |ledger, roster| ledger.reserve(roster, &request))
             }
             Op::Expire(limit) => {
                 let limit = u32::from(*limit);
-                both!(self, "expire", |ledger, roster| ledger.expire_due(roster, limit, call))
+                both!(self, "expire", |ledger, roster| ledger.expire_due(roster, limit))
             }
             Op::Settings(capacity, stale) => {
                 let patch = SettingsPatch {
@@ -230,8 +225,7 @@ impl Pair {
                     stale_after: seconds(stale),
                     ..SettingsPatch::default()
                 };
-                both!(self, "settings", |ledger, roster| ledger
-                    .set_settings(roster, &patch, call))
+                both!(self, "settings", |ledger, roster| ledger.set_settings(roster, &patch))
             }
             Op::Clean(rows) => self.clean(rows).await,
             Op::Read(p, fresh) => self.read(*p, self.ago(Some(*fresh))).await,
@@ -240,7 +234,6 @@ impl Pair {
     }
 
     async fn provider_step(&mut self, op: &Op) -> Result<(), String> {
-        let call = Call::default();
         let one = |p: &u8, t: &u8| tenure(&format!("p{p}"), u64::from(*t));
         match op {
             Op::Put(p, capacity) => {
@@ -253,29 +246,26 @@ impl Pair {
                     },
                 };
                 let p = name(*p);
-                both!(self, "put", |ledger, roster| ledger
-                    .put_provider(roster, &p, &spec, call))
+                both!(self, "put", |ledger, roster| ledger.put_provider(roster, &p, &spec))
             }
             Op::Remove(p) => {
                 let p = name(*p);
-                both!(self, "remove", |ledger, roster| ledger
-                    .remove_provider(roster, &p, call))
+                both!(self, "remove", |ledger, roster| ledger.remove_provider(roster, &p))
             }
             Op::Activate(p, true) => {
                 let p = name(*p);
-                both!(self, "activate", |ledger, roster| ledger.activate(roster, &p, call))
+                both!(self, "activate", |ledger, roster| ledger.activate(roster, &p))
             }
             Op::Activate(p, false) => {
                 let p = name(*p);
-                both!(self, "deactivate", |ledger, roster| ledger.deactivate(roster, &p, call))
+                both!(self, "deactivate", |ledger, roster| ledger.deactivate(roster, &p))
             }
             Op::Online(p, t) => {
                 let (p, t) = (name(*p), t.map(|t| one(p, &t)));
                 both!(self, "online", |ledger, roster| ledger.go_online(
                     roster,
                     &p,
-                    t.as_ref(),
-                    call
+                    t.as_ref()
                 ))
             }
             Op::Offline(p, t) => {
@@ -283,8 +273,7 @@ impl Pair {
                 both!(self, "offline", |ledger, roster| ledger.go_offline(
                     roster,
                     &p,
-                    t.as_ref(),
-                    call
+                    t.as_ref()
                 ))
             }
             Op::Ended(batch) => {
@@ -298,8 +287,7 @@ impl Pair {
                 batch.sort_by(|a, b| a.tenure.cmp(&b.tenure));
                 batch.dedup_by(|a, b| a.tenure == b.tenure);
                 batch.reverse();
-                both!(self, "ended", |ledger, roster| ledger
-                    .offline_ended(roster, &batch, call))
+                both!(self, "ended", |ledger, roster| ledger.offline_ended(roster, &batch))
             }
             Op::Follow(follows) => {
                 let mut follows: Vec<Follow> = follows
@@ -311,17 +299,11 @@ impl Pair {
                     .collect();
                 follows.sort_by(|a, b| b.from.member().cmp(a.from.member()));
                 follows.dedup_by(|a, b| a.from.member() == b.from.member());
-                both!(self, "follow", |ledger, roster| ledger
-                    .follow_tenures(roster, &follows, call))
+                both!(self, "follow", |ledger, roster| ledger.follow_tenures(roster, &follows))
             }
             Op::Beats(beats) => {
                 let beats: Vec<_> = beats.iter().map(|(p, at)| (name(*p), self.at(*at))).collect();
-                both!(self, "beats", |ledger, roster| ledger
-                    .record_heartbeats(roster, &beats, call))
-            }
-            Op::TooLate(p) => {
-                let (p, late) = (name(*p), Call::not_after(self.now().minus(s(1))));
-                both!(self, "late", |ledger, roster| ledger.deactivate(roster, &p, late))
+                both!(self, "beats", |ledger, roster| ledger.record_heartbeats(roster, &beats))
             }
             _ => Ok(()),
         }
@@ -334,8 +316,8 @@ impl Pair {
         let theirs: Vec<_> = picked.iter().map(|(p, theirs, _)| (p.clone(), *theirs)).collect();
         let ours: Vec<_> = picked.iter().map(|(p, _, ours)| (p.clone(), *ours)).collect();
         let roster = &self.world.roster;
-        let ours = self.model.clean(roster, &ours, Call::default()).await;
-        let theirs = self.world.ledger.clean(roster, &theirs, Call::default()).await;
+        let ours = self.model.clean(roster, &ours).await;
+        let theirs = self.world.ledger.clean(roster, &theirs).await;
         same("clean", &theirs, &ours)
     }
 

@@ -8,17 +8,14 @@ use crate::conformance::world::{refused, s};
 use crate::error::ErrorKind;
 use crate::ledger::engagement::MAX_CANDIDATES;
 use crate::ledger::{Candidate, Candidates, Reserve, ReserveOutcome, Status};
-use crate::store::{Call, PageRequest};
+use crate::store::PageRequest;
 
 /// R2.4: in the order given, and only one that is online, active and has room.
 pub async fn the_first_candidate_with_room_is_taken(make: Make<'_>) {
     let world = World::new(make).await;
     world.put("off", 5).await;
     world.online("out", 5, 7).await;
-    let out = world
-        .ledger
-        .deactivate(&world.roster, &provider("out"), Call::default())
-        .await;
+    let out = world.ledger.deactivate(&world.roster, &provider("out")).await;
     out.expect("a provider");
     world.online("none", 0, 7).await;
     world.online("ann", 1, 7).await;
@@ -41,7 +38,7 @@ pub async fn the_first_candidate_with_room_is_taken(make: Make<'_>) {
         status: Status::Pending,
         expires_in: None,
     };
-    let many = world.ledger.reserve(&world.roster, &request, Call::default()).await;
+    let many = world.ledger.reserve(&world.roster, &request).await;
     refused(many, ErrorKind::Invalid);
 }
 
@@ -93,10 +90,7 @@ pub async fn only_the_fresh_are_available(make: Make<'_>) {
     let now = world.now().await;
     world.online("cyd", 1, 7).await;
     let beat = [(provider("bob"), now)];
-    let recorded = world
-        .ledger
-        .record_heartbeats(&world.roster, &beat, Call::default())
-        .await;
+    let recorded = world.ledger.record_heartbeats(&world.roster, &beat).await;
     recorded.expect("a heartbeat");
     assert_eq!(world.available(Some(now)).await, ["bob", "cyd"]);
     assert_eq!(world.available(Some(now.minus(s(60)))).await, ["ann", "bob", "cyd"]);
@@ -155,10 +149,7 @@ pub async fn the_last_place_is_given_once(make: Make<'_>) {
             expires_in: None,
         };
         tasks.push(tokio::spawn(async move {
-            ledger
-                .reserve(&roster, &request, Call::default())
-                .await
-                .expect("an answer")
+            ledger.reserve(&roster, &request).await.expect("an answer")
         }));
     }
     let mut places: BTreeMap<String, u32> = BTreeMap::new();
@@ -190,10 +181,7 @@ pub async fn two_ways_round_do_not_block_each_other(make: Make<'_>) {
                 ..Default::default()
             };
             let name = engagement(&format!("e{}", n % 6));
-            ledger
-                .move_engagement(&roster, &name, &to, Call::default())
-                .await
-                .expect("moved");
+            ledger.move_engagement(&roster, &name, &to).await.expect("moved");
         }));
     }
     for task in tasks {

@@ -17,7 +17,7 @@ use crate::ledger::{
     ProviderState, RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
     check_follows, check_tenure,
 };
-use crate::store::{Call, Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
+use crate::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use crate::time::StoreTime;
 
 /// A ledger in memory, gone with the process.
@@ -67,14 +67,10 @@ impl MemoryLedger {
     fn step<T>(
         &self,
         roster: &RosterName,
-        call: Call,
         step: impl FnOnce(&mut RosterModel, &mut Moment<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut state = self.open()?;
         let now = self.time();
-        if call.not_after.is_some_and(|limit| now > limit) {
-            return Err(Error::too_late());
-        }
         let state = &mut *state;
         let mut moment = Moment {
             now,
@@ -151,9 +147,9 @@ impl Ledger for MemoryLedger {
         self.read(roster, |model| model.settings)
     }
 
-    async fn set_settings(&self, roster: &RosterName, patch: &SettingsPatch, call: Call) -> Result<RosterSettings> {
+    async fn set_settings(&self, roster: &RosterName, patch: &SettingsPatch) -> Result<RosterSettings> {
         patch.check()?;
-        self.step(roster, call, |model, moment| Ok(model.set_settings(patch, moment)))
+        self.step(roster, |model, moment| Ok(model.set_settings(patch, moment)))
     }
 
     async fn put_provider(
@@ -161,14 +157,13 @@ impl Ledger for MemoryLedger {
         roster: &RosterName,
         provider: &ProviderId,
         spec: &ProviderSpec,
-        call: Call,
     ) -> Result<ProviderChange> {
         spec.check()?;
-        self.step(roster, call, |model, moment| Ok(model.put(provider, spec, moment)))
+        self.step(roster, |model, moment| Ok(model.put(provider, spec, moment)))
     }
 
-    async fn remove_provider(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<RemoveOutcome> {
-        self.step(roster, call, |model, moment| Ok(model.remove(provider, moment)))
+    async fn remove_provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<RemoveOutcome> {
+        self.step(roster, |model, moment| Ok(model.remove(provider, moment)))
     }
 
     async fn provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<Option<Provider>> {
@@ -204,12 +199,12 @@ impl Ledger for MemoryLedger {
         })
     }
 
-    async fn activate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange> {
-        self.step(roster, call, |model, moment| model.set_active(provider, true, moment))
+    async fn activate(&self, roster: &RosterName, provider: &ProviderId) -> Result<ProviderChange> {
+        self.step(roster, |model, moment| model.set_active(provider, true, moment))
     }
 
-    async fn deactivate(&self, roster: &RosterName, provider: &ProviderId, call: Call) -> Result<ProviderChange> {
-        self.step(roster, call, |model, moment| model.set_active(provider, false, moment))
+    async fn deactivate(&self, roster: &RosterName, provider: &ProviderId) -> Result<ProviderChange> {
+        self.step(roster, |model, moment| model.set_active(provider, false, moment))
     }
 
     async fn go_online(
@@ -217,10 +212,9 @@ impl Ledger for MemoryLedger {
         roster: &RosterName,
         provider: &ProviderId,
         tenure: Option<&TenureId>,
-        call: Call,
     ) -> Result<OnlineOutcome> {
         check_tenure(provider, tenure)?;
-        self.step(roster, call, |model, moment| model.go_online(provider, tenure, moment))
+        self.step(roster, |model, moment| model.go_online(provider, tenure, moment))
     }
 
     async fn go_offline(
@@ -228,29 +222,23 @@ impl Ledger for MemoryLedger {
         roster: &RosterName,
         provider: &ProviderId,
         tenure: Option<&TenureId>,
-        call: Call,
     ) -> Result<ProviderChange> {
-        self.step(roster, call, |model, moment| model.go_offline(provider, tenure, moment))
+        self.step(roster, |model, moment| model.go_offline(provider, tenure, moment))
     }
 
-    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure], call: Call) -> Result<Vec<Provider>> {
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<Vec<Provider>> {
         check_batch(ended.len())?;
-        self.step(roster, call, |model, moment| Ok(model.offline_ended(ended, moment)))
+        self.step(roster, |model, moment| Ok(model.offline_ended(ended, moment)))
     }
 
-    async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow], call: Call) -> Result<Vec<Provider>> {
+    async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow]) -> Result<Vec<Provider>> {
         check_follows(follows)?;
-        self.step(roster, call, |model, moment| Ok(model.follow_tenures(follows, moment)))
+        self.step(roster, |model, moment| Ok(model.follow_tenures(follows, moment)))
     }
 
-    async fn record_heartbeats(
-        &self,
-        roster: &RosterName,
-        heartbeats: &[(ProviderId, StoreTime)],
-        call: Call,
-    ) -> Result<u64> {
+    async fn record_heartbeats(&self, roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)]) -> Result<u64> {
         check_batch(heartbeats.len())?;
-        self.step(roster, call, |model, moment| {
+        self.step(roster, |model, moment| {
             Ok(model.record_heartbeats(heartbeats, moment.now))
         })
     }
@@ -270,21 +258,15 @@ impl Ledger for MemoryLedger {
         })
     }
 
-    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration, call: Call) -> Result<()> {
+    async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration) -> Result<()> {
         check_batch(rosters.len())?;
         let (mut state, now) = (self.open()?, self.time());
-        if call.not_after.is_some_and(|limit| now > limit) {
-            return Err(Error::too_late());
-        }
         state.heartbeats.want(rosters, now + lasts);
         Ok(())
     }
 
-    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime, call: Call) -> Result<()> {
+    async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime) -> Result<()> {
         let (mut state, now) = (self.open()?, self.time());
-        if call.not_after.is_some_and(|limit| now > limit) {
-            return Err(Error::too_late());
-        }
         state.heartbeats.passed(roster, fresh_since, now);
         Ok(())
     }
@@ -342,14 +324,9 @@ impl Ledger for MemoryLedger {
         })
     }
 
-    async fn create_engagement(
-        &self,
-        roster: &RosterName,
-        engagement: &NewEngagement,
-        call: Call,
-    ) -> Result<EngagementOutcome> {
+    async fn create_engagement(&self, roster: &RosterName, engagement: &NewEngagement) -> Result<EngagementOutcome> {
         engagement.check()?;
-        self.step(roster, call, |model, moment| model.create(engagement, moment))
+        self.step(roster, |model, moment| model.create(engagement, moment))
     }
 
     async fn move_engagement(
@@ -357,24 +334,23 @@ impl Ledger for MemoryLedger {
         roster: &RosterName,
         engagement: &EngagementId,
         to: &Move,
-        call: Call,
     ) -> Result<EngagementOutcome> {
         to.check()?;
-        self.step(roster, call, |model, moment| model.move_to(engagement, to, moment))
+        self.step(roster, |model, moment| model.move_to(engagement, to, moment))
     }
 
-    async fn reserve(&self, roster: &RosterName, request: &Reserve, call: Call) -> Result<ReserveOutcome> {
+    async fn reserve(&self, roster: &RosterName, request: &Reserve) -> Result<ReserveOutcome> {
         request.check()?;
-        self.step(roster, call, |model, moment| Ok(model.reserve(request, moment)))
+        self.step(roster, |model, moment| Ok(model.reserve(request, moment)))
     }
 
     async fn engagement(&self, roster: &RosterName, engagement: &EngagementId) -> Result<Option<Engagement>> {
         self.read(roster, |model| model.engagements.get(engagement).cloned())
     }
 
-    async fn expire_due(&self, roster: &RosterName, limit: u32, call: Call) -> Result<ExpiredBatch> {
+    async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch> {
         let limit = check_limit(limit)?;
-        self.step(roster, call, |model, moment| Ok(model.expire_due(limit, moment)))
+        self.step(roster, |model, moment| Ok(model.expire_due(limit, moment)))
     }
 
     async fn dirty(&self, roster: &RosterName, limit: u32) -> Result<Vec<Dirty>> {
@@ -390,9 +366,9 @@ impl Ledger for MemoryLedger {
             .collect())
     }
 
-    async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> Result<u64> {
+    async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)]) -> Result<u64> {
         check_batch(rows.len())?;
-        self.step(roster, call, |model, _| Ok(model.clean(rows)))
+        self.step(roster, |model, _| Ok(model.clean(rows)))
     }
 
     async fn next_version(&self) -> Result<Version> {

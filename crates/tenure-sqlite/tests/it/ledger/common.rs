@@ -10,7 +10,7 @@ use tenure_core::ledger::{
     Candidates, EngagementOutcome, LogEntry, NewEngagement, OnlineOutcome, Provider, ProviderSpec, Reserve,
     ReserveOutcome, Status,
 };
-use tenure_core::store::{Call, PageRequest};
+use tenure_core::store::PageRequest;
 use tenure_core::{Clock, EngagementId, Ledger, ProviderId, RosterName, TenureId, Term};
 use tenure_sqlite::SqliteLedger;
 
@@ -72,7 +72,7 @@ pub(crate) async fn put(ledger: &SqliteLedger, name: &ProviderId, capacity: u32)
         display_name: None,
         capacity: Some(capacity).into(),
     };
-    let put = ledger.put_provider(&roster(), name, &spec, Call::default()).await;
+    let put = ledger.put_provider(&roster(), name, &spec).await;
     put.expect("a provider").provider
 }
 
@@ -80,7 +80,7 @@ pub(crate) async fn put(ledger: &SqliteLedger, name: &ProviderId, capacity: u32)
 pub(crate) async fn online(ledger: &SqliteLedger, name: &ProviderId, capacity: u32) -> Provider {
     put(ledger, name, capacity).await;
     let tenure = tenure(name, 7);
-    let online = ledger.go_online(&roster(), name, Some(&tenure), Call::default()).await;
+    let online = ledger.go_online(&roster(), name, Some(&tenure)).await;
     match online.expect("an answer") {
         OnlineOutcome::Online(change) => change.provider,
         other => panic!("{other:?}"),
@@ -99,7 +99,7 @@ pub(crate) async fn engage(ledger: &SqliteLedger, n: usize, of: &ProviderId) -> 
         status: Status::Active,
         expires_in: None,
     };
-    let done = ledger.create_engagement(&roster(), &new, Call::default()).await;
+    let done = ledger.create_engagement(&roster(), &new).await;
     done.expect("an answer")
 }
 
@@ -115,10 +115,7 @@ pub(crate) async fn log(ledger: &SqliteLedger) -> Vec<LogEntry> {
 pub(crate) async fn clean(ledger: &SqliteLedger) -> u64 {
     let dirty = ledger.dirty(&roster(), 1_000).await.expect("the outbox");
     let rows: Vec<_> = dirty.into_iter().map(|dirty| (dirty.provider, dirty.version)).collect();
-    ledger
-        .clean(&roster(), &rows, Call::default())
-        .await
-        .expect("an answer")
+    ledger.clean(&roster(), &rows).await.expect("an answer")
 }
 
 /// Whose a reserve is; `None` when nobody has room.

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use tenure_core::ledger::SettingsPatch;
-use tenure_core::store::{Backend, Call, Severity, StoreOptions};
+use tenure_core::store::{Backend, Severity, StoreOptions};
 use tenure_core::{Error, ErrorKind, Ledger};
 use tenure_sqlite::{SqliteLedger, SqliteStore};
 
@@ -159,7 +159,7 @@ async fn damage_in_the_middle_is_an_error() {
     let read = ledger.provider(&roster, &name).await.unwrap_err();
     assert_eq!(read.kind(), ErrorKind::Unavailable);
     assert!(read.message().contains("damaged"), "{read}");
-    let written = ledger.deactivate(&roster, &name, Call::default()).await;
+    let written = ledger.deactivate(&roster, &name).await;
     assert_eq!(written.unwrap_err().kind(), ErrorKind::Unavailable);
     let findings = ledger.examine().await;
     let integrity = findings.iter().find(|finding| finding.check == "integrity").unwrap();
@@ -233,7 +233,7 @@ async fn capacities_of_an_earlier_file_are_their_providers_own() {
             default_capacity: Some(capacity),
             ..SettingsPatch::default()
         };
-        ledger.set_settings(&roster(), &patch, Call::default()).await.unwrap();
+        ledger.set_settings(&roster(), &patch).await.unwrap();
         row(&ledger, &provider("a")).await.capacity
     };
     assert_eq!(set(5).await, 2, "nothing tells that it was the default");

@@ -2,7 +2,6 @@
 
 use tenure_core::Ledger;
 use tenure_core::ledger::{Change, Reason, RosterSettings, SettingsPatch, Version};
-use tenure_core::store::Call;
 
 use crate::ledger::common::{clean, connect, engage, log, manual, online, open, provider, roster, row, s};
 
@@ -84,10 +83,7 @@ async fn no_way_of_writing_gets_around_the_triggers() {
         default_capacity: Some(7),
         ..SettingsPatch::default()
     };
-    let settings = ledger
-        .set_settings(&roster(), &patch, Call::default())
-        .await
-        .expect("settings");
+    let settings = ledger.set_settings(&roster(), &patch).await.expect("settings");
     let mut last = online(&ledger, &ann, 3).await.version;
     for recursive in [false, true] {
         let other = connect(&path);

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tenure_core::ledger::{Candidates, EndedTenure, Expiry, Move};
 use tenure_core::membership::EndReason;
-use tenure_core::store::Call;
 use tenure_core::{Ledger, ProviderId, StoreTime};
 use tenure_sqlite::SqliteLedger;
 
@@ -55,7 +54,7 @@ async fn ten_thousand_reserves_for_five_thousand_places() {
                     _ => Candidates::Any { fresh_since: None },
                 };
                 let request = reserve(n, candidates);
-                let outcome = ledger.reserve(&roster(), &request, Call::default()).await;
+                let outcome = ledger.reserve(&roster(), &request).await;
                 if let Some(name) = given(outcome.expect("an answer")) {
                     *got.entry(name).or_default() += 1;
                 }
@@ -97,7 +96,7 @@ async fn five_tasks_follow_the_same_thousand_ends() {
             if turn % 2 == 1 {
                 batch.reverse();
             }
-            let changed = ledger.offline_ended(&roster(), &batch, Call::default()).await;
+            let changed = ledger.offline_ended(&roster(), &batch).await;
             changed.expect("a batch").len()
         }));
     }
@@ -122,19 +121,19 @@ async fn overlapping_batches_agree_in_the_end() {
     for worker in 0..8usize {
         let ledger = Arc::clone(&ledger);
         tasks.push(tokio::spawn(async move {
-            let (roster, call) = (roster(), Call::default());
+            let roster = roster();
             for round in 0..25usize {
                 let order = |k: usize| (k * (2 * worker + 1) * 7 + round * 13) % 60;
                 let at = |k: usize| StoreTime::from_micros((round * 100 + k) as u64 + 1);
                 let beats: Vec<_> = (0..80).map(|k| (numbered(order(k)), at(k))).collect();
-                ledger.record_heartbeats(&roster, &beats, call).await.expect("beats");
+                ledger.record_heartbeats(&roster, &beats).await.expect("beats");
                 engage(&ledger, round % 6, &numbered(0)).await;
                 let to = Move {
                     status: None,
                     provider: Some(numbered(order(worker))),
                     expiry: Expiry::Keep,
                 };
-                let moved = ledger.move_engagement(&roster, &engagement(round % 6), &to, call).await;
+                let moved = ledger.move_engagement(&roster, &engagement(round % 6), &to).await;
                 moved.expect("an answer");
                 let dirty = ledger.dirty(&roster, 1_000).await.expect("the outbox");
                 for dirty in &dirty {
@@ -144,16 +143,16 @@ async fn overlapping_batches_agree_in_the_end() {
                     );
                 }
                 let rows: Vec<_> = dirty.into_iter().map(|dirty| (dirty.provider, dirty.version)).collect();
-                ledger.clean(&roster, &rows, call).await.expect("an answer");
+                ledger.clean(&roster, &rows).await.expect("an answer");
                 let ended = |k| EndedTenure {
                     tenure: tenure(&numbered(order(k)), 7),
                     at: at(k),
                     reason: if k % 2 == 0 { EndReason::Left } else { EndReason::Lapsed },
                 };
                 let ended: Vec<_> = (0..30).map(ended).collect();
-                ledger.offline_ended(&roster, &ended, call).await.expect("a batch");
+                ledger.offline_ended(&roster, &ended).await.expect("a batch");
                 let back = numbered(order(3));
-                let online = ledger.go_online(&roster, &back, Some(&tenure(&back, 7)), call).await;
+                let online = ledger.go_online(&roster, &back, Some(&tenure(&back, 7))).await;
                 online.expect("online");
             }
         }));
@@ -183,7 +182,7 @@ async fn a_place_is_taken_and_freed_once_however_often_it_is_said() {
         let ledger = Arc::clone(&ledger);
         tasks.push(tokio::spawn(async move {
             let request = reserve(n % 20, Candidates::Any { fresh_since: None });
-            let outcome = ledger.reserve(&roster(), &request, Call::default()).await;
+            let outcome = ledger.reserve(&roster(), &request).await;
             given(outcome.expect("an answer")).is_some()
         }));
     }
@@ -198,9 +197,7 @@ async fn a_place_is_taken_and_freed_once_however_often_it_is_said() {
             ..Move::default()
         };
         // Half of them never got a place, and are not known.
-        let _ = ledger
-            .move_engagement(&roster(), &engagement(n), &to, Call::default())
-            .await;
+        let _ = ledger.move_engagement(&roster(), &engagement(n), &to).await;
     }
     assert_eq!(occupancy().await, 0);
     ledger.close().await;
@@ -222,15 +219,10 @@ async fn heartbeats_touch_neither_rows_nor_indexes_of_providers() {
         let all = "SELECT group_concat(provider || version || occupancy || coalesce(online_tenure, '')) FROM providers";
         (pages, sql.query_row(all, [], |row| row.get(0)).expect("rows"))
     };
-    ledger
-        .record_heartbeats(&roster(), &beats(1), Call::default())
-        .await
-        .unwrap();
+    ledger.record_heartbeats(&roster(), &beats(1)).await.unwrap();
     let before = state();
     for round in 2..=40 {
-        let news = ledger
-            .record_heartbeats(&roster(), &beats(round), Call::default())
-            .await;
+        let news = ledger.record_heartbeats(&roster(), &beats(round)).await;
         assert_eq!(news.expect("heartbeats"), 300);
     }
     assert_eq!(state(), before, "and the file does not grow");

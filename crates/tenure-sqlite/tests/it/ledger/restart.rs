@@ -6,7 +6,6 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use tenure_core::ledger::{Candidates, SettingsPatch, Status};
-use tenure_core::store::Call;
 use tenure_core::{ErrorKind, Ledger, StoreTime};
 use tenure_sqlite::SqliteLedger;
 use tenure_testkit::own_test;
@@ -25,14 +24,11 @@ async fn a_restart_keeps_everything() {
         stale_after: Some(s(5)),
         ..SettingsPatch::default()
     };
-    let settings = ledger.set_settings(&roster(), &patch, Call::default()).await.unwrap();
+    let settings = ledger.set_settings(&roster(), &patch).await.unwrap();
     online(&ledger, &ann, 3).await;
     engage(&ledger, 1, &ann).await;
     let beats = [(ann.clone(), StoreTime::from_micros(77))];
-    ledger
-        .record_heartbeats(&roster(), &beats, Call::default())
-        .await
-        .unwrap();
+    ledger.record_heartbeats(&roster(), &beats).await.unwrap();
     let drawn = ledger.next_version().await.unwrap();
     let (before, logged) = (row(&ledger, &ann).await, log(&ledger).await);
     let dirty = ledger.dirty(&roster(), 10).await.unwrap();
@@ -80,7 +76,7 @@ async fn calls_after_close_are_refused() {
     ledger.close().await;
     let read = ledger.provider(&roster(), &provider("ann")).await;
     assert_eq!(read.unwrap_err().kind(), ErrorKind::Unavailable);
-    let written = ledger.deactivate(&roster(), &provider("ann"), Call::default()).await;
+    let written = ledger.deactivate(&roster(), &provider("ann")).await;
     assert_eq!(written.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(ledger.next_version().await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(ledger.now().await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -144,7 +140,7 @@ async fn child_that_reserves_until_it_is_killed() {
             tokio::spawn(async move {
                 for n in (first + task..).step_by(16) {
                     let request = reserve(n, Candidates::Any { fresh_since: None });
-                    let outcome = ledger.reserve(&roster(), &request, Call::default()).await.unwrap();
+                    let outcome = ledger.reserve(&roster(), &request).await.unwrap();
                     println!("ACK {n} {}", given(outcome).expect("there is room"));
                 }
             })

@@ -5,7 +5,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure_core::error::Result;
 use tenure_core::roster::Entry;
-use tenure_core::store::Call;
 use tenure_core::sweep::BATCH;
 
 use super::super::one::One;
@@ -36,7 +35,7 @@ impl Sweeping for Expiry {
         let (ledger, roster) = (visit.inner.ledger(), visit.one.roster());
         for _ in 0..BATCHES {
             let asked_at = visit.inner.clock().mono();
-            let batch = ledger.expire_due(roster, BATCH, Call::default()).await?;
+            let batch = ledger.expire_due(roster, BATCH).await?;
             for engagement in &batch.expired {
                 let provider = engagement.provider.as_ref().map(ToString::to_string);
                 tracing::info!(%roster, engagement = %engagement.engagement, provider, "expired");

@@ -7,7 +7,7 @@ use tenure_core::error::Result;
 use tenure_core::id::{ProviderId, TenureId};
 use tenure_core::ledger::EndedTenure;
 use tenure_core::roster::{Entry, Offlined, Put};
-use tenure_core::store::{Call, MAX_PAGE};
+use tenure_core::store::MAX_PAGE;
 use tenure_core::time::StoreTime;
 
 use super::super::line::BULK;
@@ -59,9 +59,9 @@ impl Visit<'_> {
             .iter()
             .filter_map(|item| Some((ProviderId::from(item.tenure.member()), item.heard_at?)))
             .collect();
-        ledger.record_heartbeats(roster, &heard, Call::default()).await?;
+        ledger.record_heartbeats(roster, &heard).await?;
         let ended: Vec<EndedTenure> = items.iter().map(EndedTenure::from).collect();
-        let rows = ledger.offline_ended(roster, &ended, Call::default()).await?;
+        let rows = ledger.offline_ended(roster, &ended).await?;
         for row in &rows {
             let item = items
                 .iter()

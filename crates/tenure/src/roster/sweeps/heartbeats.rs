@@ -9,7 +9,7 @@ use tenure_core::error::Result;
 use tenure_core::id::ProviderId;
 use tenure_core::ledger::provider::MAX_BATCH;
 use tenure_core::roster::{Rows, Standing, Task, Turn};
-use tenure_core::store::{Call, MAX_PAGE, PageRequest};
+use tenure_core::store::{MAX_PAGE, PageRequest};
 use tenure_core::time::StoreTime;
 
 use super::super::freshness::PASS;
@@ -85,7 +85,7 @@ impl Visit<'_> {
                 heard.sort();
                 let batch = std::mem::take(&mut heard);
                 let (ledger, roster) = (self.inner.ledger(), self.one.roster());
-                ledger.record_heartbeats(roster, &batch, Call::default()).await?;
+                ledger.record_heartbeats(roster, &batch).await?;
                 if !is_last {
                     self.take_turn(Task::Heartbeats, Duration::ZERO).await?;
                 }
@@ -102,7 +102,7 @@ impl Visit<'_> {
 
     async fn note_pass(&self, fresh_since: StoreTime) -> Result<()> {
         let (ledger, roster) = (self.inner.ledger(), self.one.roster());
-        ledger.note_heartbeat_pass(roster, fresh_since, Call::default()).await
+        ledger.note_heartbeat_pass(roster, fresh_since).await
     }
 }
 

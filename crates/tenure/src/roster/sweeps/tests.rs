@@ -63,7 +63,7 @@ async fn world(processes: usize) -> World {
         stale_after: Some(STALE),
         ..SettingsPatch::default()
     };
-    ledger.set_settings(&care(), &patch, Call::default()).await.unwrap();
+    ledger.set_settings(&care(), &patch).await.unwrap();
     let mut world = World {
         clock,
         store,
@@ -270,14 +270,10 @@ async fn an_empty_mirror_is_filled_and_placeholders_are_followed() {
     for n in 0..450 {
         world
             .ledger
-            .put_provider(&care(), &name(n), &ProviderSpec::default(), Call::default())
+            .put_provider(&care(), &name(n), &ProviderSpec::default())
             .await
             .unwrap();
-        world
-            .ledger
-            .go_online(&care(), &name(n), None, Call::default())
-            .await
-            .unwrap();
+        world.ledger.go_online(&care(), &name(n), None).await.unwrap();
     }
     for _ in 0..5 {
         world.start();

@@ -5,6 +5,7 @@ use tenure_core::id::RosterName;
 use tenure_core::ledger::Ledger;
 use tenure_core::membership::MembershipStore;
 use tenure_core::roster::Standing;
+use tenure_core::store::Call;
 
 use super::world::{Instance, Mode, World, desk, name};
 use super::*;
@@ -207,10 +208,7 @@ async fn a_heartbeat_gives_a_tenure_to_whom_a_follow_has_missed() {
     process.put("ada").await;
     // The ledger made a tenure up, and the row got to the mirror without anybody who seats it.
     let ledger = process.ledger.inside();
-    ledger
-        .go_online(&desk(), &name("ada"), None, Call::default())
-        .await
-        .unwrap();
+    ledger.go_online(&desk(), &name("ada"), None).await.unwrap();
     let row = world.row("ada").await;
     let put = tenure_core::roster::Put::newer(tenure_core::roster::Entry::Row(row.clone()));
     world

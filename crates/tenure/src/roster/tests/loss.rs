@@ -4,7 +4,7 @@ use tenure_core::id::RosterName;
 use tenure_core::ledger::{Ledger, Provider, RosterSettings, Version};
 use tenure_core::memory::MemoryStore;
 use tenure_core::roster::{Entry, Over, Put, RosterMirror, Standing};
-use tenure_core::store::StoreOptions;
+use tenure_core::store::{Call, StoreOptions};
 
 use super::super::trust::Wish;
 use super::world::{Instance, Mode, World, desk, name};
@@ -140,10 +140,7 @@ async fn a_provider_that_the_mirror_lacks_is_brought_to_it_by_its_heartbeat() {
     );
     process.put("bob").await;
     let ledger = process.ledger.inside();
-    ledger
-        .go_online(&desk(), &name("bob"), None, Call::default())
-        .await
-        .unwrap();
+    ledger.go_online(&desk(), &name("bob"), None).await.unwrap();
     assert!(world.seen("bob").await.is_some());
     assert_eq!(
         process.hear("bob").await,
@@ -164,10 +161,7 @@ async fn a_reconcile_that_breaks_off_removes_nobody_and_fills_nothing() {
     let (roster, spec, page) = (desk(), ProviderSpec::default(), tenure_core::store::MAX_PAGE);
     for n in 0..page + 5 {
         let provider = name(&format!("p{n:05}"));
-        let put = process
-            .ledger
-            .inside()
-            .put_provider(&roster, &provider, &spec, Call::default());
+        let put = process.ledger.inside().put_provider(&roster, &provider, &spec);
         put.await.unwrap();
     }
     let lost = MemoryStore::new(StoreOptions::default(), world.clock.clone());
@@ -292,10 +286,7 @@ async fn a_roster_that_the_ledger_knows_finds_a_place_among_names_that_it_does_n
     let real = RosterName::new("real").unwrap();
     assert!(process.rosters.roster(&real).is_err(), "it is full");
     let (ada, spec) = (name("ada"), ProviderSpec::default());
-    let put = process
-        .ledger
-        .inside()
-        .put_provider(&real, &ada, &spec, Call::default());
+    let put = process.ledger.inside().put_provider(&real, &ada, &spec);
     put.await.unwrap();
     pass_until(&world.clock, "it is served", secs(60), || {
         process.rosters.roster(&real).is_ok()

@@ -180,7 +180,7 @@ async fn idle_rosters_share_one_statement_a_second() {
     let idle = |n: usize| RosterName::new(format!("idle-{n:02}")).unwrap();
     for n in 0..20 {
         let (ann, spec) = (name("ann"), ProviderSpec::default());
-        let put = inside.put_provider(&idle(n), &ann, &spec, Call::default()).await;
+        let put = inside.put_provider(&idle(n), &ann, &spec).await;
         put.unwrap();
     }
     let believed = || {
@@ -199,7 +199,7 @@ async fn idle_rosters_share_one_statement_a_second() {
         stale_after: Some(secs(20)),
         ..SettingsPatch::default()
     };
-    inside.set_settings(&idle(7), &patch, Call::default()).await.unwrap();
+    inside.set_settings(&idle(7), &patch).await.unwrap();
     world.pass(ms(1_400)).await;
     let seen = process.rosters.roster(&idle(7)).unwrap().one.settings().unwrap();
     assert_eq!(seen.stale_after, secs(20), "what changes is seen all the same");

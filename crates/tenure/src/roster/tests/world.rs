@@ -204,34 +204,34 @@ watched! {
     now() -> StoreTime;
     rosters() -> Vec<RosterName>;
     settings(roster: &RosterName) -> RosterSettings;
-    set_settings(roster: &RosterName, patch: &SettingsPatch, call: Call) -> RosterSettings;
-    put_provider(roster: &RosterName, provider: &ProviderId, spec: &ProviderSpec, call: Call) -> ProviderChange;
-    remove_provider(roster: &RosterName, provider: &ProviderId, call: Call) -> RemoveOutcome;
+    set_settings(roster: &RosterName, patch: &SettingsPatch) -> RosterSettings;
+    put_provider(roster: &RosterName, provider: &ProviderId, spec: &ProviderSpec) -> ProviderChange;
+    remove_provider(roster: &RosterName, provider: &ProviderId) -> RemoveOutcome;
     provider(roster: &RosterName, provider: &ProviderId) -> Option<Provider>;
     providers(roster: &RosterName, state: Option<ProviderState>, page: &PageRequest) -> Page<Provider>;
-    activate(roster: &RosterName, provider: &ProviderId, call: Call) -> ProviderChange;
-    deactivate(roster: &RosterName, provider: &ProviderId, call: Call) -> ProviderChange;
-    go_online(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>, call: Call) -> OnlineOutcome;
-    go_offline(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>, call: Call) -> ProviderChange;
-    offline_ended(roster: &RosterName, ended: &[EndedTenure], call: Call) -> Vec<Provider>;
-    follow_tenures(roster: &RosterName, follows: &[Follow], call: Call) -> Vec<Provider>;
-    record_heartbeats(roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)], call: Call) -> u64;
+    activate(roster: &RosterName, provider: &ProviderId) -> ProviderChange;
+    deactivate(roster: &RosterName, provider: &ProviderId) -> ProviderChange;
+    go_online(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>) -> OnlineOutcome;
+    go_offline(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>) -> ProviderChange;
+    offline_ended(roster: &RosterName, ended: &[EndedTenure]) -> Vec<Provider>;
+    follow_tenures(roster: &RosterName, follows: &[Follow]) -> Vec<Provider>;
+    record_heartbeats(roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)]) -> u64;
     last_heartbeats(roster: &RosterName, providers: &[ProviderId]) -> BTreeMap<ProviderId, StoreTime>;
-    want_heartbeats(rosters: &[RosterName], lasts: Duration, call: Call) -> ();
+    want_heartbeats(rosters: &[RosterName], lasts: Duration) -> ();
     overview() -> Overview;
-    note_heartbeat_pass(roster: &RosterName, fresh_since: StoreTime, call: Call) -> ();
+    note_heartbeat_pass(roster: &RosterName, fresh_since: StoreTime) -> ();
     heartbeat_pass(roster: &RosterName) -> Option<HeartbeatPass>;
     available(roster: &RosterName, page: &PageRequest, fresh_since: Option<StoreTime>) -> Page<Candidate>;
     stats(roster: &RosterName, fresh_since: Option<StoreTime>) -> RosterStats;
     log(roster: &RosterName, provider: Option<&ProviderId>, page: &PageRequest) -> Page<LogEntry>;
-    create_engagement(roster: &RosterName, engagement: &NewEngagement, call: Call) -> EngagementOutcome;
-    move_engagement(roster: &RosterName, engagement: &EngagementId, to: &Move, call: Call) -> EngagementOutcome;
-    reserve(roster: &RosterName, request: &Reserve, call: Call) -> ReserveOutcome;
+    create_engagement(roster: &RosterName, engagement: &NewEngagement) -> EngagementOutcome;
+    move_engagement(roster: &RosterName, engagement: &EngagementId, to: &Move) -> EngagementOutcome;
+    reserve(roster: &RosterName, request: &Reserve) -> ReserveOutcome;
     engagement(roster: &RosterName, engagement: &EngagementId) -> Option<Engagement>;
-    expire_due(roster: &RosterName, limit: u32, call: Call) -> ExpiredBatch;
+    expire_due(roster: &RosterName, limit: u32) -> ExpiredBatch;
     dirty(roster: &RosterName, limit: u32) -> Vec<Dirty>;
     dirty_counts() -> BTreeMap<RosterName, u64>;
-    clean(roster: &RosterName, rows: &[(ProviderId, Version)], call: Call) -> u64;
+    clean(roster: &RosterName, rows: &[(ProviderId, Version)]) -> u64;
     next_version() -> Version;
 }
 
@@ -274,7 +274,7 @@ impl World {
             default_capacity: Some(2),
             ..SettingsPatch::default()
         };
-        ledger.set_settings(&desk(), &patch, Call::default()).await.unwrap();
+        ledger.set_settings(&desk(), &patch).await.unwrap();
         let group = group_of(&desk()).unwrap();
         let since = RosterMirror::stamp(&*memory, &group).await.unwrap().resumed_at;
         let marked = RosterMirror::mark_seeded(&*memory, &group, since, Call::default()).await;

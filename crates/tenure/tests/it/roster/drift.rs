@@ -230,13 +230,9 @@ async fn writes_that_come_twice_late_or_never_leave_the_mirror_right_after_one_r
                 capacity: Some(1 + chance.below(9) as u32).into(),
             };
             // Past the service, which would send it well; and no outbox that brings what got lost.
-            let change = there
-                .ledger
-                .put_provider(&there.name, who, &spec, Call::default())
-                .await
-                .unwrap();
+            let change = there.ledger.put_provider(&there.name, who, &spec).await.unwrap();
             let clean = [(who.clone(), change.provider.version)];
-            there.ledger.clean(&there.name, &clean, Call::default()).await.unwrap();
+            there.ledger.clean(&there.name, &clean).await.unwrap();
             rows.push(change.provider);
         }
         let newest = rows.iter().map(|row| row.version).max().unwrap();

@@ -7,7 +7,6 @@ use tenure::{EndReason, ErrorKind, PageRequest, ProviderId, StoreTime};
 use tenure_core::ledger::{
     Change, EngagementChange, Expiry, Move, NewEngagement, ProviderSpec, ProviderState, Reason, SettingsPatch, Status,
 };
-use tenure_core::store::Call;
 use tenure_testkit::wait::until_async;
 use tenure_testkit::{postgres, valkey};
 
@@ -88,7 +87,7 @@ async fn obeyed(there: &Process, here: &Process) {
 /// What the ledger had before, or gets from elsewhere, gets into the mirror.
 async fn seed(here: &Process, there: &Process) {
     let (old, spec) = (name("old"), ProviderSpec::default());
-    let put = here.ledger.put_provider(&here.name, &old, &spec, Call::default());
+    let put = here.ledger.put_provider(&here.name, &old, &spec);
     put.await.unwrap();
     until_async("the mirror has it", PATIENCE, async || {
         let seen = there.roster.provider(&old).await.unwrap();

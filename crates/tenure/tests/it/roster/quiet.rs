@@ -1,7 +1,6 @@
 //! Heartbeats cost the ledger nothing, by the word of the database itself.
 
 use tenure::roster::{Heard, Source};
-use tenure_core::store::Call;
 use tenure_testkit::wait::until_async;
 use tenure_testkit::{postgres, valkey};
 use tokio::task::JoinSet;
@@ -47,7 +46,7 @@ async fn heartbeats_make_no_statement() {
     until_async("what was written is marked clean", PATIENCE, async || {
         let dirty = process.ledger.dirty(&process.name, 1_000).await.unwrap();
         let rows: Vec<_> = dirty.into_iter().map(|row| (row.provider, row.version)).collect();
-        let cleaned = process.ledger.clean(&process.name, &rows, Call::default()).await;
+        let cleaned = process.ledger.clean(&process.name, &rows).await;
         cleaned.is_ok() && rows.is_empty()
     })
     .await;

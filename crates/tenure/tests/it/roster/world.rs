@@ -13,7 +13,7 @@ use tenure::{
 };
 use tenure_core::ledger::{Ledger, LogEntry, NewEngagement, Provider, ProviderSpec, SettingsPatch, Status};
 use tenure_core::roster::group_of;
-use tenure_core::store::{Call, MAX_PAGE};
+use tenure_core::store::MAX_PAGE;
 use tenure_postgres::{PostgresLedger, PostgresOptions};
 use tenure_testkit::wait::until_async;
 use tokio::runtime::Handle;
@@ -281,7 +281,7 @@ fn bare(row: Provider) -> Provider {
 pub(crate) async fn prepare(roster: &str, ledger: &str, patch: &SettingsPatch) {
     let ledger = open_ledger(ledger).await;
     let roster = RosterName::new(roster).unwrap();
-    ledger.set_settings(&roster, patch, Call::default()).await.unwrap();
+    ledger.set_settings(&roster, patch).await.unwrap();
     ledger.close().await;
 }
 
