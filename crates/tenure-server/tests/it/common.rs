@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 pub mod faulty;
+pub mod golden;
 pub mod sse;
 
 use self::faulty::Faulty;

@@ -5,6 +5,7 @@ mod bad_inputs;
 mod browser;
 mod client;
 mod events;
+mod golden;
 mod health;
 mod leases;
 mod lifecycle;
