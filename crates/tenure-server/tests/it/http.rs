@@ -6,6 +6,7 @@ mod browser;
 mod client;
 mod events;
 mod golden;
+mod golden_rosters;
 mod health;
 mod leases;
 mod lifecycle;

@@ -13,9 +13,10 @@ use std::time::Duration;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 use tenure_core::clock::{Clock, ManualClock};
+use tenure_core::id::TenureId;
 use tenure_core::memory::MemoryStore;
 use tenure_core::store::{Store, StoreOptions};
-use tenure_core::time::parse_duration;
+use tenure_core::time::{StoreTime, parse_duration};
 use tenure_server::Settings;
 use tenure_testkit::wait::until_async;
 
@@ -23,7 +24,7 @@ use super::{Answer, Daemon, PATIENCE};
 
 const UPDATE: &str = "TENURE_UPDATE_GOLDEN";
 /// 2026-01-01T00:00:00Z.
-const START: u64 = 1_767_225_600_000_000;
+pub const START: u64 = 1_767_225_600_000_000;
 /// Headers that depend on the transport or on background loops.
 const UNSTEADY: [&str; 4] = ["content-length", "date", "transfer-encoding", "tenure-store-time"];
 /// Fields that depend on background loops or on the version.
@@ -33,6 +34,8 @@ const MASKED: [&str; 4] = ["last_success", "last_success_age_ms", "runs", "versi
 pub struct Golden {
     daemon: Daemon,
     clock: Arc<ManualClock>,
+    /// Times and terms are masked.
+    masks_times: bool,
 }
 
 impl Golden {
@@ -45,7 +48,15 @@ impl Golden {
     pub async fn over<S: Store + 'static>(store: impl FnOnce(Arc<dyn Clock>) -> Arc<S>) -> Self {
         let clock = Arc::new(ManualClock::new(START, 7));
         let store = store(clock.clone());
-        let mut daemon = Daemon::over(store, clock.clone(), Settings::default()).await;
+        let daemon = Daemon::over(store, clock.clone(), Settings::default()).await;
+        Self {
+            masks_times: false,
+            ..Self::of(daemon, clock)
+        }
+    }
+
+    /// A daemon whose times and terms depend on background loops, and are masked.
+    pub fn of(mut daemon: Daemon, clock: Arc<ManualClock>) -> Self {
         // Each request has a connection of its own: one that waits for the next would be closed by a turn of the clock.
         daemon.client = reqwest::Client::builder()
             .tls_backend_preconfigured(tenure_tls::believing_nobody().expect("a configuration"))
@@ -54,7 +65,11 @@ impl Golden {
             .timeout(PATIENCE)
             .build()
             .expect("a client");
-        Self { daemon, clock }
+        Self {
+            daemon,
+            clock,
+            masks_times: true,
+        }
     }
 
     /// Sends what the script asks for, and compares the answers with those in it.
@@ -117,7 +132,24 @@ impl Golden {
             .await;
             answer = send().await;
         }
-        show(&answer)
+        self.show(&answer)
+    }
+
+    fn show(&self, answer: &Answer) -> String {
+        let mut text = answer.status.as_u16().to_string();
+        for (name, value) in shown(&answer.headers) {
+            write!(text, "\n{name}: {value}").expect("a string takes it");
+        }
+        if let Ok(mut body) = serde_json::from_str::<Value>(&answer.text) {
+            mask(&mut body);
+            if self.masks_times {
+                mask_times(&mut body);
+            }
+            write!(text, "\n{body:#}").expect("a string takes it");
+        } else if !answer.text.is_empty() {
+            write!(text, "\n{}", answer.text.trim_end().replace("\n\n", "\n")).expect("a string takes it");
+        }
+        text
     }
 }
 
@@ -131,20 +163,6 @@ fn duration(text: &str) -> Duration {
 
 fn is_of_header(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-'
-}
-
-fn show(answer: &Answer) -> String {
-    let mut text = answer.status.as_u16().to_string();
-    for (name, value) in shown(&answer.headers) {
-        write!(text, "\n{name}: {value}").expect("a string takes it");
-    }
-    if let Ok(mut body) = serde_json::from_str::<Value>(&answer.text) {
-        mask(&mut body);
-        write!(text, "\n{body:#}").expect("a string takes it");
-    } else if !answer.text.is_empty() {
-        write!(text, "\n{}", answer.text.trim_end().replace("\n\n", "\n")).expect("a string takes it");
-    }
-    text
 }
 
 /// The headers that are part of the surface, in the order of their names. What nearly all answers have is left out.
@@ -169,6 +187,20 @@ fn mask(value: &mut Value) {
             }
         }
         Value::Array(items) => items.iter_mut().for_each(mask),
+        _ => {}
+    }
+}
+
+fn mask_times(value: &mut Value) {
+    match value {
+        Value::String(text) if text.parse::<StoreTime>().is_ok() => *text = "(time)".to_owned(),
+        Value::String(text) => {
+            if let Ok(tenure) = text.parse::<TenureId>() {
+                *text = format!("{}@(term)", tenure.member());
+            }
+        }
+        Value::Object(fields) => fields.values_mut().for_each(mask_times),
+        Value::Array(items) => items.iter_mut().for_each(mask_times),
         _ => {}
     }
 }
