@@ -26,7 +26,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::engagement::{
-    Candidates, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Expiry, Move, NewEngagement, Reserve,
+    Candidates, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Expiry, Move, NewEngagement,
     ReserveOutcome, Status,
 };
 pub use self::heartbeats::{HeartbeatMarks, HeartbeatPass};
@@ -310,8 +310,13 @@ pub trait Ledger: Send + Sync {
     /// engagement without a provider gets one; one that has a provider is answered as it is. O(candidates passed over).
     ///
     /// # Errors
-    /// `Invalid` for too many candidates: nothing changed.
-    async fn reserve(&self, roster: &RosterName, request: &Reserve) -> Result<ReserveOutcome>;
+    /// `Invalid` for too many candidates, or for a new engagement that names a provider: nothing changed.
+    async fn reserve(
+        &self,
+        roster: &RosterName,
+        new: &NewEngagement,
+        candidates: &Candidates,
+    ) -> Result<ReserveOutcome>;
 
     /// One engagement. O(1).
     ///

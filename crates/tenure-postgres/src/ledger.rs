@@ -13,8 +13,8 @@ use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
     Candidate, Candidates, Capacity, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Expiry, Follow,
     HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec,
-    ProviderState, RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
-    check_follows, check_tenure,
+    ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
+    check_tenure,
 };
 use tenure_core::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use tenure_core::time::micros;
@@ -567,19 +567,25 @@ impl Ledger for PostgresLedger {
         answer.outcome()
     }
 
-    async fn reserve(&self, roster: &RosterName, request: &Reserve) -> Result<ReserveOutcome> {
-        request.check()?;
-        let (ranked, fresh_since) = match &request.candidates {
+    async fn reserve(
+        &self,
+        roster: &RosterName,
+        new: &NewEngagement,
+        candidates: &Candidates,
+    ) -> Result<ReserveOutcome> {
+        new.check_reserve()?;
+        candidates.check()?;
+        let (ranked, fresh_since) = match candidates {
             Candidates::Ranked(ranked) => (Some(ranked.iter().map(ToString::to_string).collect()), None),
             Candidates::Any { fresh_since } => (None, *fresh_since),
         };
         let params = vec![
             name(roster.clone()),
-            name(request.engagement.clone()),
+            name(new.engagement.clone()),
             texts(ranked),
             instant(fresh_since),
-            name(request.status.as_str()),
-            number(span(request.expires_in)),
+            name(new.status.as_str()),
+            number(span(new.expires_in)),
         ];
         let answer: EngagementAnswer = self.ask("reserve", params, self.writing()).await?;
         answer.reserved()

@@ -27,9 +27,9 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
-    Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatMarks, HeartbeatPass,
-    LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec, ProviderState,
-    RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
+    Candidate, Candidates, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatMarks,
+    HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec,
+    ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
     check_tenure,
 };
 use tenure_core::store::{Finding, Health, Page, PageRequest, bad_cursor, check_limit};
@@ -358,10 +358,16 @@ impl Ledger for SqliteLedger {
         self.step(roster, move |step| step.move_to(&engagement, &to)).await
     }
 
-    async fn reserve(&self, roster: &RosterName, request: &Reserve) -> Result<ReserveOutcome> {
-        request.check()?;
-        let request = request.clone();
-        self.step(roster, move |step| step.reserve(&request)).await
+    async fn reserve(
+        &self,
+        roster: &RosterName,
+        new: &NewEngagement,
+        candidates: &Candidates,
+    ) -> Result<ReserveOutcome> {
+        new.check_reserve()?;
+        candidates.check()?;
+        let (new, candidates) = (new.clone(), candidates.clone());
+        self.step(roster, move |step| step.reserve(&new, &candidates)).await
     }
 
     async fn engagement(&self, roster: &RosterName, engagement: &EngagementId) -> Result<Option<Engagement>> {

@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure::http::{HttpSettings, RemoteRoster, RemoteRosters};
-use tenure::roster::{Reservation, Wanted};
+use tenure::roster::Reservation;
 use tenure::{Clock, Error, ErrorKind, Mono, Result, SystemClock};
 use tenure_core::id::{EngagementId, ProviderId, RosterName};
-use tenure_core::ledger::{Move, ProviderSpec, SettingsPatch, Status};
+use tenure_core::ledger::{Move, NewEngagement, ProviderSpec, SettingsPatch, Status};
 use tenure_core::time::parse_duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -230,10 +230,10 @@ impl World {
 
     async fn be_served(&self, name: EngagementId) -> Result<()> {
         let asked_at = self.clock.mono();
-        let wanted = Wanted {
-            engagement: name.clone(),
+        let wanted = NewEngagement {
             status: Status::Active,
             expires_in: Some(Duration::from_secs(60)),
+            ..NewEngagement::new(name.clone())
         };
         let Reservation::Reserved(written) = self.again(|| self.roster.reserve(&wanted)).await? else {
             self.refused.fetch_add(1, Ordering::Relaxed);

@@ -31,7 +31,7 @@ pub(crate) mod trust;
 
 pub use self::answer::{
     Admission, Availability, EngagementAnswer, Heard, Online, ProviderView, Removal, Reservation, Source, Sourced,
-    Wanted, Written,
+    Written,
 };
 pub use self::handle::Roster;
 pub use self::service::Rosters;

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use clap::Args;
-use tenure::roster::{EngagementAnswer, Reservation, Wanted, Written};
+use tenure::roster::{EngagementAnswer, Reservation, Written};
 use tenure::wire::roster as wire;
+use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, ProviderId};
 use tenure_core::ledger::{Engagement, EngagementChange, Expiry, Move, NewEngagement, Status};
 use tenure_core::time::parse_duration;
 
 use super::Place;
+use super::reach::Either;
 use crate::exit::{DONE, FAILED, Usage, say};
 use crate::output::{json, or_dash, table, yes_no};
 
@@ -36,21 +38,27 @@ struct How {
 }
 
 impl How {
-    fn status(self) -> Status {
-        if self.active { Status::Active } else { Status::Pending }
+    /// The engagement that is asked for, under a name that is made up when none is given.
+    fn engagement(
+        self,
+        roster: &Either,
+        name: Option<&EngagementId>,
+        of: Option<&ProviderId>,
+    ) -> Result<NewEngagement> {
+        Ok(NewEngagement {
+            engagement: name.cloned().map_or_else(|| roster.name_engagement(), Ok)?,
+            provider: of.cloned(),
+            status: if self.active { Status::Active } else { Status::Pending },
+            expires_in: self.expires_in,
+        })
     }
 }
 
 impl Reserve {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.look(async |roster| {
-            let named = self.engagement.clone();
-            let wanted = Wanted {
-                engagement: named.map_or_else(|| roster.name_engagement(), Ok)?,
-                status: self.how.status(),
-                expires_in: self.how.expires_in,
-            };
-            match roster.reserve(&wanted).await? {
+            let new = self.how.engagement(roster, self.engagement.as_ref(), None)?;
+            match roster.reserve(&new).await? {
                 Reservation::Reserved(written) => changed(&self.place, written),
                 Reservation::NoneAvailable => {
                     // Nobody is available in a roster that does not exist, either.
@@ -81,12 +89,7 @@ impl Engage {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
             let roster = reach.roster(&self.place.roster)?;
-            let new = NewEngagement {
-                engagement: self.id.clone().map_or_else(|| roster.name_engagement(), Ok)?,
-                provider: Some(self.provider.clone()),
-                status: self.how.status(),
-                expires_in: self.how.expires_in,
-            };
+            let new = self.how.engagement(&roster, self.id.as_ref(), Some(&self.provider))?;
             new.check()?;
             answered(&self.place, roster.create_engagement(&new).await?)
         })

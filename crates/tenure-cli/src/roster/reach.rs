@@ -9,7 +9,7 @@ use tenure::ledger;
 use tenure::loops::Loops;
 use tenure::roster::{
     self, Availability, EngagementAnswer, Heard, Online, ProviderView, Removal, Reservation, Rosters, RostersSettings,
-    Sourced, Wanted, Written,
+    Sourced, Written,
 };
 use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, ProviderId, RosterName};
@@ -146,7 +146,7 @@ either! {
     fn create_engagement(engagement: &NewEngagement) -> EngagementAnswer;
     fn move_engagement(engagement: &EngagementId, to: &Move) -> EngagementAnswer;
     fn engagement(engagement: &EngagementId) -> Option<Engagement>;
-    fn reserve(wanted: &Wanted) -> Reservation;
+    fn reserve(new: &NewEngagement) -> Reservation;
 }
 
 impl Either {

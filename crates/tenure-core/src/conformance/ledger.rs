@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use crate::id::{EngagementId, ProviderId, RosterName, TenureId, Term};
 use crate::ledger::{
     Candidates, Change, EngagementChange, EngagementOutcome, Expiry, Ledger, LogEntry, Move, NewEngagement,
-    OnlineOutcome, Provider, ProviderChange, ProviderSpec, Reason, Reserve, ReserveOutcome, Status,
+    OnlineOutcome, Provider, ProviderChange, ProviderSpec, Reason, ReserveOutcome, Status,
 };
 use crate::store::PageRequest;
 use crate::time::StoreTime;
@@ -198,13 +198,8 @@ impl World {
     }
 
     pub(super) async fn reserve(&self, name: &str, candidates: Candidates) -> ReserveOutcome {
-        let request = Reserve {
-            engagement: engagement(name),
-            candidates,
-            status: Status::Pending,
-            expires_in: None,
-        };
-        let reserved = self.ledger.reserve(&self.roster, &request).await;
+        let new = NewEngagement::new(engagement(name));
+        let reserved = self.ledger.reserve(&self.roster, &new, &candidates).await;
         reserved.expect("an answer")
     }
 

@@ -82,12 +82,12 @@ pub struct Engagement {
     pub version: Version,
 }
 
-/// An engagement to write down.
+/// An engagement to write down, or to find a provider for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEngagement {
     /// Its name, by which asking again is known.
     pub engagement: EngagementId,
-    /// Whose. A fact: taken also above the capacity, offline or deactivated.
+    /// Whose. A fact: taken also above the capacity, offline or deactivated. Not for a reserve.
     pub provider: Option<ProviderId>,
     /// `Pending` or `Active`.
     pub status: Status,
@@ -96,6 +96,30 @@ pub struct NewEngagement {
 }
 
 impl NewEngagement {
+    /// A pending one without a provider, which never expires by itself.
+    #[must_use]
+    pub fn new(engagement: EngagementId) -> Self {
+        Self {
+            engagement,
+            provider: None,
+            status: Status::Pending,
+            expires_in: None,
+        }
+    }
+
+    /// Refuses what no provider can be found for: a reserve chooses it.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn check_reserve(&self) -> Result<()> {
+        if let Some(provider) = &self.provider {
+            return Err(Error::invalid(format!(
+                "a reserve chooses the provider; leave out {provider}, or create the engagement"
+            )));
+        }
+        self.check()
+    }
+
     /// Refuses what cannot be.
     ///
     /// # Errors
@@ -188,40 +212,19 @@ pub enum Candidates {
     },
 }
 
-/// A request for a place with somebody who has room.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reserve {
-    /// What it is for.
-    pub engagement: EngagementId,
-    /// With whom.
-    pub candidates: Candidates,
-    /// `Pending` or `Active`, if the engagement is new.
-    pub status: Status,
-    /// After which time it expires, if the engagement is new.
-    pub expires_in: Option<Duration>,
-}
-
-impl Reserve {
-    /// Refuses what cannot be.
+impl Candidates {
+    /// Refuses too many.
     ///
     /// # Errors
     /// `Invalid`, with the number.
     pub fn check(&self) -> Result<()> {
-        if let Candidates::Ranked(ranked) = &self.candidates
-            && ranked.len() > MAX_CANDIDATES
-        {
-            return Err(Error::invalid(format!(
+        match self {
+            Self::Ranked(ranked) if ranked.len() > MAX_CANDIDATES => Err(Error::invalid(format!(
                 "{} candidates in one call; at most {MAX_CANDIDATES}",
                 ranked.len()
-            )));
+            ))),
+            _ => Ok(()),
         }
-        NewEngagement {
-            engagement: self.engagement.clone(),
-            provider: None,
-            status: self.status,
-            expires_in: self.expires_in,
-        }
-        .check()
     }
 }
 

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tenure_core::ledger::{
-    Candidates, EndedTenure, Expiry, Move, NewEngagement, ProviderSpec, Reserve, ReserveOutcome, Status,
-};
+use tenure_core::ledger::{Candidates, EndedTenure, Expiry, Move, NewEngagement, ProviderSpec, ReserveOutcome, Status};
 use tenure_core::membership::EndReason;
 use tenure_core::{EngagementId, Ledger, ProviderId, RosterName, StoreTime, TenureId, Term};
 use tenure_postgres::PostgresLedger;
@@ -76,16 +74,12 @@ async fn ten_thousand_reserves_for_five_thousand_places() {
                 }
                 let mut names: Vec<ProviderId> = (0..200).map(provider).collect();
                 names.rotate_left(n * 7 % 200);
-                let request = Reserve {
-                    engagement: engagement(n),
-                    candidates: match n % 2 {
-                        0 => Candidates::Ranked(names),
-                        _ => Candidates::Any { fresh_since: None },
-                    },
-                    status: Status::Pending,
-                    expires_in: None,
+                let new = NewEngagement::new(engagement(n));
+                let candidates = match n % 2 {
+                    0 => Candidates::Ranked(names),
+                    _ => Candidates::Any { fresh_since: None },
                 };
-                match ledger.reserve(&roster(), &request).await.expect("an answer") {
+                match ledger.reserve(&roster(), &new, &candidates).await.expect("an answer") {
                     ReserveOutcome::Reserved(change) => {
                         let name = change.engagement.provider.expect("a provider").to_string();
                         *got.entry(name).or_default() += 1;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tenure_core::ledger::{Candidates, Change, Reason, Reserve, ReserveOutcome, Status};
+use tenure_core::ledger::{Candidates, Change, NewEngagement, Reason, ReserveOutcome};
 use tenure_core::store::PageRequest;
 use tenure_core::{EngagementId, Ledger, ProviderId, RosterName};
 use tenure_postgres::PostgresLedger;
@@ -287,13 +287,9 @@ async fn what_tenure_does_shows_in_the_views() {
 
     // The application makes the ride, Tenure finds the driver.
     let id = cell(&world.app, "SELECT id FROM rides WHERE pickup = 'Museum'").await;
-    let request = Reserve {
-        engagement: EngagementId::new(id).expect("a name"),
-        status: Status::Pending,
-        expires_in: None,
-        candidates: Candidates::Any { fresh_since: None },
-    };
-    let reserved = ledger.reserve(&roster, &request).await.expect("an answer");
+    let new = NewEngagement::new(EngagementId::new(id).expect("a name"));
+    let anyone = Candidates::Any { fresh_since: None };
+    let reserved = ledger.reserve(&roster, &new, &anyone).await.expect("an answer");
     assert!(matches!(reserved, ReserveOutcome::Reserved(_)), "{reserved:?}");
     assert_eq!(
         cell(&world.app, "SELECT driver_id FROM rides WHERE pickup = 'Museum'").await,

@@ -1,7 +1,7 @@
 //! Who has room, and taking a place with one of them.
 
 use rusqlite::{Connection, Row, params};
-use tenure_core::ledger::{Candidate, Candidates, Engagement, NewEngagement, Reserve, ReserveOutcome};
+use tenure_core::ledger::{Candidate, Candidates, Engagement, NewEngagement, ReserveOutcome};
 use tenure_core::{ProviderId, StoreTime};
 
 use super::rows::{is, many};
@@ -45,15 +45,15 @@ pub(super) fn available(
 
 impl Step<'_> {
     /// There is one writer, so whoever has room now has it until this step is over.
-    pub(super) fn reserve(&mut self, request: &Reserve) -> Answer<ReserveOutcome> {
-        let known = match self.engagement(&request.engagement)? {
+    pub(super) fn reserve(&mut self, new: &NewEngagement, candidates: &Candidates) -> Answer<ReserveOutcome> {
+        let known = match self.engagement(&new.engagement)? {
             Some(known) if !known.status.is_open() => return Ok(Ok(ReserveOutcome::Conflict(known))),
             Some(known) if known.provider.is_some() => {
                 return Ok(Ok(ReserveOutcome::Reserved(self.as_it_is(known)?)));
             }
             known => known,
         };
-        let Some(provider) = self.first_with_room(&request.candidates)? else {
+        let Some(provider) = self.first_with_room(candidates)? else {
             return Ok(Ok(ReserveOutcome::NoneAvailable));
         };
         let done = match known {
@@ -65,10 +65,8 @@ impl Step<'_> {
                 self.update(&row, None)?
             }
             None => self.insert(&NewEngagement {
-                engagement: request.engagement.clone(),
                 provider: Some(provider),
-                status: request.status,
-                expires_in: request.expires_in,
+                ..new.clone()
             })?,
         };
         Ok(Ok(ReserveOutcome::Reserved(done)))

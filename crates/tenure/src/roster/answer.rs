@@ -1,9 +1,6 @@
 //! What a roster answers.
 
-use std::time::Duration;
-
-use tenure_core::id::EngagementId;
-use tenure_core::ledger::{Engagement, EngagementChange, Provider, Status};
+use tenure_core::ledger::{Engagement, EngagementChange, Provider};
 use tenure_core::time::StoreTime;
 
 /// Where an answer came from.
@@ -168,17 +165,6 @@ pub enum EngagementAnswer {
     Done(Written<EngagementChange>),
     /// It is over, or is another than the one meant; nothing changed. 409.
     Conflict(Engagement),
-}
-
-/// A wish for a place with whoever has room.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// What it is for. The same name again gives the same answer; see [`Roster::name_engagement`](super::Roster).
-    pub engagement: EngagementId,
-    /// `Pending` or `Active`, if it is new.
-    pub status: Status,
-    /// After which time it expires, if it is new.
-    pub expires_in: Option<Duration>,
 }
 
 /// What a reserve came to.

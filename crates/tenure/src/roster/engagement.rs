@@ -4,11 +4,11 @@ use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, ProviderId};
 use tenure_core::ledger::engagement::MAX_CANDIDATES;
 use tenure_core::ledger::{
-    Candidates, Engagement, EngagementChange, EngagementOutcome, Move, NewEngagement, Reserve, ReserveOutcome,
+    Candidates, Engagement, EngagementChange, EngagementOutcome, Move, NewEngagement, ReserveOutcome,
 };
 use tenure_core::store::PageRequest;
 
-use super::answer::{EngagementAnswer, Reservation, Wanted, Written};
+use super::answer::{EngagementAnswer, Reservation, Written};
 use super::handle::Roster;
 
 impl Roster {
@@ -48,18 +48,22 @@ impl Roster {
     /// that two callers cannot take the last place. O(candidates passed over).
     ///
     /// # Errors
-    /// `Invalid`: nothing changed.
-    pub async fn reserve(&self, wanted: &Wanted) -> Result<Reservation> {
+    /// `Invalid`, also for one that names a provider: nothing changed.
+    pub async fn reserve(&self, new: &NewEngagement) -> Result<Reservation> {
+        new.check_reserve()?;
         self.touch();
+        let ledger = self.inner.ledger();
         let outcome = match self.ranked().await? {
-            Some(ranked) => self.reserve_with(wanted, Candidates::Ranked(ranked)).await?,
+            Some(ranked) => ledger.reserve(self.name(), new, &Candidates::Ranked(ranked)).await?,
             None => ReserveOutcome::NoneAvailable,
         };
         let outcome = match outcome {
             // The mirror knew nobody, or everybody it knew was taken meanwhile. The ledger may know more.
             ReserveOutcome::NoneAvailable => {
                 let fresh_since = self.inner.fresh_since(&self.one).await?;
-                self.reserve_with(wanted, Candidates::Any { fresh_since }).await?
+                ledger
+                    .reserve(self.name(), new, &Candidates::Any { fresh_since })
+                    .await?
             }
             outcome => outcome,
         };
@@ -77,16 +81,6 @@ impl Roster {
         let ranked = ranked.unwrap_or_default().items;
         let names: Vec<_> = ranked.into_iter().map(|candidate| candidate.provider).collect();
         Ok(Some(names).filter(|names| !names.is_empty()))
-    }
-
-    async fn reserve_with(&self, wanted: &Wanted, candidates: Candidates) -> Result<ReserveOutcome> {
-        let request = Reserve {
-            engagement: wanted.engagement.clone(),
-            candidates,
-            status: wanted.status,
-            expires_in: wanted.expires_in,
-        };
-        self.inner.ledger().reserve(self.name(), &request).await
     }
 
     async fn engaged(&self, outcome: EngagementOutcome) -> EngagementAnswer {

@@ -22,12 +22,8 @@ fn engagement(id: &str) -> EngagementId {
     EngagementId::new(id).unwrap()
 }
 
-fn wanted(id: &str) -> Wanted {
-    Wanted {
-        engagement: engagement(id),
-        status: Status::Pending,
-        expires_in: None,
-    }
+fn wanted(id: &str) -> NewEngagement {
+    NewEngagement::new(engagement(id))
 }
 
 #[tokio::test]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tenure::roster::{Heard, Reservation, Wanted};
+use tenure::roster::{Heard, Reservation};
 use tenure::{EngagementId, Mono, PageRequest, ProviderId};
-use tenure_core::ledger::{Change, LogEntry, Move, Status};
+use tenure_core::ledger::{Change, LogEntry, Move, NewEngagement, Status};
 
 use crate::demo::part::Role;
 use crate::demo::story::Story;
@@ -82,10 +82,10 @@ async fn customers(world: &World, story: &mut Story) -> anyhow::Result<()> {
     let mut booked = Vec::new();
     let mut got = Vec::new();
     for _ in 0..2 {
-        let wanted = Wanted {
-            engagement: world.roster.name_engagement()?,
+        let wanted = NewEngagement {
             status: Status::Active,
             expires_in: Some(Duration::from_secs(60)),
+            ..NewEngagement::new(world.roster.name_engagement()?)
         };
         got.push(match world.roster.reserve(&wanted).await? {
             Reservation::Reserved(written) => {

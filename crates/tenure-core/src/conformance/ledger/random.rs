@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::id::ProviderId;
 use crate::ledger::{
     Candidates, Capacity, EndedTenure, Expiry, Follow, Ledger, MemoryLedger, Move, NewEngagement, ProviderSpec,
-    ProviderState, Reserve, SettingsPatch, Status, Version,
+    ProviderState, SettingsPatch, Status, Version,
 };
 use crate::membership::EndReason;
 use crate::store::PageRequest;
@@ -202,18 +202,21 @@ impl Pair {
                 both!(self, "move", |ledger, roster| ledger.move_engagement(roster, &e, &to))
             }
             Op::Reserve(e, ranked, fresh) => {
-                let request = Reserve {
-                    engagement: engagement(&format!("e{e}")),
-                    candidates: match ranked {
-                        Some(ranked) => Candidates::Ranked(ranked.iter().copied().map(name).collect()),
-                        None => Candidates::Any {
-                            fresh_since: self.ago(*fresh),
-                        },
-                    },
-                    status: Status::Pending,
+                let new = NewEngagement {
                     expires_in: seconds(fresh).filter(|after| !after.is_zero()),
+                    ..NewEngagement::new(engagement(&format!("e{e}")))
                 };
-                both!(self, "reserve", |ledger, roster| ledger.reserve(roster, &request))
+                let candidates = match ranked {
+                    Some(ranked) => Candidates::Ranked(ranked.iter().copied().map(name).collect()),
+                    None => Candidates::Any {
+                        fresh_since: self.ago(*fresh),
+                    },
+                };
+                both!(self, "reserve", |ledger, roster| ledger.reserve(
+                    roster,
+                    &new,
+                    &candidates
+                ))
             }
             Op::Expire(limit) => {
                 let limit = u32::from(*limit);

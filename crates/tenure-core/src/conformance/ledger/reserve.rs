@@ -7,7 +7,7 @@ use super::{ANYONE, Make, World, engagement, provider, ranked, reserved};
 use crate::conformance::world::{refused, s};
 use crate::error::ErrorKind;
 use crate::ledger::engagement::MAX_CANDIDATES;
-use crate::ledger::{Candidate, Candidates, Reserve, ReserveOutcome, Status};
+use crate::ledger::{Candidate, Candidates, NewEngagement, ReserveOutcome, Status};
 use crate::store::PageRequest;
 
 /// R2.4: in the order given, and only one that is online, active and has room.
@@ -32,14 +32,15 @@ pub async fn the_first_candidate_with_room_is_taken(make: Make<'_>) {
     assert_eq!(none.expect("a look-up"), None);
     world.shift("e0", Some(Status::Cancelled), None).await;
     assert_eq!(reserved(world.reserve("e3", ranked(&all)).await), "ann");
-    let request = Reserve {
-        engagement: engagement("e4"),
-        candidates: Candidates::Ranked(vec![provider("ann"); MAX_CANDIDATES + 1]),
-        status: Status::Pending,
-        expires_in: None,
+    let reserve = async |new: &NewEngagement, candidates| world.ledger.reserve(&world.roster, new, candidates).await;
+    let new = NewEngagement::new(engagement("e4"));
+    let many = Candidates::Ranked(vec![provider("ann"); MAX_CANDIDATES + 1]);
+    refused(reserve(&new, &many).await, ErrorKind::Invalid);
+    let chosen = NewEngagement {
+        provider: Some(provider("ann")),
+        ..new
     };
-    let many = world.ledger.reserve(&world.roster, &request).await;
-    refused(many, ErrorKind::Invalid);
+    refused(reserve(&chosen, &ANYONE).await, ErrorKind::Invalid);
 }
 
 /// R2.4: then by name; and so it is taken.
@@ -139,17 +140,13 @@ pub async fn the_last_place_is_given_once(make: Make<'_>) {
         let (ledger, roster) = (Arc::clone(&world.ledger), world.roster.clone());
         let mut names = vec![provider("p0"), provider("p1"), provider("p2")];
         names.rotate_left(n % 3);
-        let request = Reserve {
-            engagement: engagement(&format!("e{n}")),
-            candidates: match n % 2 {
-                0 => Candidates::Ranked(names),
-                _ => ANYONE,
-            },
-            status: Status::Pending,
-            expires_in: None,
+        let new = NewEngagement::new(engagement(&format!("e{n}")));
+        let candidates = match n % 2 {
+            0 => Candidates::Ranked(names),
+            _ => ANYONE,
         };
         tasks.push(tokio::spawn(async move {
-            ledger.reserve(&roster, &request).await.expect("an answer")
+            ledger.reserve(&roster, &new, &candidates).await.expect("an answer")
         }));
     }
     let mut places: BTreeMap<String, u32> = BTreeMap::new();

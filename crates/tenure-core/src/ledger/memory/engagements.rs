@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EngagementId, ProviderId};
 use crate::ledger::{
     Candidate, Candidates, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Expiry, Move, NewEngagement,
-    Provider, Reserve, ReserveOutcome, Status, Version,
+    Provider, ReserveOutcome, Status, Version,
 };
 use crate::time::StoreTime;
 
@@ -20,15 +20,7 @@ impl RosterModel {
         if let Some(provider) = &new.provider {
             self.get(provider)?;
         }
-        let row = Engagement {
-            engagement: new.engagement.clone(),
-            provider: new.provider.clone(),
-            status: new.status,
-            created_at: moment.now,
-            changed_at: moment.now,
-            expires_at: new.expires_in.map(|after| moment.now + after),
-            version: Version::NONE,
-        };
+        let row = begin(new, moment);
         Ok(EngagementOutcome::Done(self.write_engagement(row, moment)))
     }
 
@@ -70,30 +62,24 @@ impl RosterModel {
         Ok(EngagementOutcome::Done(self.write_engagement(row, moment)))
     }
 
-    pub(super) fn reserve(&mut self, request: &Reserve, moment: &mut Moment<'_>) -> ReserveOutcome {
-        let known = self.engagements.get(&request.engagement);
+    pub(super) fn reserve(
+        &mut self,
+        new: &NewEngagement,
+        candidates: &Candidates,
+        moment: &mut Moment<'_>,
+    ) -> ReserveOutcome {
+        let known = self.engagements.get(&new.engagement);
         match known {
             Some(known) if !known.status.is_open() => return ReserveOutcome::Conflict(known.clone()),
             Some(known) if known.provider.is_some() => return ReserveOutcome::Reserved(self.as_it_is(known)),
             _ => {}
         }
-        let Some(provider) = self.first_with_room(&request.candidates) else {
+        let Some(provider) = self.first_with_room(candidates) else {
             return ReserveOutcome::NoneAvailable;
         };
-        let row = match known {
-            Some(known) => Engagement {
-                provider: Some(provider),
-                ..known.clone()
-            },
-            None => Engagement {
-                engagement: request.engagement.clone(),
-                provider: Some(provider),
-                status: request.status,
-                created_at: moment.now,
-                changed_at: moment.now,
-                expires_at: request.expires_in.map(|after| moment.now + after),
-                version: Version::NONE,
-            },
+        let row = Engagement {
+            provider: Some(provider),
+            ..known.cloned().unwrap_or_else(|| begin(new, moment))
         };
         ReserveOutcome::Reserved(self.write_engagement(row, moment))
     }
@@ -179,6 +165,19 @@ impl RosterModel {
             providers: provider.cloned().into_iter().collect(),
             changed: false,
         }
+    }
+}
+
+/// The row of a new one, whose version is drawn when it is written.
+fn begin(new: &NewEngagement, moment: &Moment<'_>) -> Engagement {
+    Engagement {
+        engagement: new.engagement.clone(),
+        provider: new.provider.clone(),
+        status: new.status,
+        created_at: moment.now,
+        changed_at: moment.now,
+        expires_at: new.expires_in.map(|after| moment.now + after),
+        version: Version::NONE,
     }
 }
 

@@ -12,9 +12,9 @@ use crate::error::{Error, Outcome, Result};
 use crate::id::{EngagementId, ProviderId, RosterName, TenureId};
 use crate::ledger::provider::check_batch;
 use crate::ledger::{
-    Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatMarks, HeartbeatPass,
-    Ledger, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec,
-    ProviderState, RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    Candidate, Candidates, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatMarks,
+    HeartbeatPass, Ledger, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange,
+    ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
     check_follows, check_tenure,
 };
 use crate::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
@@ -339,9 +339,15 @@ impl Ledger for MemoryLedger {
         self.step(roster, |model, moment| model.move_to(engagement, to, moment))
     }
 
-    async fn reserve(&self, roster: &RosterName, request: &Reserve) -> Result<ReserveOutcome> {
-        request.check()?;
-        self.step(roster, |model, moment| Ok(model.reserve(request, moment)))
+    async fn reserve(
+        &self,
+        roster: &RosterName,
+        new: &NewEngagement,
+        candidates: &Candidates,
+    ) -> Result<ReserveOutcome> {
+        new.check_reserve()?;
+        candidates.check()?;
+        self.step(roster, |model, moment| Ok(model.reserve(new, candidates, moment)))
     }
 
     async fn engagement(&self, roster: &RosterName, engagement: &EngagementId) -> Result<Option<Engagement>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode};
-use tenure::roster::{EngagementAnswer, Reservation, Wanted, Written};
+use tenure::roster::{EngagementAnswer, Reservation, Written};
 use tenure::wire::roster::{Engagement, EngagementRequest, MoveRequest, ReserveRequest};
 use tenure::wire::{Code, Problem};
 use tenure_core::error::ErrorKind;
@@ -151,13 +151,8 @@ pub(crate) async fn reserve(
 ) -> Answer {
     let roster = app.roster(&name)?;
     let new = EngagementRequest::from(request).engagement(|| roster.name_engagement())?;
-    let wanted = Wanted {
-        engagement: new.engagement,
-        status: new.status,
-        expires_in: new.expires_in,
-    };
     let asked = roster.clone();
-    match app.write_in(call, async move { asked.reserve(&wanted).await }).await? {
+    match app.write_in(call, async move { asked.reserve(&new).await }).await? {
         Reservation::Reserved(written) => created(&name, written, "engagement reserved"),
         Reservation::NoneAvailable => {
             let message = match app.look_in(roster.exists()).await {

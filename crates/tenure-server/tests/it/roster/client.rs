@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::http::{HttpSettings, RemoteRoster, RemoteRosters};
-use tenure::roster::{EngagementAnswer, Heard, Online, Removal, Reservation, Wanted};
+use tenure::roster::{EngagementAnswer, Heard, Online, Removal, Reservation};
 use tenure_core::clock::SystemClock;
 use tenure_core::error::ErrorKind;
 use tenure_core::ledger::{Expiry, Move, NewEngagement, ProviderSpec, ProviderState, SettingsPatch, Status};
@@ -75,17 +75,16 @@ async fn engagements_are_made_moved_and_reserved() {
     desk.put("ben", 1).await;
     assert!(roster.availability().await.unwrap().value.is_any());
     assert_eq!(roster.available(10).await.unwrap().value[0].capacity, 1);
-    let wanted = Wanted {
-        engagement: roster.name_engagement().unwrap(),
-        status: Status::Pending,
+    let wanted = NewEngagement {
         expires_in: Some(Duration::from_secs(60)),
+        ..NewEngagement::new(roster.name_engagement().unwrap())
     };
     let Reservation::Reserved(first) = roster.reserve(&wanted).await.unwrap() else {
         panic!("ana has room");
     };
     assert!(first.changed && first.value.engagement.expires_at.is_some());
     assert!(matches!(roster.reserve(&wanted).await.unwrap(), Reservation::Reserved(again) if !again.changed));
-    let other = Wanted {
+    let other = NewEngagement {
         engagement: roster.name_engagement().unwrap(),
         ..wanted.clone()
     };

@@ -7,11 +7,11 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tenure_core::clock::{ManualClock, SystemClock};
 use tenure_core::ledger::{
-    Candidates, EngagementOutcome, LogEntry, NewEngagement, OnlineOutcome, Provider, ProviderSpec, Reserve,
-    ReserveOutcome, Status,
+    Candidates, EngagementOutcome, LogEntry, NewEngagement, OnlineOutcome, Provider, ProviderSpec, ReserveOutcome,
+    Status,
 };
 use tenure_core::store::PageRequest;
-use tenure_core::{Clock, EngagementId, Ledger, ProviderId, RosterName, TenureId, Term};
+use tenure_core::{Clock, EngagementId, Ledger, ProviderId, Result, RosterName, TenureId, Term};
 use tenure_sqlite::SqliteLedger;
 
 /// Where the virtual wall clock starts.
@@ -58,13 +58,9 @@ pub(crate) fn engagement(n: usize) -> EngagementId {
     EngagementId::new(format!("e{n}")).expect("a name")
 }
 
-pub(crate) fn reserve(n: usize, candidates: Candidates) -> Reserve {
-    Reserve {
-        engagement: engagement(n),
-        candidates,
-        status: Status::Pending,
-        expires_in: None,
-    }
+pub(crate) async fn reserve(ledger: &SqliteLedger, n: usize, candidates: Candidates) -> Result<ReserveOutcome> {
+    let new = NewEngagement::new(engagement(n));
+    ledger.reserve(&roster(), &new, &candidates).await
 }
 
 pub(crate) async fn put(ledger: &SqliteLedger, name: &ProviderId, capacity: u32) -> Provider {

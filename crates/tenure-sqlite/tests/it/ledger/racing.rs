@@ -53,8 +53,7 @@ async fn ten_thousand_reserves_for_five_thousand_places() {
                     0 => Candidates::Ranked(names),
                     _ => Candidates::Any { fresh_since: None },
                 };
-                let request = reserve(n, candidates);
-                let outcome = ledger.reserve(&roster(), &request).await;
+                let outcome = reserve(&ledger, n, candidates).await;
                 if let Some(name) = given(outcome.expect("an answer")) {
                     *got.entry(name).or_default() += 1;
                 }
@@ -181,8 +180,7 @@ async fn a_place_is_taken_and_freed_once_however_often_it_is_said() {
     for n in 0..200 {
         let ledger = Arc::clone(&ledger);
         tasks.push(tokio::spawn(async move {
-            let request = reserve(n % 20, Candidates::Any { fresh_since: None });
-            let outcome = ledger.reserve(&roster(), &request).await;
+            let outcome = reserve(&ledger, n % 20, Candidates::Any { fresh_since: None }).await;
             given(outcome.expect("an answer")).is_some()
         }));
     }

@@ -139,8 +139,9 @@ async fn child_that_reserves_until_it_is_killed() {
             let ledger = Arc::clone(&ledger);
             tokio::spawn(async move {
                 for n in (first + task..).step_by(16) {
-                    let request = reserve(n, Candidates::Any { fresh_since: None });
-                    let outcome = ledger.reserve(&roster(), &request).await.unwrap();
+                    let outcome = reserve(&ledger, n, Candidates::Any { fresh_since: None })
+                        .await
+                        .unwrap();
                     println!("ACK {n} {}", given(outcome).expect("there is room"));
                 }
             })

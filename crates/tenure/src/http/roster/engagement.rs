@@ -7,7 +7,7 @@ use tenure_core::ledger::{Engagement, EngagementChange, Move, NewEngagement};
 
 use super::{RemoteRoster, if_found, told, written};
 use crate::http::request::Answer;
-use crate::roster::{EngagementAnswer, Reservation, Wanted, Written};
+use crate::roster::{EngagementAnswer, Reservation, Written};
 use crate::wire::roster as wire;
 use crate::wire::{Code, ms};
 
@@ -51,11 +51,12 @@ impl RemoteRoster {
     ///
     /// # Errors
     /// `Invalid`: nothing changed.
-    pub async fn reserve(&self, wanted: &Wanted) -> Result<Reservation> {
+    pub async fn reserve(&self, new: &NewEngagement) -> Result<Reservation> {
+        new.check_reserve()?;
         let body = wire::ReserveRequest {
-            engagement: Some(wanted.engagement.clone()),
-            status: Some(wanted.status),
-            expires_in_ms: wanted.expires_in.map(ms),
+            engagement: Some(new.engagement.clone()),
+            status: Some(new.status),
+            expires_in_ms: new.expires_in.map(ms),
         };
         let request = self.store.commit(Method::POST, &self.path(&["reserve"])).json(&body);
         let request = request.expects(&[Code::NoneAvailable, Code::EngagementConflict]);

@@ -9,9 +9,9 @@ use tenure_core::clock::{Clock, ManualClock};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{EngagementId, Group, ProviderId, RosterName, TenureId};
 use tenure_core::ledger::{
-    Candidate, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatPass, Ledger,
-    LogEntry, MemoryLedger, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec,
-    ProviderState, RemoveOutcome, Reserve, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    Candidate, Candidates, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatPass,
+    Ledger, LogEntry, MemoryLedger, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange,
+    ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
 };
 use tenure_core::membership::MembershipStore;
 use tenure_core::memory::MemoryStore;
@@ -226,7 +226,7 @@ watched! {
     log(roster: &RosterName, provider: Option<&ProviderId>, page: &PageRequest) -> Page<LogEntry>;
     create_engagement(roster: &RosterName, engagement: &NewEngagement) -> EngagementOutcome;
     move_engagement(roster: &RosterName, engagement: &EngagementId, to: &Move) -> EngagementOutcome;
-    reserve(roster: &RosterName, request: &Reserve) -> ReserveOutcome;
+    reserve(roster: &RosterName, new: &NewEngagement, candidates: &Candidates) -> ReserveOutcome;
     engagement(roster: &RosterName, engagement: &EngagementId) -> Option<Engagement>;
     expire_due(roster: &RosterName, limit: u32) -> ExpiredBatch;
     dirty(roster: &RosterName, limit: u32) -> Vec<Dirty>;

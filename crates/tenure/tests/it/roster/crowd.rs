@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tenure::ErrorKind;
-use tenure::roster::{Reservation, Source, Wanted};
-use tenure_core::ledger::{ProviderSpec, Status};
+use tenure::roster::{Reservation, Source};
+use tenure_core::ledger::{NewEngagement, ProviderSpec, Status};
 use tenure_testkit::{postgres, valkey};
 use tokio::task::JoinSet;
 
@@ -62,10 +62,9 @@ async fn ten_thousand_calls_for_five_thousand_places_get_five_thousand() {
                 if n >= CALLS {
                     return;
                 }
-                let wanted = Wanted {
-                    engagement: engagement(&format!("e{n}")),
+                let wanted = NewEngagement {
                     status: Status::Active,
-                    expires_in: None,
+                    ..NewEngagement::new(engagement(&format!("e{n}")))
                 };
                 let counted = loop {
                     match roster.reserve(&wanted).await {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::loops::Loops;
-use tenure::roster::{Belief, Heard, Online, Reservation, Source, SweepIntervals, Wanted, Written};
+use tenure::roster::{Belief, Heard, Online, Reservation, Source, SweepIntervals, Written};
 use tenure::sweeper::{Sweeper, SweeperSettings};
 use tenure::{
     EngagementId, OpenOptions, PageRequest, ProviderId, Roster, RosterName, Rosters, RostersSettings, Store,
@@ -177,10 +177,9 @@ impl Process {
     }
 
     pub(crate) async fn reserve(&self, id: &str) -> tenure::Result<Reservation> {
-        let wanted = Wanted {
-            engagement: engagement(id),
+        let wanted = NewEngagement {
             status: Status::Active,
-            expires_in: None,
+            ..NewEngagement::new(engagement(id))
         };
         self.roster.reserve(&wanted).await
     }
