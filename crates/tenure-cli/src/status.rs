@@ -127,7 +127,7 @@ fn show_rosters(rosters: &RostersState) -> anyhow::Result<()> {
             or_dash(one.untrusted_for_ms.map(|ms| brief(Duration::from_millis(ms)))),
             one.dirty.to_string(),
             or_dash(one.divergence),
-            brief(Duration::from_millis(one.settings.stale_after_ms)),
+            brief(one.settings.stale_after),
         ]
     });
     let header = ["roster", "answers from", "for", "dirty", "divergence", "stale after"];

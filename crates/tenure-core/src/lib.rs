@@ -37,6 +37,7 @@ pub mod target;
 pub mod time;
 pub mod timing;
 pub mod verdict;
+mod wire;
 
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};

@@ -25,8 +25,8 @@ use crate::call::{Caller, Param, Terms, flag, number, numbers, small, text, text
 use crate::migrate::May;
 use crate::options::PostgresOptions;
 use crate::rows::{
-    CandidateRow, Count, DirtyCount, DirtyRow, Done, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, HeardRow,
-    Items, LogRow, Now, OverviewRead, PassRead, ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
+    Count, DirtyCount, DirtyRow, Done, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, HeardRow, Items, LogRow,
+    Now, OverviewRead, PassRead, ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
 };
 use crate::{examine, migrate, pool};
 
@@ -497,9 +497,8 @@ impl Ledger for PostgresLedger {
             number(occupancy.map_or(-1, i64::from)),
             name(provider.map(String::from).unwrap_or_default()),
         ];
-        let able: Items<CandidateRow> = self.ask("read_available", params, self.reading()).await?;
-        let able = able.items.into_iter().map(Candidate::from).collect();
-        Ok(page_of(able, limit, |one: &Candidate| {
+        let able: Items<Candidate> = self.ask("read_available", params, self.reading()).await?;
+        Ok(page_of(able.items, limit, |one: &Candidate| {
             Candidate::cursor(one.occupancy, &one.provider)
         }))
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tenure_core::ledger::{
-    Candidate, Change, Dirty, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, HeartbeatPass, LogEntry,
+    Change, Dirty, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, HeartbeatPass, LogEntry,
     OnlineOutcome, Overview, Provider, ProviderChange, Reason, RemoveOutcome, ReserveOutcome, RosterSettings,
     RosterStats, RosterView, Status, Version,
 };
@@ -151,33 +151,12 @@ pub(crate) struct EngagementRead {
 
 #[derive(Deserialize)]
 pub(crate) struct SettingsRead {
-    settings: Option<SettingsRow>,
-}
-
-#[derive(Deserialize)]
-struct SettingsRow {
-    default_capacity: u32,
-    stale_after_ms: u64,
-    require_heartbeat: bool,
-    snapshot_ms: u64,
-    version: u64,
+    settings: Option<RosterSettings>,
 }
 
 impl From<SettingsRead> for RosterSettings {
     fn from(read: SettingsRead) -> Self {
-        read.settings.map_or_else(Self::default, Self::from)
-    }
-}
-
-impl From<SettingsRow> for RosterSettings {
-    fn from(row: SettingsRow) -> Self {
-        Self {
-            default_capacity: row.default_capacity,
-            stale_after: Duration::from_millis(row.stale_after_ms),
-            require_heartbeat: row.require_heartbeat,
-            snapshot: Duration::from_millis(row.snapshot_ms),
-            version: Version(row.version),
-        }
+        read.settings.unwrap_or_default()
     }
 }
 
@@ -191,7 +170,7 @@ pub(crate) struct OverviewRead {
 #[derive(Deserialize)]
 struct RosterRow {
     roster: RosterName,
-    settings: Option<SettingsRow>,
+    settings: Option<RosterSettings>,
     dirty: bool,
     next_expiry: Option<i64>,
 }
@@ -200,7 +179,7 @@ impl From<OverviewRead> for Overview {
     fn from(read: OverviewRead) -> Self {
         let view = |row: RosterRow| {
             let view = RosterView {
-                settings: row.settings.map(RosterSettings::from).unwrap_or_default(),
+                settings: row.settings.unwrap_or_default(),
                 is_dirty: row.dirty,
                 next_expiry: instant(row.next_expiry),
             };
@@ -316,23 +295,6 @@ impl TryFrom<ExpiredAnswer> for ExpiredBatch {
             providers: providers(answer.providers),
             next: instant(answer.next),
         })
-    }
-}
-
-#[derive(Deserialize)]
-pub(crate) struct CandidateRow {
-    provider: ProviderId,
-    occupancy: u32,
-    capacity: u32,
-}
-
-impl From<CandidateRow> for Candidate {
-    fn from(row: CandidateRow) -> Self {
-        Self {
-            provider: row.provider,
-            occupancy: row.occupancy,
-            capacity: row.capacity,
-        }
     }
 }
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure::roster::{EngagementAnswer, Reservation, Written};
-use tenure::wire::roster as wire;
 use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, ProviderId};
 use tenure_core::ledger::{Engagement, EngagementChange, Expiry, Move, NewEngagement, Status};
@@ -180,7 +179,7 @@ impl Show {
                 say(format_args!("the roster {roster} has no engagement {engagement}"));
                 return Ok(FAILED);
             };
-            tell(&self.place, row.into())?;
+            tell(&self.place, &row, &row, None)?;
             Ok(DONE)
         })
     }
@@ -208,12 +207,8 @@ fn answered(place: &Place, answer: EngagementAnswer) -> anyhow::Result<u8> {
 }
 
 fn changed(place: &Place, written: Written<EngagementChange>) -> anyhow::Result<u8> {
-    let shown = wire::Engagement {
-        changed: Some(written.changed),
-        mirrored: Some(written.mirrored),
-        ..written.value.engagement.into()
-    };
-    tell(place, shown)?;
+    let written = written.map(|change| change.engagement);
+    tell(place, &written, &written.value, Some(written.mirrored))?;
     Ok(DONE)
 }
 
@@ -230,16 +225,22 @@ fn conflict(row: &Engagement) -> u8 {
     FAILED
 }
 
-fn tell(place: &Place, shown: wire::Engagement) -> anyhow::Result<()> {
+/// Prints an engagement, and as JSON all that was answered about it.
+fn tell(
+    place: &Place,
+    answer: &impl serde::Serialize,
+    shown: &Engagement,
+    mirrored: Option<bool>,
+) -> anyhow::Result<()> {
     if place.way.format.json {
-        return json(&shown);
+        return json(answer);
     }
     let row = [
         shown.engagement.to_string(),
         or_dash(shown.provider.as_ref()),
         shown.status.as_str().to_owned(),
         or_dash(shown.expires_at),
-        or_dash(shown.mirrored.map(yes_no)),
+        or_dash(mirrored.map(yes_no)),
     ];
     table(
         ["engagement", "provider", "status", "expires at", "mirrored"],

@@ -3,7 +3,6 @@
 use clap::Args;
 use serde::Serialize;
 use tenure::roster::{Heard, Online, Removal, Written};
-use tenure::wire::roster as wire;
 use tenure_core::error::{ErrorKind, Result};
 use tenure_core::id::ProviderId;
 use tenure_core::ledger::{Capacity, Provider, ProviderSpec};
@@ -197,14 +196,14 @@ struct Row {
 
 impl Done {
     fn wrote(written: Written<Provider>) -> Self {
-        let row = wire::Provider::new(written.value, false);
+        let row = written.value;
         Self {
             provider: row.provider,
             outcome: if written.changed { "changed" } else { "unchanged" }.to_owned(),
             row: Some(Row {
                 display_name: row.display_name,
                 active: row.active,
-                online: row.online,
+                online: row.online.is_some(),
                 occupancy: row.occupancy,
                 capacity: row.capacity,
                 version: row.version,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use tenure::roster::{ProviderView, Source};
+use tenure::roster::{ProviderView, Source, Sourced};
 use tenure::wire::roster::{self as wire, parse_state};
 use tenure_core::clock::{Clock, SystemClock, jitter};
 use tenure_core::id::ProviderId;
@@ -63,12 +63,15 @@ impl List {
             let page = listing::read(&self.page, read).await?;
             let format = &self.place.way.format;
             if format.json {
-                let shown = wire::ProvidersPage {
-                    providers: page.items.into_iter().map(Into::into).collect(),
-                    next: page.next,
-                    source: source.into(),
+                let shown = |view: ProviderView| Sourced {
+                    value: view.into(),
+                    source,
                 };
-                json(&shown)?;
+                json(&wire::ProvidersPage {
+                    providers: page.items.into_iter().map(shown).collect(),
+                    next: page.next,
+                    source,
+                })?;
                 return Ok(DONE);
             }
             tell_source(source);
@@ -106,11 +109,8 @@ impl Show {
                 return Ok(FAILED);
             };
             if self.place.way.format.json {
-                let source = Some(found.source.into());
-                json(&wire::Provider {
-                    source,
-                    ..wire::Provider::from(view)
-                })?;
+                let (value, source) = (wire::Provider::from(view), found.source);
+                json(&Sourced { value, source })?;
             } else {
                 tell_source(found.source);
                 show(&[view])?;
@@ -140,11 +140,7 @@ impl Available {
             let page = listing::read(&self.page, read).await?;
             let format = &self.place.way.format;
             if format.json {
-                json(&wire::AvailableAnswer {
-                    providers: page.items.into_iter().map(Into::into).collect(),
-                    next: page.next,
-                    source: source.into(),
-                })?;
+                json(&wire::AvailableAnswer::from(Sourced { value: page, source }))?;
                 return Ok(DONE);
             }
             tell_source(source);
@@ -176,13 +172,7 @@ impl Plain {
             let found = roster.availability().await?;
             let (count, as_of) = (found.value.count, found.value.as_of);
             if self.place.way.format.json {
-                json(&wire::AvailabilityAnswer {
-                    available: found.value.is_any(),
-                    count,
-                    as_of,
-                    source: found.source.into(),
-                    complete: found.value.complete,
-                })?;
+                json(&wire::AvailabilityAnswer::from(found))?;
             } else {
                 tell_source(found.source);
                 let row = [yes_no(found.value.is_any()), count.to_string(), as_of.to_string()];
@@ -195,11 +185,11 @@ impl Plain {
     pub(super) fn stats(&self) -> anyhow::Result<u8> {
         self.place.look(async |roster| {
             let found = roster.stats().await?;
-            let stats = wire::RosterStats::new(found.value, found.source.into());
             if self.place.way.format.json {
-                json(&stats)?;
+                json(&found)?;
                 return Ok(DONE);
             }
+            let stats = found.value;
             tell_source(found.source);
             let row = [
                 stats.online,
@@ -282,7 +272,7 @@ impl Log {
 
     fn print(&self, entry: &LogEntry) -> anyhow::Result<()> {
         if self.place.way.format.json {
-            return json_line(&wire::LogEntry::from(entry.clone()));
+            return json_line(entry);
         }
         let (change, reason) = (entry.change.as_str(), entry.reason.as_str());
         line(format_args!("{}  {change:<11}  {}  {reason}", entry.at, entry.provider))

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use tenure::wire::roster as wire;
 use tenure_core::ledger::{RosterSettings, SettingsPatch};
 use tenure_core::time::{parse_duration, show_duration};
 
@@ -55,7 +54,7 @@ impl Set {
 
 pub(super) fn tell(format: &FormatArgs, settings: RosterSettings) -> anyhow::Result<()> {
     if format.json {
-        return json(&wire::RosterSettings::from(settings));
+        return json(&settings);
     }
     let row = [
         settings.default_capacity.to_string(),

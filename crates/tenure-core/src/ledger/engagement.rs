@@ -1,11 +1,15 @@
 //! Engagements: what a provider is busy with, and which moves they allow.
 
+use std::borrow::Cow;
 use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::provider::{Provider, Version};
 use crate::error::{Error, Result};
 use crate::id::{EngagementId, ProviderId};
 use crate::time::StoreTime;
+use crate::wire;
 
 /// The most candidates of one reserve.
 pub const MAX_CANDIDATES: usize = 200;
@@ -13,9 +17,10 @@ pub const MAX_CANDIDATES: usize = 200;
 pub const MAX_EXPIRES_IN: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Where an engagement stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Status {
     /// Agreed, not begun (or being extended).
+    #[default]
     Pending,
     /// Going on.
     Active,
@@ -63,36 +68,93 @@ impl Status {
     }
 }
 
-/// An engagement's row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Status {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = Cow::<str>::deserialize(deserializer)?;
+        Self::parse(&name).ok_or_else(|| {
+            let (start, names) = (name.chars().take(64).collect::<String>(), Self::ALL.map(Self::as_str));
+            de::Error::custom(format!("{start:?} is no status; there are {}", names.join(", ")))
+        })
+    }
+}
+
+/// An engagement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Engagement {
-    /// Which.
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub engagement: EngagementId,
-    /// Whose; `None` while nobody was found.
+    /// Whose; `null` while nobody was found.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
-    /// Where it stands.
+    /// `pending`, `active`, `ended`, `expired` or `cancelled`.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub status: Status,
     /// When it was written down.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub created_at: StoreTime,
     /// When it changed last.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub changed_at: StoreTime,
     /// When it expires, if it is open then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub expires_at: Option<StoreTime>,
-    /// Rises with every change of the row.
+    /// Rises with every change.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub version: Version,
 }
 
-/// An engagement to write down, or to find a provider for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewEngagement {
-    /// Its name, by which asking again is known.
-    pub engagement: EngagementId,
-    /// Whose. A fact: taken also above the capacity, offline or deactivated. Not for a reserve.
+/// An engagement to write down, or to find a provider for. As a body, its name may be left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = EngagementRequest, bound = ""))]
+pub struct NewEngagement<Name = EngagementId> {
+    /// Its name, by which asking again is known; made up when not given.
+    #[serde(rename = "id", default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub engagement: Name,
+    /// Whose. A fact: taken also above the capacity, offline or deactivated. Without one it waits for a `reserve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
-    /// `Pending` or `Active`.
+    /// `pending` (when not given) or `active`.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub status: Status,
-    /// After which time it expires.
+    /// After which time it expires; never by itself when not given.
+    #[serde(
+        rename = "expires_in_ms",
+        default,
+        with = "wire::ms_if_any",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub expires_in: Option<Duration>,
+}
+
+impl NewEngagement<Option<EngagementId>> {
+    /// The same under its name, or under this one when it has none.
+    ///
+    /// # Errors
+    /// Those of making a name up.
+    pub fn named(self, made_up: impl FnOnce() -> Result<EngagementId>) -> Result<NewEngagement> {
+        Ok(NewEngagement {
+            engagement: self.engagement.map_or_else(made_up, Ok)?,
+            provider: self.provider,
+            status: self.status,
+            expires_in: self.expires_in,
+        })
+    }
 }
 
 impl NewEngagement {
@@ -102,7 +164,7 @@ impl NewEngagement {
         Self {
             engagement,
             provider: None,
-            status: Status::Pending,
+            status: Status::default(),
             expires_in: None,
         }
     }
@@ -147,14 +209,54 @@ pub enum Expiry {
     In(Duration),
 }
 
-/// A change of an engagement. What is not said stays.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+impl Expiry {
+    fn is_keep(&self) -> bool {
+        *self == Self::Keep
+    }
+
+    fn after(self) -> Option<Duration> {
+        match self {
+            Self::In(after) => Some(after),
+            Self::Keep | Self::Never => None,
+        }
+    }
+}
+
+/// `null` for never; absent to keep it.
+impl Serialize for Expiry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        wire::ms_if_any::serialize(&self.after(), serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Expiry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let after = wire::ms_if_any::deserialize(deserializer)?;
+        Ok(after.map_or(Self::Never, Self::In))
+    }
+}
+
+/// A change of an engagement. What is not named stays.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = MoveRequest))]
 pub struct Move {
-    /// Where it is to stand.
+    /// Where it is to stand: `pending`, `active`, `ended`, `expired` or `cancelled`. What is over stays as it ended.
+    #[serde(
+        default,
+        deserialize_with = "wire::not_null",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub status: Option<Status>,
-    /// Whose it is to be. A fact, like that of [`NewEngagement`].
+    /// Whose it is to be. A fact, also above the capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
-    /// When it is to expire.
+    /// After which time from now it is to expire; `null` for never by itself.
+    #[serde(rename = "expires_in_ms", default, skip_serializing_if = "Expiry::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub expiry: Expiry,
 }
 
@@ -164,10 +266,7 @@ impl Move {
     /// # Errors
     /// `Invalid`.
     pub fn check(&self) -> Result<()> {
-        check_expiry(match self.expiry {
-            Expiry::In(after) => Some(after),
-            Expiry::Keep | Expiry::Never => None,
-        })
+        check_expiry(self.expiry.after())
     }
 }
 
@@ -252,6 +351,8 @@ pub struct ExpiredBatch {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -264,5 +365,38 @@ mod tests {
             }
         }
         assert_eq!(Status::parse("done"), None);
+    }
+    #[test]
+    fn a_move_tells_never_from_not_said() {
+        for (sent, expiry) in [
+            (json!({}), Expiry::Keep),
+            (json!({"expires_in_ms": null}), Expiry::Never),
+            (json!({"expires_in_ms": 5}), Expiry::In(Duration::from_millis(5))),
+        ] {
+            let to = Move {
+                expiry,
+                ..Move::default()
+            };
+            assert_eq!(serde_json::to_value(&to).unwrap(), sent);
+            assert_eq!(serde_json::from_value::<Move>(sent).unwrap(), to);
+        }
+    }
+
+    #[test]
+    fn a_status_is_one_of_those_there_are() {
+        for body in [json!({"status": "done"}), json!({"status": null})] {
+            assert!(serde_json::from_value::<Move>(body).is_err());
+        }
+        let error = serde_json::from_value::<Status>(json!("done")).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "\"done\" is no status; there are pending, active, ended, expired, cancelled"
+        );
+        let over = NewEngagement {
+            status: Status::Ended,
+            ..NewEngagement::new("e".parse().unwrap())
+        };
+        let error = over.check().unwrap_err().to_string();
+        assert!(error.contains("begins as pending or active"), "{error}");
     }
 }

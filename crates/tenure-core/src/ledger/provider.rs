@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, Result};
 use crate::id::{ProviderId, TenureId};
@@ -34,30 +34,47 @@ impl fmt::Display for Version {
 }
 
 /// A provider's row.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = ProviderRow))]
 pub struct Provider {
     /// Who.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub provider: ProviderId,
-    /// For people.
+    /// For people; `null` when it has none.
+    #[serde(default)]
     pub display_name: Option<String>,
-    /// What the operator wants: a deactivated provider takes no work, and no heartbeat makes it active again.
+    /// What the operator wants: a deactivated provider takes no work, and nothing but activating changes that.
     pub active: bool,
-    /// The tenure it is online under; `None` while it is offline. It may be a placeholder of the ledger's own making, see
-    /// [`Ledger::go_online`](super::Ledger::go_online).
+    // It may be a placeholder of the ledger's own making, see `Ledger::go_online`.
+    /// The tenure it is online under; absent while it is offline.
+    #[serde(rename = "tenure", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub online: Option<TenureId>,
-    /// How many engagements it can take: its own number, or the roster's default.
+    /// How many it can take.
     pub capacity: u32,
-    /// How many it has that are pending or active. Derived from the engagements in the step that changes one.
+    // Derived from the engagements in the step that changes one.
+    /// How many engagements it has that are pending or active.
     pub occupancy: u32,
-    /// When it came online last.
+    /// When it came online last; `null` when it never did.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub last_online_at: Option<StoreTime>,
-    /// When it went offline last: when its tenure ended, where the hot store told.
+    /// When it went offline last; `null` when it never did.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub last_offline_at: Option<StoreTime>,
-    /// Its last heartbeat that the heartbeat mirror brought here.
+    /// Its last heartbeat; `null` when none is known. Of one that is offline it is the last that the ledger was told, which
+    /// happens once a minute.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub last_heartbeat_at: Option<StoreTime>,
-    /// When it was deactivated last: what it was given before is void, also after it was activated again.
+    /// When it was deactivated last: tokens from before are void, also after it was activated again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub revoked_before: Option<StoreTime>,
-    /// Rises with every change of the row, but for heartbeats.
+    /// Rises with every change but heartbeats.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub version: Version,
 }
 
@@ -88,6 +105,11 @@ pub enum Capacity {
 }
 
 impl Capacity {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_keep(&self) -> bool {
+        *self == Self::Keep
+    }
+
     /// The number, if it is one of its own.
     #[must_use]
     pub fn own(self) -> Option<u32> {
@@ -105,12 +127,32 @@ impl From<Option<u32>> for Capacity {
     }
 }
 
-/// What is written down of a provider.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// `null` for the roster's default; absent to keep it.
+impl Serialize for Capacity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.own().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Capacity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Option::deserialize(deserializer)?.map_or(Self::Default, Self::Own))
+    }
+}
+
+/// What is written down of a provider. What is not named stays.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = ProviderRequest))]
 pub struct ProviderSpec {
-    /// For people; at most 256 bytes, no control characters. `None` leaves what is there; a new provider has no name.
+    /// For people; at most 256 bytes, no control characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
-    /// How many engagements it can take.
+    /// How many engagements it can take, at most 100,000. `null`: the roster's `default_capacity`, also after that has
+    /// changed, as for a new one without a capacity.
+    #[serde(default, skip_serializing_if = "Capacity::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>))]
     pub capacity: Capacity,
 }
 
@@ -270,9 +312,11 @@ impl ProviderState {
 }
 
 /// One who can take work.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Candidate {
     /// Who.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub provider: ProviderId,
     /// How many engagements it has.
     pub occupancy: u32,
@@ -304,12 +348,13 @@ impl Candidate {
     }
 }
 
-/// How many are in which state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How many providers are in which state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RosterStats {
-    /// Online: available or busy, and in the ledger also those that were not heard lately.
+    /// Online: available or busy, and from the ledger also those that were not heard lately.
     pub online: u64,
-    /// Online, with room, and fresh.
+    /// Online, with room, and heard of lately.
     pub available: u64,
     /// Online, without room.
     pub busy: u64,
@@ -318,5 +363,6 @@ pub struct RosterStats {
     /// Deactivated.
     pub deactivated: u64,
     /// Rows in the outbox: changes that may not have reached the mirror.
+    #[serde(skip)]
     pub dirty: u64,
 }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::provider::{Version, check_capacity};
 use crate::error::{Error, Result};
+use crate::wire;
 
 /// The shortest time after which a provider who is not heard of counts as stale.
 pub const MIN_STALE_AFTER: Duration = Duration::from_secs(1);
@@ -12,18 +15,24 @@ pub const MAX_STALE_AFTER: Duration = Duration::from_secs(86_400);
 /// The longest a snapshot of availability may be believed.
 pub const MAX_SNAPSHOT: Duration = Duration::from_secs(10);
 
-/// The settings of a roster, the same for every instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The settings of a roster, the same for every daemon. Durations are whole milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RosterSettings {
     /// The capacity of every provider that has none of its own.
     pub default_capacity: u32,
-    /// After how long without a heartbeat a provider goes offline. Whole milliseconds.
+    /// After how long without a heartbeat a provider goes offline.
+    #[serde(rename = "stale_after_ms", with = "wire::ms")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub stale_after: Duration,
     /// Whether it does at all.
     pub require_heartbeat: bool,
-    /// How long the shared answer to "is anyone available?" may be believed. Whole milliseconds.
+    /// How long the shared answer to "is anyone available?" may be believed.
+    #[serde(rename = "snapshot_ms", with = "wire::ms")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub snapshot: Duration,
-    /// Rises with every change; [`Version::NONE`] while nothing was ever set.
+    /// Rises with every change; 0 while nothing was ever set.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub version: Version,
 }
 
@@ -51,16 +60,36 @@ impl Default for RosterSettings {
     }
 }
 
-/// A change of settings. What is not said stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// A change of settings. What is not named stays; every daemon obeys within a second. Durations are cut to whole
+/// milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = PatchRosterRequest))]
 pub struct SettingsPatch {
-    /// See [`RosterSettings::default_capacity`].
+    /// The capacity of every provider that has none of its own; at most 100,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_capacity: Option<u32>,
-    /// See [`RosterSettings::stale_after`]; 1 s to a day. Cut to whole milliseconds.
+    /// After how long without a heartbeat a provider goes offline; 1,000 to 86,400,000.
+    #[serde(
+        rename = "stale_after_ms",
+        default,
+        with = "wire::ms_if_any",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub stale_after: Option<Duration>,
-    /// See [`RosterSettings::require_heartbeat`].
+    /// Whether it does at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_heartbeat: Option<bool>,
-    /// See [`RosterSettings::snapshot`]; at most 10 s. Cut to whole milliseconds.
+    /// How long the shared answer to "is anyone available?" may be believed; at most 10,000.
+    #[serde(
+        rename = "snapshot_ms",
+        default,
+        with = "wire::ms_if_any",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub snapshot: Option<Duration>,
 }
 

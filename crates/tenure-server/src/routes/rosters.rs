@@ -11,9 +11,11 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use tenure::roster::Written;
 use tenure::wire::PageQuery;
-use tenure::wire::roster::{PatchRosterRequest, RosterSettings, RostersPage, SettingsAnswer};
+use tenure::wire::roster::RostersPage;
 use tenure_core::id::RosterName;
+use tenure_core::ledger::{RosterSettings, SettingsPatch};
 use tenure_core::store::bad_cursor;
 
 use super::openapi::{OfOperators, OfRoster, Reads, Unbuilt, Writes};
@@ -68,7 +70,7 @@ pub(crate) async fn settings(
 ) -> Answer {
     let roster = app.roster(&name)?;
     let settings = app.look_in_roster(&caller, &name, roster.settings()).await?;
-    json(StatusCode::OK, &RosterSettings::from(settings.value))
+    json(StatusCode::OK, &settings.value)
 }
 
 /// Change the settings of a roster
@@ -81,17 +83,18 @@ pub(crate) async fn settings(
         ("r" = String, Path, description = "The roster"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
     ),
-    request_body = PatchRosterRequest,
-    responses((status = 200, description = "Its settings now", body = SettingsAnswer), Writes, OfOperators, Unbuilt)
+    request_body = SettingsPatch,
+    responses((status = 200, description = "Its settings now", body = Written<RosterSettings>), Writes, OfOperators, Unbuilt)
 )]
 pub(crate) async fn set(
     State(app): State<Arc<App>>,
     Names(name): Names<RosterName>,
     _: NoQuery,
     Limits(call): Limits,
-    Json(request): Json<PatchRosterRequest>,
+    Json(patch): Json<SettingsPatch>,
 ) -> Answer {
-    let (roster, patch) = (app.roster(&name)?, request.patch()?);
+    let roster = app.roster(&name)?;
+    patch.check()?;
     let written = app
         .write_in(call, async move { roster.set_settings(&patch).await })
         .await?;
@@ -99,10 +102,5 @@ pub(crate) async fn set(
         let now = &written.value;
         tracing::info!(roster = %name, version = %now.version, "the settings of a roster have changed");
     }
-    let answer = SettingsAnswer {
-        settings: written.value.into(),
-        changed: written.changed,
-        mirrored: written.mirrored,
-    };
-    json(StatusCode::OK, &answer)
+    json(StatusCode::OK, &written)
 }

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 
 use super::request::{Answer, Request};
 use super::{HttpSettings, HttpStore, bearer};
-use crate::roster::{Source, Sourced, Written};
+use crate::roster::{Sourced, Written};
 use crate::wire::roster as wire;
 
 /// How long an answer about a roster may take: a daemon whose hot store hangs turns to its ledger, and answers within two
@@ -136,9 +136,8 @@ impl RemoteRoster {
     /// # Errors
     /// None of its own.
     pub async fn settings(&self) -> Result<Sourced<RosterSettings>> {
-        let value: wire::RosterSettings = self.ask(self.store.read(&self.path(&[]))).await?.json()?;
-        let (value, source) = (value.into(), Source::Ledger);
-        Ok(Sourced { value, source })
+        let settings = self.ask(self.store.read(&self.path(&[]))).await?.json()?;
+        Ok(Sourced::ledger(settings))
     }
 
     /// Changes the settings, for every instance within a second.
@@ -146,14 +145,8 @@ impl RemoteRoster {
     /// # Errors
     /// `Invalid` for what breaks a limit: nothing changed.
     pub async fn set_settings(&self, patch: &SettingsPatch) -> Result<Written<RosterSettings>> {
-        let body = wire::PatchRosterRequest::from(*patch);
-        let request = self.store.commit(Method::PATCH, &self.path(&[])).json(&body);
-        let shown: wire::SettingsAnswer = self.ask(request).await?.json()?;
-        Ok(Written {
-            value: shown.settings.into(),
-            changed: shown.changed,
-            mirrored: shown.mirrored,
-        })
+        let request = self.store.commit(Method::PATCH, &self.path(&[])).json(patch);
+        self.ask(request).await?.json()
     }
 
     /// The path of something in the roster.
@@ -169,34 +162,10 @@ impl RemoteRoster {
     }
 }
 
-/// An answer that a daemon gives from two places has to say from which.
-fn sourced<T>(value: T, source: Option<wire::Source>) -> Result<Sourced<T>> {
-    let source =
-        source.ok_or_else(|| Error::new(ErrorKind::Internal, "the daemon did not say where its answer came from"))?;
-    let source = source.into();
-    Ok(Sourced { value, source })
-}
-
-/// A write's answer has to say what it did.
-fn written<T>(value: T, changed: Option<bool>, mirrored: Option<bool>) -> Result<Written<T>> {
-    match (changed, mirrored) {
-        (Some(changed), Some(mirrored)) => Ok(Written {
-            value,
-            changed,
-            mirrored,
-        }),
-        _ => Err(Error::new(
-            ErrorKind::Internal,
-            "the daemon did not say what its write did",
-        )),
-    }
-}
-
 /// A body of a problem that has to be there.
-fn told<T, W: Into<T> + Clone>(shown: Option<&W>) -> Result<T> {
+fn told<T: Clone>(shown: Option<&T>) -> Result<T> {
     shown
         .cloned()
-        .map(Into::into)
         .ok_or_else(|| Error::new(ErrorKind::Internal, "the daemon refused without saying what is there"))
 }
 

@@ -1,10 +1,12 @@
 //! What a roster answers.
 
+use serde::{Deserialize, Serialize};
 use tenure_core::ledger::{Engagement, EngagementChange, Provider};
 use tenure_core::time::StoreTime;
 
 /// Where an answer came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Source {
     /// The hot copy: who is alive counts to the moment.
     Mirror,
@@ -25,15 +27,27 @@ impl Source {
 }
 
 /// An answer that can come from two places.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Sourced<T> {
     /// The answer.
+    #[serde(flatten)]
     pub value: T,
-    /// Where it came from.
+    /// `mirror`, or `ledger` while there is no mirror.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub source: Source,
 }
 
 impl<T> Sourced<T> {
+    /// The same about another value.
+    #[must_use]
+    pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Sourced<U> {
+        Sourced {
+            value: with(self.value),
+            source: self.source,
+        }
+    }
+
     pub(crate) fn mirror(value: T) -> Self {
         let source = Source::Mirror;
         Self { value, source }
@@ -45,15 +59,30 @@ impl<T> Sourced<T> {
     }
 }
 
-/// What a write did. It is in the ledger in any case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Written<T> {
     /// What is there now.
+    #[serde(flatten)]
     pub value: T,
     /// Whether this call changed it.
     pub changed: bool,
-    /// Whether the mirror has it as well. If not it gets it from the outbox, within about a second of its being back.
+    // The mirror gets it from the outbox, within about a second of its being back.
+    /// Whether the hot store has it already. If not, it follows; the ledger has it in any case.
     pub mirrored: bool,
+}
+
+impl<T> Written<T> {
+    /// The same about another value.
+    #[must_use]
+    pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Written<U> {
+        Written {
+            value: with(self.value),
+            changed: self.changed,
+            mirrored: self.mirrored,
+        }
+    }
 }
 
 /// A provider, as it is now.
@@ -140,11 +169,13 @@ pub enum Admission {
 }
 
 /// How many can take work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Availability {
-    /// How many.
+    /// How many can.
     pub count: u64,
-    /// When they were counted, on the clock of the source.
+    /// When they were counted.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub as_of: StoreTime,
     /// Whether everyone was looked at; the count is never too high.
     pub complete: bool,

@@ -118,15 +118,6 @@ pub(crate) fn revision<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rev
     }
 }
 
-/// Distinguishes `null` from a field that is absent.
-pub(crate) fn or_null<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    Option::deserialize(deserializer).map(Some)
-}
-
 /// Reads an optional query value; `after=` with nothing behind it counts as not given.
 pub(crate) fn if_given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, ErrorKind, Outcome};
 use tenure_core::id::{MemberId, SessionId, TenureId};
+use tenure_core::ledger::Engagement;
 use tenure_core::membership::EndReason;
 use tenure_core::session::Limit;
 
@@ -247,7 +248,7 @@ pub struct Problem {
     pub provider: Option<Box<roster::Provider>>,
     /// With `engagement_conflict`: the engagement as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub engagement: Option<Box<roster::Engagement>>,
+    pub engagement: Option<Box<Engagement>>,
 }
 
 impl Problem {
@@ -345,7 +346,7 @@ impl Problem {
 
     /// Adds the engagement as it is.
     #[must_use]
-    pub fn with_engagement(mut self, engagement: roster::Engagement) -> Self {
+    pub fn with_engagement(mut self, engagement: Engagement) -> Self {
         self.engagement = Some(Box::new(engagement));
         self
     }

@@ -1,51 +1,23 @@
 //! Rosters on the wire.
+//!
+//! Most bodies are the types of [`tenure_core::ledger`] themselves, in [`Sourced`](crate::roster::Sourced) when they were
+//! read and in [`Written`](crate::roster::Written) when they were written. What is here differs from them: pages, queries,
+//! names that may be left out, and what is derived when it is shown.
 
 mod engagement;
 mod log;
 mod provider;
 mod reading;
-mod settings;
 mod status;
 
-pub use engagement::{Engagement, EngagementRequest, MoveRequest, ReserveRequest};
-pub use log::{LogEntry, LogPage, LogQuery};
-pub use provider::{HeartbeatAnswer, Provider, ProviderRequest, ProvidersPage, ProvidersQuery, parse_state};
-pub use reading::{AvailabilityAnswer, AvailableAnswer, AvailableQuery, Candidate, RosterStats};
-pub use settings::{PatchRosterRequest, RosterSettings, SettingsAnswer};
+pub use engagement::{EngagementRequest, ReserveRequest};
+pub use log::{LogPage, LogQuery};
+pub use provider::{HeartbeatAnswer, Provider, ProvidersPage, ProvidersQuery, parse_state};
+pub use reading::{AvailabilityAnswer, AvailableAnswer};
 pub use status::{RosterState, RostersState, TokensState};
 
 use serde::{Deserialize, Serialize};
 use tenure_core::id::RosterName;
-
-use crate::roster;
-
-/// Where an answer is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// The hot copy: who is there is known to the moment.
-    Mirror,
-    /// The durable truth, while there is no hot copy to be believed.
-    Ledger,
-}
-
-impl From<roster::Source> for Source {
-    fn from(source: roster::Source) -> Self {
-        match source {
-            roster::Source::Mirror => Self::Mirror,
-            roster::Source::Ledger => Self::Ledger,
-        }
-    }
-}
-
-impl From<Source> for roster::Source {
-    fn from(source: Source) -> Self {
-        match source {
-            Source::Mirror => Self::Mirror,
-            Source::Ledger => Self::Ledger,
-        }
-    }
-}
 
 /// The body of calls that need none: it may be left out, and has no fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,11 +6,11 @@ use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode};
 use tenure::roster::{EngagementAnswer, Reservation, Written};
-use tenure::wire::roster::{Engagement, EngagementRequest, MoveRequest, ReserveRequest};
+use tenure::wire::roster::{EngagementRequest, ReserveRequest};
 use tenure::wire::{Code, Problem};
 use tenure_core::error::ErrorKind;
 use tenure_core::id::{EngagementId, RosterName};
-use tenure_core::ledger::{self as core, EngagementChange};
+use tenure_core::ledger::{Engagement, EngagementChange, Move};
 
 use crate::app::App;
 use crate::auth::Caller;
@@ -31,7 +31,7 @@ use crate::routes::openapi::{Reads, Unbuilt, Writes};
     ),
     request_body = EngagementRequest,
     responses(
-        (status = 201, description = "It is written down, now or since an earlier call", body = Engagement),
+        (status = 201, description = "It is written down, now or since an earlier call", body = Written<Engagement>),
         Writes, Unbuilt,
         (status = 404, description = "`not_found`: no such provider", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "`engagement_conflict`: it is another provider's; `too_late`", body = Problem, content_type = "application/problem+json"),
@@ -45,7 +45,8 @@ pub(crate) async fn create(
     Json(request): Json<EngagementRequest>,
 ) -> Answer {
     let roster = app.roster(&name)?;
-    let new = request.engagement(|| roster.name_engagement())?;
+    let new = request.named(|| roster.name_engagement())?;
+    new.check()?;
     match app
         .write_in(call, async move { roster.create_engagement(&new).await })
         .await?
@@ -67,9 +68,9 @@ pub(crate) async fn create(
         ("e" = String, Path, description = "The engagement"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
     ),
-    request_body = MoveRequest,
+    request_body = Move,
     responses(
-        (status = 200, description = "The engagement now", body = Engagement),
+        (status = 200, description = "The engagement now", body = Written<Engagement>),
         Writes, Unbuilt,
         (status = 404, description = "`not_found`: no such engagement or provider", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "`engagement_conflict`: it is over; `too_late`", body = Problem, content_type = "application/problem+json"),
@@ -80,9 +81,10 @@ pub(crate) async fn change(
     Names((name, engagement)): Names<(RosterName, EngagementId)>,
     _: NoQuery,
     Limits(call): Limits,
-    Json(request): Json<MoveRequest>,
+    Json(to): Json<Move>,
 ) -> Answer {
-    let (roster, to) = (app.roster(&name)?, request.to()?);
+    let roster = app.roster(&name)?;
+    to.check()?;
     let work = async move { roster.move_engagement(&engagement, &to).await };
     match app.write_in(call, work).await? {
         EngagementAnswer::Done(written) => {
@@ -115,7 +117,7 @@ pub(crate) async fn one(
         .look_in_roster(&caller, &name, roster.engagement(&engagement))
         .await?
     {
-        Some(row) => json(StatusCode::OK, &Engagement::from(row)),
+        Some(row) => json(StatusCode::OK, &row),
         None => {
             let message = format!("the roster {name} has no engagement {engagement}");
             Err(Failure::new(Code::NotFound, message))
@@ -136,7 +138,7 @@ pub(crate) async fn one(
     ),
     request_body(content = Option<ReserveRequest>, description = "May be left out"),
     responses(
-        (status = 201, description = "The engagement has its provider, since now or since an earlier call", body = Engagement),
+        (status = 201, description = "The engagement has its provider, since now or since an earlier call", body = Written<Engagement>),
         Writes, Unbuilt,
         (status = 409, description = "`none_available`: nobody has room; `engagement_conflict`: it is over; `too_late`", body = Problem, content_type = "application/problem+json"),
     )
@@ -150,7 +152,8 @@ pub(crate) async fn reserve(
     OptionalJson(request): OptionalJson<ReserveRequest>,
 ) -> Answer {
     let roster = app.roster(&name)?;
-    let new = EngagementRequest::from(request).engagement(|| roster.name_engagement())?;
+    let new = EngagementRequest::from(request).named(|| roster.name_engagement())?;
+    new.check()?;
     let asked = roster.clone();
     match app.write_in(call, async move { asked.reserve(&new).await }).await? {
         Reservation::Reserved(written) => created(&name, written, "engagement reserved"),
@@ -178,15 +181,11 @@ fn created(roster: &RosterName, written: Written<EngagementChange>, what: &str) 
     Ok(response)
 }
 
-fn shown(written: Written<EngagementChange>) -> Engagement {
-    Engagement {
-        changed: Some(written.changed),
-        mirrored: Some(written.mirrored),
-        ..written.value.engagement.into()
-    }
+fn shown(written: Written<EngagementChange>) -> Written<Engagement> {
+    written.map(|change| change.engagement)
 }
 
-fn conflict(row: core::Engagement) -> Failure {
+fn conflict(row: Engagement) -> Failure {
     let status = row.status.as_str();
     let message = match &row.provider {
         Some(provider) => format!(
@@ -196,7 +195,7 @@ fn conflict(row: core::Engagement) -> Failure {
         None => format!("the engagement {} is {status}; it stays", row.engagement),
     };
     Problem::new(Code::EngagementConflict, message)
-        .with_engagement(row.into())
+        .with_engagement(row)
         .into()
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use tenure::roster::Roster;
-use tenure::wire::roster::{LogEntry, LogPage, LogQuery};
+use tenure::wire::roster::{LogPage, LogQuery};
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{ProviderId, RosterName};
 use tenure_core::store::PageRequest;
@@ -99,9 +99,8 @@ impl Feed for Entries {
         let read = app.look_in(read).await?;
         let mut text = String::new();
         for entry in read.items {
-            let (id, entry) = (entry.id, LogEntry::from(entry));
-            stream::write(&mut text, id, &entry.change, &entry);
-            self.page.after = Some(id.to_string());
+            stream::write(&mut text, entry.id, entry.change.as_str(), &entry);
+            self.page.after = Some(entry.id.to_string());
         }
         self.full = read.next.is_some();
         Ok(text)

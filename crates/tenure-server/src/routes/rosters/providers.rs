@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use tenure::roster::{Heard, Online, Removal, Roster, Written};
-use tenure::wire::roster::{HeartbeatAnswer, NoFields, Provider, ProviderRequest};
+use tenure::wire::roster::{HeartbeatAnswer, NoFields, Provider};
 use tenure::wire::{Code, MIRRORED, Problem};
 use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::{ProviderId, RosterName};
-use tenure_core::ledger as core;
+use tenure_core::ledger::{self as core, ProviderSpec};
 
 use super::gate::{self, admit, deactivated, revoked, unknown};
 use crate::app::App;
@@ -29,17 +29,18 @@ use crate::routes::openapi::{OfOperators, OfProviders, Unbuilt, Writes};
         ("p" = String, Path, description = "The provider"),
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
     ),
-    request_body(content = Option<ProviderRequest>, description = "May be left out"),
-    responses((status = 200, description = "The provider now", body = Provider), Writes, OfOperators, Unbuilt)
+    request_body(content = Option<ProviderSpec>, description = "May be left out"),
+    responses((status = 200, description = "The provider now", body = Written<Provider>), Writes, OfOperators, Unbuilt)
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
     Names((name, provider)): Names<(RosterName, ProviderId)>,
     _: NoQuery,
     Limits(call): Limits,
-    OptionalJson(request): OptionalJson<ProviderRequest>,
+    OptionalJson(spec): OptionalJson<ProviderSpec>,
 ) -> Answer {
-    let (roster, spec) = (app.roster(&name)?, request.spec()?);
+    let roster = app.roster(&name)?;
+    spec.check()?;
     let writer = roster.clone();
     let work = async move { writer.put_provider(&provider, &spec).await };
     let written = app.write_in(call, work).await?;
@@ -108,7 +109,7 @@ pub(crate) async fn remove(
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
     ),
     request_body(content = Option<NoFields>, description = "May be left out"),
-    responses((status = 200, description = "The provider now", body = Provider), Writes, OfProviders, Unbuilt)
+    responses((status = 200, description = "The provider now", body = Written<Provider>), Writes, OfProviders, Unbuilt)
 )]
 pub(crate) async fn online(
     State(app): State<Arc<App>>,
@@ -144,7 +145,7 @@ pub(crate) async fn online(
         ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
     ),
     request_body(content = Option<NoFields>, description = "May be left out"),
-    responses((status = 200, description = "The provider now", body = Provider), Writes, OfProviders, Unbuilt)
+    responses((status = 200, description = "The provider now", body = Written<Provider>), Writes, OfProviders, Unbuilt)
 )]
 pub(crate) async fn offline(
     State(app): State<Arc<App>>,
@@ -177,7 +178,7 @@ pub(crate) async fn offline(
     ),
     request_body(content = Option<NoFields>, description = "May be left out"),
     responses(
-        (status = 200, description = "The provider now", body = Provider),
+        (status = 200, description = "The provider now", body = Written<Provider>),
         (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
         Writes, OfOperators, Unbuilt
     )
@@ -211,7 +212,7 @@ pub(crate) async fn activate(
     ),
     request_body(content = Option<NoFields>, description = "May be left out"),
     responses(
-        (status = 200, description = "The provider now", body = Provider),
+        (status = 200, description = "The provider now", body = Written<Provider>),
         (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
         Writes, OfOperators, Unbuilt
     )
@@ -256,10 +257,7 @@ pub(crate) async fn heartbeat(
     let issued_at = gate::provider(&app, &caller, &provider)?;
     let roster = app.roster(&name)?;
     match app.look_in(roster.heartbeat(&provider, issued_at)).await? {
-        Heard::Recorded(source) => {
-            let recorded = source.into();
-            json(StatusCode::OK, &HeartbeatAnswer { provider, recorded })
-        }
+        Heard::Recorded(recorded) => json(StatusCode::OK, &HeartbeatAnswer { provider, recorded }),
         Heard::Offline => {
             let message = format!("{provider} is offline in the roster {name}; go online first");
             Err(Failure::new(Code::ProviderOffline, message))
@@ -273,7 +271,7 @@ pub(crate) async fn heartbeat(
 /// The answer to a write: the row, and whether its provider is there. Whoever is online in the row may have stopped being
 /// heard of, which the ledger learns later; so that is looked up, and counts as not there when nobody can tell.
 async fn shown(app: &App, roster: &Roster, written: Written<core::Provider>) -> Answer {
-    let row = written.value;
+    let row = &written.value;
     let alive = match &row.online {
         None => false,
         Some(_) => app
@@ -281,12 +279,7 @@ async fn shown(app: &App, roster: &Roster, written: Written<core::Provider>) -> 
             .await
             .is_ok_and(|reachable| reachable.value),
     };
-    let provider = Provider {
-        changed: Some(written.changed),
-        mirrored: Some(written.mirrored),
-        ..Provider::new(row, alive)
-    };
-    json(StatusCode::OK, &provider)
+    json(StatusCode::OK, &written.map(|row| Provider::new(row, alive)))
 }
 
 /// One structured line for each change of a provider that goes through this daemon, in the words of the events.

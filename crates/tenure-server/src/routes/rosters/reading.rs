@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use tenure::roster::ProviderView;
-use tenure::wire::Problem;
-use tenure::wire::roster::{
-    AvailabilityAnswer, AvailableAnswer, AvailableQuery, Provider, ProvidersPage, ProvidersQuery, RosterStats, Source,
-};
+use tenure::roster::Sourced;
+use tenure::wire::roster::{AvailabilityAnswer, AvailableAnswer, Provider, ProvidersPage, ProvidersQuery};
+use tenure::wire::{PageQuery, Problem};
 use tenure_core::id::{ProviderId, RosterName};
+use tenure_core::ledger::RosterStats;
 
 use super::gate::unknown;
 use crate::app::App;
@@ -26,7 +25,7 @@ use crate::routes::openapi::{OfRoster, Reads, Unbuilt};
     security(("token" = ["read"]), ("token" = ["beat"])),
     params(("r" = String, Path, description = "The roster"), ("p" = String, Path, description = "The provider")),
     responses(
-        (status = 200, description = "The provider", body = Provider),
+        (status = 200, description = "The provider", body = Sourced<Provider>),
         (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
         Reads, Unbuilt
     )
@@ -39,8 +38,9 @@ pub(crate) async fn one(
 ) -> Answer {
     let roster = app.roster(&name)?;
     let found = app.look_in_roster(&caller, &name, roster.provider(&provider)).await?;
-    let view = found.value.ok_or_else(|| unknown(&name, &provider))?;
-    json(StatusCode::OK, &shown(view, found.source.into()))
+    let (view, source) = (found.value.ok_or_else(|| unknown(&name, &provider))?, found.source);
+    let value = Provider::from(view);
+    json(StatusCode::OK, &Sourced { value, source })
 }
 
 /// List providers
@@ -63,8 +63,12 @@ pub(crate) async fn list(
     let found = app
         .look_in_roster(&caller, &name, roster.providers(state, &page))
         .await?;
-    let source = found.source.into();
-    let providers = found.value.items.into_iter().map(|view| shown(view, source));
+    let source = found.source;
+    let shown = |view| Sourced {
+        value: Provider::from(view),
+        source,
+    };
+    let providers = found.value.items.into_iter().map(shown);
     let page = ProvidersPage {
         providers: providers.collect(),
         next: found.value.next,
@@ -80,24 +84,19 @@ pub(crate) async fn list(
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/available", tag = "rosters",
     security(("token" = ["read"])),
-    params(("r" = String, Path, description = "The roster"), AvailableQuery),
+    params(("r" = String, Path, description = "The roster"), PageQuery),
     responses((status = 200, description = "They", body = AvailableAnswer), Reads, OfRoster, Unbuilt)
 )]
 pub(crate) async fn available(
     State(app): State<Arc<App>>,
     caller: Caller,
     Names(name): Names<RosterName>,
-    Query(query): Query<AvailableQuery>,
+    Query(query): Query<PageQuery>,
 ) -> Answer {
-    let page = query.page()?;
+    let page = query.request()?;
     let roster = app.roster(&name)?;
     let found = app.look_in_roster(&caller, &name, roster.available_page(&page)).await?;
-    let answer = AvailableAnswer {
-        providers: found.value.items.into_iter().map(Into::into).collect(),
-        next: found.value.next,
-        source: found.source.into(),
-    };
-    json(StatusCode::OK, &answer)
+    json(StatusCode::OK, &AvailableAnswer::from(found))
 }
 
 /// Can anybody take work?
@@ -118,14 +117,7 @@ pub(crate) async fn availability(
 ) -> Answer {
     let roster = app.roster(&name)?;
     let found = app.look_in_roster(&caller, &name, roster.availability()).await?;
-    let answer = AvailabilityAnswer {
-        available: found.value.is_any(),
-        count: found.value.count,
-        as_of: found.value.as_of,
-        source: found.source.into(),
-        complete: found.value.complete,
-    };
-    json(StatusCode::OK, &answer)
+    json(StatusCode::OK, &AvailabilityAnswer::from(found))
 }
 
 /// Count providers by state
@@ -133,7 +125,7 @@ pub(crate) async fn availability(
     get, path = "/v1/rosters/{r}/stats", tag = "rosters",
     security(("token" = ["read"])),
     params(("r" = String, Path, description = "The roster")),
-    responses((status = 200, description = "How many are in which state", body = RosterStats), Reads, OfRoster, Unbuilt)
+    responses((status = 200, description = "How many are in which state", body = Sourced<RosterStats>), Reads, OfRoster, Unbuilt)
 )]
 pub(crate) async fn stats(
     State(app): State<Arc<App>>,
@@ -143,12 +135,5 @@ pub(crate) async fn stats(
 ) -> Answer {
     let roster = app.roster(&name)?;
     let found = app.look_in_roster(&caller, &name, roster.stats()).await?;
-    json(StatusCode::OK, &RosterStats::new(found.value, found.source.into()))
-}
-
-fn shown(view: ProviderView, source: Source) -> Provider {
-    Provider {
-        source: Some(source),
-        ..Provider::from(view)
-    }
+    json(StatusCode::OK, &found)
 }

@@ -5,11 +5,11 @@ use tenure_core::error::Result;
 use tenure_core::id::EngagementId;
 use tenure_core::ledger::{Engagement, EngagementChange, Move, NewEngagement};
 
-use super::{RemoteRoster, if_found, told, written};
+use super::{RemoteRoster, if_found, told};
 use crate::http::request::Answer;
 use crate::roster::{EngagementAnswer, Reservation, Written};
+use crate::wire::Code;
 use crate::wire::roster as wire;
-use crate::wire::{Code, ms};
 
 /// The rows of the providers are not told over HTTP: `providers` of every change is empty.
 impl RemoteRoster {
@@ -18,11 +18,8 @@ impl RemoteRoster {
     /// # Errors
     /// `NotFound` for an unknown provider, `Invalid`: nothing changed.
     pub async fn create_engagement(&self, engagement: &NewEngagement) -> Result<EngagementAnswer> {
-        let body = wire::EngagementRequest::from(engagement.clone());
-        let request = self
-            .store
-            .commit(Method::POST, &self.path(&["engagements"]))
-            .json(&body);
+        let path = self.path(&["engagements"]);
+        let request = self.store.commit(Method::POST, &path).json(engagement);
         answered(&self.ask(request.expects(&[Code::EngagementConflict])).await?)
     }
 
@@ -31,9 +28,8 @@ impl RemoteRoster {
     /// # Errors
     /// `NotFound` for an unknown engagement or provider, `Invalid`: nothing changed.
     pub async fn move_engagement(&self, engagement: &EngagementId, to: &Move) -> Result<EngagementAnswer> {
-        let body = wire::MoveRequest::from(to.clone());
         let path = self.path(&["engagements", engagement.as_str()]);
-        let request = self.store.commit(Method::PATCH, &path).json(&body);
+        let request = self.store.commit(Method::PATCH, &path).json(to);
         answered(&self.ask(request.expects(&[Code::EngagementConflict])).await?)
     }
 
@@ -43,8 +39,7 @@ impl RemoteRoster {
     /// None of its own.
     pub async fn engagement(&self, engagement: &EngagementId) -> Result<Option<Engagement>> {
         let path = self.path(&["engagements", engagement.as_str()]);
-        let found: Option<wire::Engagement> = if_found(self.ask(self.store.read(&path)).await)?;
-        Ok(found.map(Into::into))
+        if_found(self.ask(self.store.read(&path)).await)
     }
 
     /// As [`Roster::reserve`](crate::roster::Roster::reserve).
@@ -53,11 +48,7 @@ impl RemoteRoster {
     /// `Invalid`: nothing changed.
     pub async fn reserve(&self, new: &NewEngagement) -> Result<Reservation> {
         new.check_reserve()?;
-        let body = wire::ReserveRequest {
-            engagement: Some(new.engagement.clone()),
-            status: Some(new.status),
-            expires_in_ms: new.expires_in.map(ms),
-        };
+        let body = wire::ReserveRequest::from(new.clone());
         let request = self.store.commit(Method::POST, &self.path(&["reserve"])).json(&body);
         let request = request.expects(&[Code::NoneAvailable, Code::EngagementConflict]);
         let answer = self.ask(request).await?;
@@ -77,12 +68,11 @@ fn answered(answer: &Answer) -> Result<EngagementAnswer> {
 }
 
 fn changed(answer: &Answer) -> Result<Written<EngagementChange>> {
-    let shown: wire::Engagement = answer.json()?;
-    let (changed, mirrored) = (shown.changed, shown.mirrored);
-    let change = EngagementChange {
-        engagement: shown.into(),
+    let written: Written<Engagement> = answer.json()?;
+    let changed = written.changed;
+    Ok(written.map(|engagement| EngagementChange {
+        engagement,
         providers: Vec::new(),
-        changed: changed.unwrap_or_default(),
-    };
-    written(change, changed, mirrored)
+        changed,
+    }))
 }

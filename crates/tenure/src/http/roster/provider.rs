@@ -5,7 +5,7 @@ use tenure_core::error::{ErrorKind, Result};
 use tenure_core::id::ProviderId;
 use tenure_core::ledger::{Provider, ProviderSpec};
 
-use super::{RemoteRoster, told, written};
+use super::{RemoteRoster, told};
 use crate::http::request::Answer;
 use crate::roster::{Heard, Online, Removal, Written};
 use crate::wire::roster as wire;
@@ -17,9 +17,8 @@ impl RemoteRoster {
     /// # Errors
     /// `Invalid` for what breaks a limit: nothing changed.
     pub async fn put_provider(&self, provider: &ProviderId, spec: &ProviderSpec) -> Result<Written<Provider>> {
-        let body = wire::ProviderRequest::from(spec.clone());
         let path = self.path(&["providers", provider.as_str()]);
-        let answer = self.ask(self.store.commit(Method::PUT, &path).json(&body)).await?;
+        let answer = self.ask(self.store.commit(Method::PUT, &path).json(spec)).await?;
         changed(&answer)
     }
 
@@ -32,7 +31,7 @@ impl RemoteRoster {
         let request = self.store.commit(Method::DELETE, &path).expects(&[Code::ProviderBusy]);
         match self.ask(request).await {
             Ok(answer) => match &answer.problem {
-                Some((_, problem)) => Ok(Removal::Busy(told(problem.provider.as_deref())?)),
+                Some((_, problem)) => Ok(Removal::Busy(told(problem.provider.as_deref())?.row)),
                 None => {
                     let mirrored = answer.headers.get(MIRRORED).is_some_and(|mirrored| mirrored == "true");
                     Ok(Removal::Removed { mirrored })
@@ -56,7 +55,7 @@ impl RemoteRoster {
         let answer = self.ask(request).await?;
         match &answer.problem {
             Some((_, problem)) => match &problem.provider {
-                Some(shown) => Ok(Online::Deactivated(wire::Provider::clone(shown).into())),
+                Some(shown) => Ok(Online::Deactivated(shown.row.clone())),
                 // Who shows a token is refused before its row is looked at.
                 None => match self.provider(provider).await?.value {
                     Some(view) => Ok(Online::Deactivated(view.row)),
@@ -109,7 +108,7 @@ impl RemoteRoster {
         match &answer.problem {
             None => {
                 let shown: wire::HeartbeatAnswer = answer.json()?;
-                Ok(Heard::Recorded(shown.recorded.into()))
+                Ok(Heard::Recorded(shown.recorded))
             }
             Some((Code::ProviderOffline, _)) => Ok(Heard::Offline),
             Some((Code::ProviderDeactivated, _)) => Ok(Heard::Deactivated),
@@ -126,7 +125,6 @@ impl RemoteRoster {
 }
 
 fn changed(answer: &Answer) -> Result<Written<Provider>> {
-    let shown: wire::Provider = answer.json()?;
-    let (changed, mirrored) = (shown.changed, shown.mirrored);
-    written(shown.into(), changed, mirrored)
+    let written: Written<wire::Provider> = answer.json()?;
+    Ok(written.map(|shown| shown.row))
 }

@@ -5,9 +5,9 @@ use tenure_core::id::ProviderId;
 use tenure_core::ledger::{Candidate, LogEntry, ProviderState, RosterStats};
 use tenure_core::store::{Page, PageRequest};
 
-use super::{RemoteRoster, if_found, sourced};
+use super::{RemoteRoster, if_found};
 use crate::http::check_page;
-use crate::roster::{Availability, ProviderView, Source, Sourced};
+use crate::roster::{Availability, ProviderView, Sourced};
 use crate::wire::roster as wire;
 
 impl RemoteRoster {
@@ -18,17 +18,11 @@ impl RemoteRoster {
     /// None of its own.
     pub async fn provider(&self, provider: &ProviderId) -> Result<Sourced<Option<ProviderView>>> {
         let path = self.path(&["providers", provider.as_str()]);
-        let found: Option<wire::Provider> = if_found(self.ask(self.store.read(&path)).await)?;
-        match found {
-            Some(shown) => {
-                let source = shown.source;
-                sourced(Some(shown.into()), source)
-            }
-            None => {
-                let (value, source) = (None, Source::Ledger);
-                Ok(Sourced { value, source })
-            }
-        }
+        let found: Option<Sourced<wire::Provider>> = if_found(self.ask(self.store.read(&path)).await)?;
+        Ok(match found {
+            Some(shown) => shown.map(|shown| Some(shown.into())),
+            None => Sourced::ledger(None),
+        })
     }
 
     /// As [`Roster::is_reachable`](crate::roster::Roster::is_reachable).
@@ -48,9 +42,8 @@ impl RemoteRoster {
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.
     pub async fn available(&self, limit: u32) -> Result<Sourced<Vec<Candidate>>> {
-        let Sourced { value, source } = self.available_page(&PageRequest { after: None, limit }).await?;
-        let value = value.items;
-        Ok(Sourced { value, source })
+        let page = self.available_page(&PageRequest { after: None, limit }).await?;
+        Ok(page.map(|page| page.items))
     }
 
     /// As [`Roster::available_page`](crate::roster::Roster::available_page).
@@ -64,10 +57,11 @@ impl RemoteRoster {
         let request = self.store.read(&self.path(&["available"])).query(&query);
         let shown: wire::AvailableAnswer = self.ask(request).await?.json()?;
         let value = Page {
-            items: shown.providers.into_iter().map(Into::into).collect(),
+            items: shown.providers,
             next: shown.next,
         };
-        sourced(value, Some(shown.source))
+        let source = shown.source;
+        Ok(Sourced { value, source })
     }
 
     /// As [`Roster::availability`](crate::roster::Roster::availability).
@@ -77,12 +71,7 @@ impl RemoteRoster {
     pub async fn availability(&self) -> Result<Sourced<Availability>> {
         let request = self.store.read(&self.path(&["availability"]));
         let shown: wire::AvailabilityAnswer = self.ask(request).await?.json()?;
-        let value = Availability {
-            count: shown.count,
-            as_of: shown.as_of,
-            complete: shown.complete,
-        };
-        sourced(value, Some(shown.source))
+        Ok(shown.counted)
     }
 
     /// As [`Roster::stats`](crate::roster::Roster::stats); `dirty` is not told, and 0.
@@ -90,8 +79,7 @@ impl RemoteRoster {
     /// # Errors
     /// None of its own.
     pub async fn stats(&self) -> Result<Sourced<RosterStats>> {
-        let shown: wire::RosterStats = self.ask(self.store.read(&self.path(&["stats"]))).await?.json()?;
-        sourced(shown.into(), Some(shown.source))
+        self.ask(self.store.read(&self.path(&["stats"]))).await?.json()
     }
 
     /// As [`Roster::providers`](crate::roster::Roster::providers).
@@ -109,11 +97,13 @@ impl RemoteRoster {
         query.extend(state.map(|state| ("state", state.as_str())));
         let request = self.store.read(&self.path(&["providers"])).query(&query);
         let shown: wire::ProvidersPage = self.ask(request).await?.json()?;
+        let items = shown.providers.into_iter().map(|shown| shown.value.into());
         let value = Page {
-            items: shown.providers.into_iter().map(Into::into).collect(),
+            items: items.collect(),
             next: shown.next,
         };
-        sourced(value, Some(shown.source))
+        let source = shown.source;
+        Ok(Sourced { value, source })
     }
 
     /// As [`Roster::log`](crate::roster::Roster::log).
@@ -127,9 +117,8 @@ impl RemoteRoster {
         query.extend(provider.map(|provider| ("provider", provider.as_str())));
         let request = self.store.read(&self.path(&["log"])).query(&query);
         let shown: wire::LogPage = self.ask(request).await?.json()?;
-        let items: Result<Vec<_>> = shown.entries.into_iter().map(TryInto::try_into).collect();
         Ok(Page {
-            items: items?,
+            items: shown.entries,
             next: shown.next,
         })
     }

@@ -1,70 +1,10 @@
 //! The log of a roster on the wire.
 
 use serde::{Deserialize, Serialize};
-use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::error::Result;
 use tenure_core::id::ProviderId;
-use tenure_core::ledger::{self as core, Change, Reason, Version};
+use tenure_core::ledger::LogEntry;
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
-use tenure_core::time::StoreTime;
-
-/// One change of a provider's state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = RosterLogEntry))]
-pub struct LogEntry {
-    /// Rises along the log, with holes.
-    pub id: u64,
-    /// Whose state.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub provider: ProviderId,
-    /// What changed: `activated`, `deactivated`, `online` or `offline`.
-    pub change: String,
-    /// Why: `asked`, `operator`, `deactivated`, `edited` (by a statement of somebody's own), or how its tenure ended
-    /// (`lapsed`, `left`, `superseded`, `expelled`, `unknown`).
-    pub reason: String,
-    /// When, on the ledger's clock.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
-    pub at: StoreTime,
-    /// The version that the provider's row got by it.
-    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
-    pub version: Version,
-}
-
-impl From<core::LogEntry> for LogEntry {
-    fn from(entry: core::LogEntry) -> Self {
-        Self {
-            id: entry.id,
-            provider: entry.provider,
-            change: entry.change.as_str().to_owned(),
-            reason: entry.reason.as_str().to_owned(),
-            at: entry.at,
-            version: entry.version,
-        }
-    }
-}
-
-impl TryFrom<LogEntry> for core::LogEntry {
-    type Error = Error;
-
-    fn try_from(entry: LogEntry) -> Result<Self> {
-        let (Some(change), Some(reason)) = (Change::parse(&entry.change), Reason::parse(&entry.reason)) else {
-            let message = format!(
-                "the log says {:?} because of {:?}, which this version does not understand",
-                super::super::shorten(&entry.change),
-                super::super::shorten(&entry.reason)
-            );
-            return Err(Error::new(ErrorKind::Internal, message));
-        };
-        Ok(Self {
-            id: entry.id,
-            provider: entry.provider,
-            change,
-            reason,
-            at: entry.at,
-            version: entry.version,
-        })
-    }
-}
 
 /// The log, page by page, forwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,10 +18,10 @@ pub struct LogPage {
     pub next: Option<String>,
 }
 
-impl From<Page<core::LogEntry>> for LogPage {
-    fn from(page: Page<core::LogEntry>) -> Self {
+impl From<Page<LogEntry>> for LogPage {
+    fn from(page: Page<LogEntry>) -> Self {
         Self {
-            entries: page.items.into_iter().map(Into::into).collect(),
+            entries: page.items,
             next: page.next,
         }
     }

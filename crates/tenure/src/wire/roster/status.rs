@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::id::RosterName;
+use tenure_core::ledger::RosterSettings;
 use tenure_core::store::Health;
 
 use super::super::{StoreState, ms};
-use super::RosterSettings;
 use crate::roster::{BreakerView, RosterStatus, RostersStatus, Sweep, SweepAges};
 
 /// The rosters of a daemon, and the ledger behind them.
@@ -109,7 +109,7 @@ impl From<RosterStatus> for RosterState {
             dirty: status.dirty,
             divergence: status.divergence,
             noted: status.noted,
-            settings: status.settings.into(),
+            settings: status.settings,
             sweeps_age_ms: ages.collect(),
             roster: status.roster,
         }

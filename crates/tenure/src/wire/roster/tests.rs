@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tenure_core::id::TenureId;
-use tenure_core::ledger::{self as core, Expiry, Move, Status, Version};
+use tenure_core::ledger::{self as core, NewEngagement, Version};
 use tenure_core::time::StoreTime;
 
 use super::*;
@@ -52,65 +52,32 @@ fn a_provider_survives_the_wire() {
     let sent = serde_json::to_string(&Provider::new(full.clone(), true)).unwrap();
     let read: Provider = serde_json::from_str(&sent).unwrap();
     assert!(read.online && read.alive && read.reachable, "{sent}");
-    assert_eq!(core::Provider::from(read), full);
+    assert_eq!(read.row, full);
     let inactive = core::Provider { active: false, ..full };
     assert!(!Provider::new(inactive, true).reachable);
-}
-
-#[test]
-fn a_move_tells_never_from_not_said() {
-    for (sent, expiry) in [
-        (json!({}), Expiry::Keep),
-        (json!({"expires_in_ms": null}), Expiry::Never),
-        (
-            json!({"expires_in_ms": 5}),
-            Expiry::In(std::time::Duration::from_millis(5)),
-        ),
-    ] {
-        let read: MoveRequest = serde_json::from_value(sent.clone()).unwrap();
-        assert_eq!(serde_json::to_value(&read).unwrap(), sent);
-        let to = Move {
-            expiry,
-            ..Move::default()
-        };
-        assert_eq!(read.to().unwrap(), to, "{sent}");
-        assert_eq!(serde_json::to_value(MoveRequest::from(to)).unwrap(), sent);
-    }
 }
 
 #[test]
 fn requests_refuse_what_they_do_not_know_and_say_what_there_is() {
     let refused = |error: String, must_say: &str| assert!(error.contains(must_say), "{error}");
     let told = |error: serde_json::Error| error.to_string();
-    let status = serde_json::from_str::<EngagementRequest>(r#"{"status":"done"}"#).map_err(told);
-    refused(
-        status.unwrap_err(),
-        "there are pending, active, ended, expired, cancelled",
-    );
     let field = serde_json::from_str::<ReserveRequest>(r#"{"id":"e"}"#).map_err(told);
     refused(field.unwrap_err(), "unknown field `id`");
     let name = serde_json::from_str::<EngagementRequest>(r#"{"provider":"a b"}"#).map_err(told);
     refused(name.unwrap_err(), "' ' at position 2");
-    let over = EngagementRequest {
-        status: Some(Status::Ended),
-        ..EngagementRequest::default()
-    };
-    let error = over.engagement(|| "e".parse()).unwrap_err();
-    refused(error.to_string(), "begins as pending or active");
     let state = parse_state("gone").unwrap_err();
     refused(
         state.to_string(),
         "there are online, available, busy, offline, deactivated",
     );
-    let stale = PatchRosterRequest {
-        stale_after_ms: Some(10),
-        ..PatchRosterRequest::default()
-    };
-    refused(stale.patch().unwrap_err().to_string(), "outside 1s to 24h");
 }
 
 #[test]
 fn an_engagement_gets_a_name_when_it_has_none() {
-    let new = EngagementRequest::default().engagement(|| "made-up".parse()).unwrap();
-    assert_eq!((new.engagement.as_str(), new.status), ("made-up", Status::Pending));
+    let request: EngagementRequest = serde_json::from_str("{}").unwrap();
+    let new = request.named(|| "made-up".parse()).unwrap();
+    assert_eq!(new, NewEngagement::new("made-up".parse().unwrap()));
+    let reserve = ReserveRequest::from(new);
+    let sent = json!({"engagement": "made-up", "status": "pending"});
+    assert_eq!(serde_json::to_value(reserve).unwrap(), sent);
 }
