@@ -8,6 +8,7 @@ mod leases;
 mod members;
 mod metrics;
 pub(crate) mod openapi;
+mod params;
 mod registries;
 mod root;
 mod rosters;

@@ -139,10 +139,16 @@ pub(crate) struct Ended;
 /// A daemon without a ledger, and so without rosters.
 pub(crate) struct Unbuilt;
 
-/// A read of a roster, which has to exist.
-pub(crate) struct OfRoster;
+/// Something that has to exist.
+pub(crate) struct NotFound;
 
-/// What is for operators, not for providers.
+/// A read of a roster, which has to exist.
+pub(crate) struct RosterReads;
+
+/// A change in a roster.
+pub(crate) struct RosterWrites;
+
+/// A change in a roster that is for operators, not for providers.
 pub(crate) struct OfOperators;
 
 /// What a provider does in its own name.
@@ -158,15 +164,14 @@ impl IntoResponses for Reads {
 impl IntoResponses for Writes {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         use Code::{BodyTooLarge, MalformedJson, RequestTimeout, TooLate, UnsupportedMediaType};
-        let mut all = Reads::responses();
-        all.extend(problems(&[
+        let codes = [
             MalformedJson,
             RequestTimeout,
             TooLate,
             BodyTooLarge,
             UnsupportedMediaType,
-        ]));
-        all
+        ];
+        with(Reads::responses(), &codes)
     }
 }
 
@@ -182,15 +187,27 @@ impl IntoResponses for Unbuilt {
     }
 }
 
-impl IntoResponses for OfRoster {
+impl IntoResponses for NotFound {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         problems(&[Code::NotFound])
     }
 }
 
+impl IntoResponses for RosterReads {
+    fn responses() -> BTreeMap<String, RefOr<Described>> {
+        with(Reads::responses(), &[Code::NotFound, Code::Unsupported])
+    }
+}
+
+impl IntoResponses for RosterWrites {
+    fn responses() -> BTreeMap<String, RefOr<Described>> {
+        with(Writes::responses(), &[Code::Unsupported])
+    }
+}
+
 impl IntoResponses for OfOperators {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
-        problems(&[Code::NotForProviders])
+        with(RosterWrites::responses(), &[Code::NotForProviders])
     }
 }
 
@@ -198,8 +215,17 @@ impl IntoResponses for OfProviders {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         let tokens = Code::ALL.iter().filter(|code| code.status() == 401);
         let others = [Code::WrongProvider, Code::ProviderDeactivated, Code::NotFound];
-        problems(&Vec::from_iter(tokens.copied().chain(others)))
+        with(
+            RosterWrites::responses(),
+            &Vec::from_iter(tokens.copied().chain(others)),
+        )
     }
+}
+
+/// These, and problems of other statuses.
+fn with(mut all: BTreeMap<String, RefOr<Described>>, codes: &[Code]) -> BTreeMap<String, RefOr<Described>> {
+    all.extend(problems(codes));
+    all
 }
 
 /// Describes problems, by status.

@@ -18,7 +18,8 @@ use tenure_core::id::RosterName;
 use tenure_core::ledger::{RosterSettings, SettingsPatch};
 use tenure_core::store::bad_cursor;
 
-use super::openapi::{OfOperators, OfRoster, Reads, Unbuilt, Writes};
+use super::openapi::{OfOperators, Reads, RosterReads, Unbuilt};
+use super::params::{BeginsBefore, InRoster};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::extract::{Json, Limits, Names, NoQuery, Query};
@@ -59,8 +60,8 @@ pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(quer
 #[utoipa::path(
     get, path = "/v1/rosters/{r}", tag = "rosters",
     security(("token" = ["read"])),
-    params(("r" = String, Path, description = "The roster")),
-    responses((status = 200, description = "Its settings", body = RosterSettings), Reads, OfRoster, Unbuilt)
+    params(InRoster),
+    responses((status = 200, description = "Its settings", body = RosterSettings), RosterReads)
 )]
 pub(crate) async fn settings(
     State(app): State<Arc<App>>,
@@ -79,12 +80,9 @@ pub(crate) async fn settings(
 #[utoipa::path(
     patch, path = "/v1/rosters/{r}", tag = "rosters",
     security(("token" = ["operate"])),
-    params(
-        ("r" = String, Path, description = "The roster"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
-    ),
+    params(InRoster, BeginsBefore),
     request_body = SettingsPatch,
-    responses((status = 200, description = "Its settings now", body = Written<RosterSettings>), Writes, OfOperators, Unbuilt)
+    responses((status = 200, description = "Its settings now", body = Written<RosterSettings>), OfOperators)
 )]
 pub(crate) async fn set(
     State(app): State<Arc<App>>,

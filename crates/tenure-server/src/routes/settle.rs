@@ -9,6 +9,7 @@ use tenure_core::id::Group;
 use tenure_core::store::Call;
 
 use super::openapi::Writes;
+use super::params::{InGroup, NotAfter};
 use crate::app::App;
 use crate::audit::Operated;
 use crate::extract::{Limits, Names, NoQuery, OptionalJson};
@@ -22,7 +23,7 @@ use crate::reply::{Answer, json};
 #[utoipa::path(
     post, path = "/v1/settle", tag = "groups",
     security(("token" = ["operate", "everywhere"])),
-    params(("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen")),
+    params(NotAfter),
     request_body(content = Option<SettleRequest>, description = "May be left out"),
     responses((status = 200, description = "What was settled, and what was not", body = SettleAnswer), Writes)
 )]
@@ -42,10 +43,7 @@ pub(crate) async fn all(
 #[utoipa::path(
     post, path = "/v1/groups/{g}/settle", tag = "groups",
     security(("token" = ["operate"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
+    params(InGroup, NotAfter),
     request_body(content = Option<SettleRequest>, description = "May be left out"),
     responses((status = 200, description = "Whether it was settled", body = SettleAnswer), Writes)
 )]

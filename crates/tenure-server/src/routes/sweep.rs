@@ -13,6 +13,7 @@ use tenure_core::store::Call;
 use tenure_core::sweep::{self as core, Eviction, SweepReport};
 
 use super::openapi::Writes;
+use super::params::{InGroup, NotAfter};
 use crate::app::App;
 use crate::audit::Operated;
 use crate::extract::{Limits, Names, NoQuery, OptionalJson};
@@ -34,10 +35,7 @@ const MAX_PASS: usize = 100;
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sweep", tag = "sweep",
     security(("token" = ["operate"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
+    params(InGroup, NotAfter),
     request_body(content = Option<SweepRequest>, description = "May be left out"),
     responses((status = 200, description = "What was done, or would be", body = SweepAnswer), Writes)
 )]

@@ -16,7 +16,8 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::extract::{Json, Limits, Names, NoQuery, OptionalJson};
 use crate::reply::{Answer, Failure, json};
-use crate::routes::openapi::{Reads, Unbuilt, Writes};
+use crate::routes::openapi::{RosterReads, RosterWrites};
+use crate::routes::params::{BeginsBefore, InRoster, OfEngagement};
 
 /// Write an engagement down
 ///
@@ -25,14 +26,11 @@ use crate::routes::openapi::{Reads, Unbuilt, Writes};
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/engagements", tag = "rosters",
     security(("token" = ["write"])),
-    params(
-        ("r" = String, Path, description = "The roster"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
-    ),
+    params(InRoster, BeginsBefore),
     request_body = EngagementRequest,
     responses(
         (status = 201, description = "It is written down, now or since an earlier call", body = Written<Engagement>),
-        Writes, Unbuilt,
+        RosterWrites,
         (status = 404, description = "`not_found`: no such provider", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "`engagement_conflict`: it is another provider's; `too_late`", body = Problem, content_type = "application/problem+json"),
     )
@@ -63,15 +61,11 @@ pub(crate) async fn create(
 #[utoipa::path(
     patch, path = "/v1/rosters/{r}/engagements/{e}", tag = "rosters",
     security(("token" = ["write"])),
-    params(
-        ("r" = String, Path, description = "The roster"),
-        ("e" = String, Path, description = "The engagement"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
-    ),
+    params(InRoster, OfEngagement, BeginsBefore),
     request_body = Move,
     responses(
         (status = 200, description = "The engagement now", body = Written<Engagement>),
-        Writes, Unbuilt,
+        RosterWrites,
         (status = 404, description = "`not_found`: no such engagement or provider", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "`engagement_conflict`: it is over; `too_late`", body = Problem, content_type = "application/problem+json"),
     )
@@ -99,12 +93,8 @@ pub(crate) async fn change(
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/engagements/{e}", tag = "rosters",
     security(("token" = ["read"]), ("token" = ["write"])),
-    params(("r" = String, Path, description = "The roster"), ("e" = String, Path, description = "The engagement")),
-    responses(
-        (status = 200, description = "The engagement", body = Engagement),
-        (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
-        Reads, Unbuilt
-    )
+    params(InRoster, OfEngagement),
+    responses((status = 200, description = "The engagement", body = Engagement), RosterReads)
 )]
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
@@ -132,14 +122,11 @@ pub(crate) async fn one(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/reserve", tag = "rosters",
     security(("token" = ["write"])),
-    params(
-        ("r" = String, Path, description = "The roster"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
-    ),
+    params(InRoster, BeginsBefore),
     request_body(content = Option<ReserveRequest>, description = "May be left out"),
     responses(
         (status = 201, description = "The engagement has its provider, since now or since an earlier call", body = Written<Engagement>),
-        Writes, Unbuilt,
+        RosterWrites,
         (status = 409, description = "`none_available`: nobody has room; `engagement_conflict`: it is over; `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]

@@ -18,7 +18,8 @@ use crate::extract::{Names, Query};
 use crate::front::overloaded;
 use crate::reply::{Answer, json};
 use crate::room::{Place, Share};
-use crate::routes::openapi::{OfRoster, Reads, Unbuilt};
+use crate::routes::openapi::RosterReads;
+use crate::routes::params::{InRoster, LastEvent};
 use crate::routes::stream::{self, Feed, PAGE};
 
 /// How often a stream reads the ledger, which does not announce changes.
@@ -32,14 +33,10 @@ const POLL: Duration = Duration::from_secs(1);
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/log", tag = "rosters",
     security(("token" = ["read"])),
-    params(
-        ("r" = String, Path, description = "The roster"),
-        ("Last-Event-ID" = Option<u64>, Header, description = "For streams: goes before `after`"),
-        LogQuery
-    ),
+    params(InRoster, LastEvent, LogQuery),
     responses((status = 200, description = "A page of the log, or a stream", content(
         (LogPage = "application/json"), (String = "text/event-stream"),
-    )), Reads, OfRoster, Unbuilt)
+    )), RosterReads)
 )]
 pub(crate) async fn log(
     State(app): State<Arc<App>>,

@@ -16,7 +16,8 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::extract::{Limits, Names, NoQuery, OptionalJson};
 use crate::reply::{Answer, Failure, json, no_content};
-use crate::routes::openapi::{OfOperators, OfProviders, Unbuilt, Writes};
+use crate::routes::openapi::{NotFound, OfOperators, OfProviders};
+use crate::routes::params::{BeginsBefore, InRoster, OfProvider};
 
 /// Write a provider down, or change it
 ///
@@ -24,13 +25,9 @@ use crate::routes::openapi::{OfOperators, OfProviders, Unbuilt, Writes};
 #[utoipa::path(
     put, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
     security(("token" = ["write"])),
-    params(
-        ("r" = String, Path, description = "The roster"),
-        ("p" = String, Path, description = "The provider"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
-    ),
+    params(InRoster, OfProvider, BeginsBefore),
     request_body(content = Option<ProviderSpec>, description = "May be left out"),
-    responses((status = 200, description = "The provider now", body = Written<Provider>), Writes, OfOperators, Unbuilt)
+    responses((status = 200, description = "The provider now", body = Written<Provider>), OfOperators)
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
@@ -55,15 +52,10 @@ pub(crate) async fn put(
 #[utoipa::path(
     delete, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
     security(("token" = ["operate"])),
-    params(
-        ("r" = String, Path, description = "The roster"),
-        ("p" = String, Path, description = "The provider"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
-    ),
+    params(InRoster, OfProvider, BeginsBefore),
     responses(
         (status = 204, description = "It is gone", headers(("Tenure-Mirrored" = String, description = "Whether the hot store knows"))),
-        Writes, OfOperators, Unbuilt,
-        (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
+        OfOperators, NotFound,
         (status = 409, description = "`provider_busy`, `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -103,13 +95,9 @@ pub(crate) async fn remove(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/online", tag = "rosters",
     security(("token" = ["beat"]), ("provider" = [])),
-    params(
-        ("r" = String, Path, description = "The roster"),
-        ("p" = String, Path, description = "The provider"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
-    ),
+    params(InRoster, OfProvider, BeginsBefore),
     request_body(content = Option<NoFields>, description = "May be left out"),
-    responses((status = 200, description = "The provider now", body = Written<Provider>), Writes, OfProviders, Unbuilt)
+    responses((status = 200, description = "The provider now", body = Written<Provider>), OfProviders)
 )]
 pub(crate) async fn online(
     State(app): State<Arc<App>>,
@@ -139,13 +127,9 @@ pub(crate) async fn online(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/offline", tag = "rosters",
     security(("token" = ["beat"]), ("provider" = [])),
-    params(
-        ("r" = String, Path, description = "The roster"),
-        ("p" = String, Path, description = "The provider"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
-    ),
+    params(InRoster, OfProvider, BeginsBefore),
     request_body(content = Option<NoFields>, description = "May be left out"),
-    responses((status = 200, description = "The provider now", body = Written<Provider>), Writes, OfProviders, Unbuilt)
+    responses((status = 200, description = "The provider now", body = Written<Provider>), OfProviders)
 )]
 pub(crate) async fn offline(
     State(app): State<Arc<App>>,
@@ -171,17 +155,9 @@ pub(crate) async fn offline(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/activate", tag = "rosters",
     security(("token" = ["operate"])),
-    params(
-        ("r" = String, Path, description = "The roster"),
-        ("p" = String, Path, description = "The provider"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
-    ),
+    params(InRoster, OfProvider, BeginsBefore),
     request_body(content = Option<NoFields>, description = "May be left out"),
-    responses(
-        (status = 200, description = "The provider now", body = Written<Provider>),
-        (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
-        Writes, OfOperators, Unbuilt
-    )
+    responses((status = 200, description = "The provider now", body = Written<Provider>), OfOperators, NotFound)
 )]
 pub(crate) async fn activate(
     State(app): State<Arc<App>>,
@@ -205,17 +181,9 @@ pub(crate) async fn activate(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/deactivate", tag = "rosters",
     security(("token" = ["operate"])),
-    params(
-        ("r" = String, Path, description = "The roster"),
-        ("p" = String, Path, description = "The provider"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must begin"),
-    ),
+    params(InRoster, OfProvider, BeginsBefore),
     request_body(content = Option<NoFields>, description = "May be left out"),
-    responses(
-        (status = 200, description = "The provider now", body = Written<Provider>),
-        (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
-        Writes, OfOperators, Unbuilt
-    )
+    responses((status = 200, description = "The provider now", body = Written<Provider>), OfOperators, NotFound)
 )]
 pub(crate) async fn deactivate(
     State(app): State<Arc<App>>,
@@ -239,11 +207,11 @@ pub(crate) async fn deactivate(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/heartbeat", tag = "rosters",
     security(("token" = ["beat"]), ("provider" = [])),
-    params(("r" = String, Path, description = "The roster"), ("p" = String, Path, description = "The provider")),
+    params(InRoster, OfProvider),
     request_body(content = Option<NoFields>, description = "May be left out"),
     responses(
         (status = 200, description = "It counts", body = HeartbeatAnswer),
-        Writes, OfProviders, Unbuilt,
+        OfProviders,
         (status = 409, description = "`provider_offline`: go online first", body = Problem, content_type = "application/problem+json"),
     )
 )]

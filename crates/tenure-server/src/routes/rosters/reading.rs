@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use tenure::roster::Sourced;
+use tenure::wire::PageQuery;
 use tenure::wire::roster::{AvailabilityAnswer, AvailableAnswer, Provider, ProvidersPage, ProvidersQuery};
-use tenure::wire::{PageQuery, Problem};
 use tenure_core::id::{ProviderId, RosterName};
 use tenure_core::ledger::RosterStats;
 
@@ -15,7 +15,8 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::extract::{Names, NoQuery, Query};
 use crate::reply::{Answer, json};
-use crate::routes::openapi::{OfRoster, Reads, Unbuilt};
+use crate::routes::openapi::RosterReads;
+use crate::routes::params::{InRoster, OfProvider};
 
 /// Look a provider up
 ///
@@ -23,12 +24,8 @@ use crate::routes::openapi::{OfRoster, Reads, Unbuilt};
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
     security(("token" = ["read"]), ("token" = ["beat"])),
-    params(("r" = String, Path, description = "The roster"), ("p" = String, Path, description = "The provider")),
-    responses(
-        (status = 200, description = "The provider", body = Sourced<Provider>),
-        (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
-        Reads, Unbuilt
-    )
+    params(InRoster, OfProvider),
+    responses((status = 200, description = "The provider", body = Sourced<Provider>), RosterReads)
 )]
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
@@ -49,8 +46,8 @@ pub(crate) async fn one(
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/providers", tag = "rosters",
     security(("token" = ["read"])),
-    params(("r" = String, Path, description = "The roster"), ProvidersQuery),
-    responses((status = 200, description = "A page of providers", body = ProvidersPage), Reads, OfRoster, Unbuilt)
+    params(InRoster, ProvidersQuery),
+    responses((status = 200, description = "A page of providers", body = ProvidersPage), RosterReads)
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -84,8 +81,8 @@ pub(crate) async fn list(
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/available", tag = "rosters",
     security(("token" = ["read"])),
-    params(("r" = String, Path, description = "The roster"), PageQuery),
-    responses((status = 200, description = "They", body = AvailableAnswer), Reads, OfRoster, Unbuilt)
+    params(InRoster, PageQuery),
+    responses((status = 200, description = "They", body = AvailableAnswer), RosterReads)
 )]
 pub(crate) async fn available(
     State(app): State<Arc<App>>,
@@ -106,8 +103,8 @@ pub(crate) async fn available(
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/availability", tag = "rosters",
     security(("token" = ["read"])),
-    params(("r" = String, Path, description = "The roster")),
-    responses((status = 200, description = "Whether, and how many", body = AvailabilityAnswer), Reads, OfRoster, Unbuilt)
+    params(InRoster),
+    responses((status = 200, description = "Whether, and how many", body = AvailabilityAnswer), RosterReads)
 )]
 pub(crate) async fn availability(
     State(app): State<Arc<App>>,
@@ -124,8 +121,8 @@ pub(crate) async fn availability(
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/stats", tag = "rosters",
     security(("token" = ["read"])),
-    params(("r" = String, Path, description = "The roster")),
-    responses((status = 200, description = "How many are in which state", body = Sourced<RosterStats>), Reads, OfRoster, Unbuilt)
+    params(InRoster),
+    responses((status = 200, description = "How many are in which state", body = Sourced<RosterStats>), RosterReads)
 )]
 pub(crate) async fn stats(
     State(app): State<Arc<App>>,
