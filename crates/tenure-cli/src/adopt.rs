@@ -2,29 +2,28 @@
 
 mod daemon;
 mod leases;
-mod meters;
-mod scrape;
 mod sessions;
 mod show;
-mod tally;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use tenure_adopt::{
+    AdoptSettings, Connection, ConnectionOptions, Early, Ended, Janitor, LAST_REGISTRY_PAGE, Notice, OwnerAt, PassEnd,
+    PassListener, RegistryDaemon, Tally,
+};
 use tenure_core::brake::BrakeSettings;
-use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::clock::SystemClock;
 use tenure_core::error::{Error, Outcome};
 use tenure_core::store::Health;
-use tenure_valkey::adopt::{AdoptSettings, Janitor, Notice, OwnerAt};
-use tenure_valkey::{Connection, ConnectionOptions};
 
 use crate::cli::FormatArgs;
 use crate::connect;
 use crate::exit::{DONE, FAILED, Usage, say};
 use crate::output::brief;
 use crate::settings::{FlagsOf, adopt as settings};
-use daemon::{LAST_PAGE, Signals};
-use tally::Tally;
+use daemon::{Signals, metrics_listener, on_runtime, printed};
 
 /// Looks after a keyspace of other programs, which need no change.
 #[derive(Debug, Clone, Args)]
@@ -94,7 +93,7 @@ impl RegistryArgs {
         };
         let settings = registry.settings()?;
         match registry.given.interval {
-            Some(interval) => daemon::run(&registry, settings, interval),
+            Some(interval) => on_runtime(registry.serve(settings, interval)),
             None => {
                 crate::logging::start_quiet("error")?;
                 connect::block_on(registry.once(settings))
@@ -119,19 +118,30 @@ impl Registry {
         Ok(settings)
     }
 
-    /// Connects, or tells why it cannot.
-    fn connection(&self, clock: Arc<dyn Clock>) -> anyhow::Result<Connection> {
-        Connection::open(&self.given.store, ConnectionOptions::default(), Vec::new(), clock)
-            .map_err(|error| Usage::new(format!("--store: {}", error.chain())).into())
+    async fn serve(&self, settings: AdoptSettings, interval: Duration) -> anyhow::Result<Ended> {
+        let mut signals = Signals::new()?;
+        let connection = connection(&self.given.store)?;
+        let listen = self.given.metrics_listen;
+        let listen = listen.map(|address| (address, "adopt.registry.metrics_listen"));
+        let hash = self.given.hash.clone();
+        let print: PassListener = Arc::new(move |end: PassEnd<'_>| {
+            printed(match end {
+                PassEnd::Done(report) => show::pass_line(&hash, report),
+                PassEnd::Early(removed, why) => show::part_line(&hash, removed, why),
+            });
+        });
+        let daemon = RegistryDaemon {
+            connection,
+            settings,
+            interval,
+            metrics: metrics_listener(listen, self.format.json).await?,
+            listener: self.format.json.then_some(print),
+        };
+        Ok(daemon.run(signals.next()).await?)
     }
 
     async fn once(&self, settings: AdoptSettings) -> anyhow::Result<u8> {
-        let connection = self.connection(SystemClock::shared())?;
-        connection.first_try().await;
-        if let Health::Down { reason } = connection.health() {
-            let message = format!("the store at {} is out of reach: {reason}", connection.place());
-            return Err(Error::unavailable(message, Outcome::Unchanged).into());
-        }
+        let connection = reach(&self.given.store).await?;
         let (tally, clock) = (Tally::default(), Arc::clone(connection.clock()));
         let told = tally.clone();
         let listener = move |notice: &Notice<'_>| {
@@ -147,7 +157,7 @@ impl Registry {
         let mut signals = Signals::new()?;
         let stopped = async {
             signals.next().await;
-            tally.at_rest(&clock, LAST_PAGE).await;
+            tally.at_rest(&clock, LAST_REGISTRY_PAGE).await;
         };
         let done = tokio::select! {
             biased;
@@ -194,20 +204,21 @@ impl Registry {
     }
 }
 
-/// Why a run ended before its pass did.
-#[derive(Debug, Clone, Copy)]
-enum Early {
-    Interrupted,
-    Failed,
+/// A connection to the store of other programs, whether it is up or not.
+fn connection(store: &str) -> anyhow::Result<Connection> {
+    Connection::open(store, ConnectionOptions::default(), SystemClock::shared())
+        .map_err(|error| Usage::new(format!("--store: {}", error.chain())).into())
 }
 
-impl Early {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Interrupted => "interrupted",
-            Self::Failed => "failed",
-        }
+/// The same, when it has to be up.
+async fn reach(store: &str) -> anyhow::Result<Connection> {
+    let connection = connection(store)?;
+    connection.first_try().await;
+    if let Health::Down { reason } = connection.health() {
+        let message = format!("the store at {} is out of reach: {reason}", connection.place());
+        return Err(Error::unavailable(message, Outcome::Unchanged).into());
     }
+    Ok(connection)
 }
 
 /// What people want to know while they wait.

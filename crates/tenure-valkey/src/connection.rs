@@ -1,5 +1,8 @@
 //! The connection to a store: one server, the primary that sentinels name, or the nodes of a cluster.
 //!
+//! [`Connection`] is also for work beside the store, on keys of another program: atomic steps of one's own (a [`Script`],
+//! called by an [`Invocation`], its reply taken apart by a [`Reader`]) and plain reads. `tenure-adopt` is made of these.
+//!
 //! To one server (also the one that sentinels name) it is a `Link`: a multiplexed connection under a supervisor that
 //! fails fast, queues nothing and replays nothing. To a cluster it is a link to each primary and a map of slots; see
 //! `cluster`.
@@ -28,11 +31,13 @@ use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
 
 use crate::address::{Address, Servers};
-use crate::reply::{Read, Reader};
-use crate::script::{Invocation, Script};
 use cluster::Cluster;
 use link::Link;
-pub use options::{ConnectionOptions, Need};
+
+pub use crate::reply::{Malformed, Read, Reader};
+pub use crate::script::{Invocation, Lateness, Script};
+pub use options::ConnectionOptions;
+pub(crate) use options::Need;
 
 /// A handle to a supervised connection. Clones share it; the last one to go closes it.
 #[derive(Clone)]
@@ -56,9 +61,9 @@ impl Connection {
     /// # Errors
     /// Only for the URL: `Unsupported` for that of a cluster, `Misconfigured`. A server that is away is no error; calls
     /// fail until it is there.
-    pub fn open(url: &str, options: ConnectionOptions, needs: Vec<Need>, clock: Arc<dyn Clock>) -> Result<Self> {
+    pub fn open(url: &str, options: ConnectionOptions, clock: Arc<dyn Clock>) -> Result<Self> {
         let address = Address::parse(url)?.of_any_role();
-        let opened = Self::open_at(address, options, |_| needs, clock)?;
+        let opened = Self::open_at(address, options, |_| Vec::new(), clock)?;
         match opened.to {
             To::One(_) => Ok(opened),
             To::Cluster(_) => Err(Error::new(
@@ -229,12 +234,24 @@ impl Connection {
         Link::open(script, answer, read)
     }
 
-    /// Sends one plain command, for what needs no script: reads, and idempotent writes. Never a lone mutation of state
-    /// that others decide by.
+    /// Sends one plain command, given by its words, and reads its reply. For what needs no script: reads, and idempotent
+    /// writes. Never a lone mutation of state that others decide by.
     ///
     /// # Errors
     /// Those of [`Connection::call`], without `TooLate`; `Unsupported` on a cluster, where a command needs a place.
-    pub async fn command(&self, cmd: Cmd) -> Result<Value> {
+    pub async fn ask<T>(&self, words: &[&[u8]], read: impl FnOnce(&mut Reader) -> Read<T>) -> Result<T> {
+        let mut cmd = Cmd::new();
+        for word in words {
+            cmd.arg(*word);
+        }
+        let mut reply = Reader::of(self.command(cmd).await?);
+        read(&mut reply).map_err(|malformed| {
+            Error::unavailable("the store's reply made no sense", Outcome::Unchanged).because(malformed)
+        })
+    }
+
+    /// The same without reading the reply.
+    pub(crate) async fn command(&self, cmd: Cmd) -> Result<Value> {
         match &self.to {
             To::One(link) => link.command(cmd).await,
             To::Cluster(_) => Err(Error::new(
@@ -255,7 +272,7 @@ impl Connection {
     /// Asks the store's clock: in a cluster that of any node that answers. With a test's clock: what the test set last.
     ///
     /// # Errors
-    /// Those of [`Connection::command`].
+    /// Those of [`Connection::ask`].
     pub async fn time(&self) -> Result<StoreTime> {
         let cluster = match &self.to {
             To::One(link) => return link.time().await,

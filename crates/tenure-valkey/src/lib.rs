@@ -20,23 +20,20 @@
 //! It refuses to know members' own clocks, any other store, and any policy: it executes single steps.
 
 mod address;
-pub mod adopt;
 mod classify;
 pub mod connection;
 mod event;
 mod examine;
-pub mod foreign;
 mod keys;
 mod lease;
 mod list;
 mod membership;
 mod pages;
-pub mod pattern;
 mod probe;
 mod registry;
-pub mod reply;
+mod reply;
 mod roster;
-pub mod script;
+mod script;
 mod scripts;
 mod session;
 mod store;
@@ -44,5 +41,5 @@ mod sweep;
 mod target;
 mod view;
 
-pub use connection::{Connection, ConnectionOptions};
+pub use connection::ConnectionOptions;
 pub use store::ValkeyStore;

@@ -18,11 +18,18 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// Reads one value.
+    pub(crate) fn of(value: Value) -> Self {
+        Self {
+            values: vec![value].into_iter(),
+        }
+    }
+
     /// Reads an array.
     ///
     /// # Errors
     /// When it is something else.
-    pub fn new(value: Value) -> Read<Self> {
+    pub(crate) fn new(value: Value) -> Read<Self> {
         match value {
             Value::Array(values) | Value::Set(values) => Ok(Self {
                 values: values.into_iter(),
@@ -35,7 +42,7 @@ impl Reader {
     ///
     /// # Errors
     /// When there is none.
-    pub fn value(&mut self) -> Read<Value> {
+    pub(crate) fn value(&mut self) -> Read<Value> {
         self.values.next().ok_or_else(|| Malformed("it ends early".to_owned()))
     }
 
@@ -60,7 +67,7 @@ impl Reader {
     pub fn maybe_bytes(&mut self) -> Read<Option<Vec<u8>>> {
         match self.value()? {
             Value::BulkString(bytes) => Ok(Some(bytes)),
-            Value::SimpleString(text) => Ok(Some(text.into_bytes())),
+            Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(Some(text.into_bytes())),
             Value::Okay => Ok(Some(b"OK".to_vec())),
             // A script's false and a missing field.
             Value::Nil | Value::Boolean(false) => Ok(None),
@@ -100,7 +107,7 @@ impl Reader {
     ///
     /// # Errors
     /// When it is something else.
-    pub fn maybe_number(&mut self) -> Read<Option<u64>> {
+    pub(crate) fn maybe_number(&mut self) -> Read<Option<u64>> {
         match self.value()? {
             Value::Int(number) => u64::try_from(number)
                 .map(Some)
@@ -130,7 +137,7 @@ impl Reader {
     ///
     /// # Errors
     /// When it is something else.
-    pub fn time(&mut self) -> Read<StoreTime> {
+    pub(crate) fn time(&mut self) -> Read<StoreTime> {
         self.number().map(StoreTime::from_micros)
     }
 
@@ -139,7 +146,7 @@ impl Reader {
     ///
     /// # Errors
     /// When it is something else.
-    pub fn maybe_lossy_text(&mut self) -> Read<Option<String>> {
+    pub(crate) fn maybe_lossy_text(&mut self) -> Read<Option<String>> {
         let bytes = self.maybe_bytes()?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
@@ -148,7 +155,7 @@ impl Reader {
     ///
     /// # Errors
     /// When it is something else.
-    pub fn lossy_text(&mut self) -> Read<String> {
+    pub(crate) fn lossy_text(&mut self) -> Read<String> {
         self.maybe_lossy_text()?
             .ok_or_else(|| Malformed("nothing in place of a string".to_owned()))
     }
@@ -169,7 +176,7 @@ impl Reader {
     ///
     /// # Errors
     /// When one is something else.
-    pub fn texts(mut self) -> Read<Vec<String>> {
+    pub(crate) fn texts(mut self) -> Read<Vec<String>> {
         let mut texts = Vec::with_capacity(self.left());
         while self.left() > 0 {
             texts.push(self.text()?);
@@ -182,7 +189,7 @@ impl Reader {
 ///
 /// # Errors
 /// When it does not parse.
-pub fn parse<T: std::str::FromStr>(what: &str, text: &str) -> Read<T> {
+pub(crate) fn parse<T: std::str::FromStr>(what: &str, text: &str) -> Read<T> {
     text.parse().map_err(|_| {
         Malformed(format!(
             "{:?} in place of {what}",

@@ -74,12 +74,6 @@ impl ValkeyStore {
         }))
     }
 
-    /// The connection, for other work on the same server.
-    #[must_use]
-    pub fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// A call that changes a group. See `lib.lua` for its arguments.
     pub(crate) fn changing(&self, group: &Group, lateness: Lateness) -> Invocation {
         self.act_on(group);

@@ -96,8 +96,7 @@ use assignment::Returned;
 use running::{Fixed, Running};
 use work::{Starter, Task};
 
-pub use assignment::Assignment;
-pub(crate) use assignment::Condition;
+pub use assignment::{Assignment, Condition};
 pub use live::LiveSessions;
 pub use settings::{FleetSettings, Nodes};
 pub use source::{MAX_TARGETS, StoredTargets, TargetList, TargetSource};

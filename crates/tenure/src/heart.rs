@@ -7,13 +7,18 @@
 //! It holds no logic: everything that runs here runs on any runtime that a caller gives.
 
 use std::any::Any;
+use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::thread;
 
+use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::client::Context;
 
 /// The thread and its runtime. Dropping it stops both, and with them every task that runs there.
 #[derive(Debug)]
@@ -66,6 +71,38 @@ impl Heart {
 impl Drop for Heart {
     fn drop(&mut self) {
         self.stop.cancel();
+    }
+}
+
+/// The runtime that sends the beats of a membership, and the clock that it goes by. It runs for as long as this is kept.
+#[derive(Clone)]
+pub struct HeartbeatRuntime(pub(crate) Context);
+
+impl HeartbeatRuntime {
+    /// Where to spawn what must not starve.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        &self.0.runtime
+    }
+
+    /// The clock of the membership.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
+    }
+
+    /// Runs work there and waits for it. Dropping the future drops the work.
+    ///
+    /// # Errors
+    /// `Internal` when the work panicked or the runtime was stopped meanwhile.
+    pub async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T> {
+        run_on(self.handle(), work).await
+    }
+}
+
+impl fmt::Debug for HeartbeatRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeartbeatRuntime")
     }
 }
 

@@ -95,7 +95,6 @@
 //! ([`Tenure::on_store`]), so a simulation drives the same code as a program.
 
 pub mod access;
-pub mod adopt;
 pub mod batch;
 pub mod client;
 pub mod connect;

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Context;
 use crate::error_copy::copy_of;
+use crate::heart::HeartbeatRuntime;
 use crate::lease::Leases;
 use crate::member_id;
 use crate::registry::Registry;
@@ -218,6 +219,12 @@ impl Membership {
     /// What everything that acts under this membership needs.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// The runtime that sends its beats, for other work that must not wait behind user code.
+    #[must_use]
+    pub fn heartbeat_runtime(&self) -> HeartbeatRuntime {
+        HeartbeatRuntime(self.shared.context.clone())
     }
 
     /// The group.

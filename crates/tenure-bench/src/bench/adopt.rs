@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use tenure_adopt::{AdoptSettings, Connection, ConnectionOptions, Janitor};
 use tenure_core::clock::SystemClock;
-use tenure_valkey::adopt::{AdoptSettings, Janitor};
-use tenure_valkey::{Connection, ConnectionOptions};
 
 use crate::hot::Hot;
 use crate::probe::{Probe, idle};
@@ -72,12 +71,7 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
 /// One pass that decides by one look, as by `tenure adopt registry --settle 0s`.
 async fn pass(hot: &Hot) -> Result<usize> {
     let settings = AdoptSettings::new(HASH, "instance:heartbeat:{id}")?.with_settle("0s")?;
-    let connection = Connection::open(
-        &hot.url(),
-        ConnectionOptions::default(),
-        Vec::new(),
-        SystemClock::shared(),
-    )?;
+    let connection = Connection::open(&hot.url(), ConnectionOptions::default(), SystemClock::shared())?;
     connection.first_try().await;
     let mut janitor = Janitor::new(connection, settings);
     let report = janitor.pass(false).await.context("a pass")?;

@@ -1,32 +1,26 @@
 //! `tenure adopt sessions`: an index and a reaper for sessions that other programs keep as hashes.
 
-mod daemon;
-mod meters;
 mod progress;
 mod show;
-mod so_far;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use clap::Args;
-use tenure_core::clock::{Clock, SystemClock};
-use tenure_core::error::{Error, Outcome};
-use tenure_core::store::Health;
-use tenure_valkey::adopt::{
-    IndexReport, KeyTemplate, ReapNotice, ReapSettings, Reaper, SessionSettings, Sessions, UndoReport, WalkNotice, text,
+use tenure_adopt::{
+    Early, Ended, IndexReport, IndexSoFar, KeyTemplate, LAST_SESSIONS_PAGE, PageInFlight, ReapNotice, ReapReport,
+    ReapSettings, ReapedListener, Reaper, SessionSettings, Sessions, SessionsDaemon, UndoReport, WalkNotice, text,
 };
-use tenure_valkey::{Connection, ConnectionOptions};
+use tenure_core::clock::{Clock, SystemClock};
 
-use super::Early;
-use super::daemon::Signals;
+use super::daemon::{Signals, metrics_listener, on_runtime, printed};
+use super::{connection, reach};
 use crate::cli::FormatArgs;
 use crate::connect;
-use crate::exit::{DONE, FAILED, Usage};
+use crate::exit::{DONE, FAILED};
 use crate::settings::{FlagsOf, adopt as settings};
-use daemon::LAST_PAGE;
 use progress::Progress;
-use so_far::{IndexSoFar, PageInFlight, is_nothing};
 
 /// Builds an index of the disconnected over sessions that other programs keep as hashes, and reaps the orphans by it.
 ///
@@ -99,7 +93,7 @@ impl SessionsArgs {
             given,
         };
         match work.given.interval {
-            Some(interval) => daemon::run(&work, interval),
+            Some(interval) => on_runtime(work.serve(interval)),
             None => {
                 crate::logging::start_quiet("error")?;
                 connect::block_on(work.once())
@@ -122,20 +116,40 @@ fn reaping(given: &settings::Sessions) -> anyhow::Result<ReapSettings> {
 }
 
 impl Work {
-    /// Connects, or tells why it cannot.
-    fn connection(&self, clock: Arc<dyn Clock>) -> anyhow::Result<Connection> {
-        Connection::open(&self.given.store, ConnectionOptions::default(), Vec::new(), clock)
-            .map_err(|error| Usage::new(format!("--store: {}", error.chain())).into())
+    /// A copy for the loop that prints.
+    fn printing(&self) -> Self {
+        Self {
+            given: self.given.clone(),
+            settings: self.settings.clone(),
+            reaping: self.reaping.clone(),
+            ..*self
+        }
+    }
+
+    async fn serve(&self, interval: Duration) -> anyhow::Result<Ended> {
+        let mut signals = Signals::new()?;
+        let work = self.printing();
+        let print: ReapedListener =
+            Arc::new(move |report: &ReapReport, early| printed(show::reap_line(&work, report, early)));
+        let mut daemon = SessionsDaemon {
+            connection: connection(&self.given.store)?,
+            settings: self.settings.clone(),
+            reaping: self.reaping.clone(),
+            interval,
+            index_every: self.given.index_every,
+            verbose: self.verbose,
+            metrics: None,
+            listener: self.json.then_some(print),
+        };
+        daemon.check()?;
+        let listen = self.given.metrics_listen;
+        let listen = listen.map(|address| (address, "adopt.sessions.metrics_listen"));
+        daemon.metrics = metrics_listener(listen, self.json).await?;
+        Ok(daemon.run(signals.next()).await?)
     }
 
     async fn once(&self) -> anyhow::Result<u8> {
-        let connection = self.connection(SystemClock::shared())?;
-        connection.first_try().await;
-        if let Health::Down { reason } = connection.health() {
-            let message = format!("the store at {} is out of reach: {reason}", connection.place());
-            return Err(Error::unavailable(message, Outcome::Unchanged).into());
-        }
-        let sessions = Sessions::new(connection, self.settings.clone())?;
+        let sessions = Sessions::new(reach(&self.given.store).await?, self.settings.clone())?;
         match &self.reaping {
             Some(reaping) => self.reap(sessions, reaping.clone()).await,
             None if self.undo => self.take_out(&sessions).await,
@@ -290,7 +304,7 @@ impl Work {
             Some(Err(error)) => {
                 let mut report = reaper.unfinished().cloned().unwrap_or_default();
                 report.unsure += reaper.close().await;
-                if !is_nothing(&report) {
+                if !report.is_nothing() {
                     show::reap(self, &report, Some(Early::Failed))?;
                 }
                 Err(error.into())
@@ -328,7 +342,7 @@ impl Ending {
         let asked = async {
             self.signals.lock().await.next().await;
             self.asked.store(true, Ordering::Relaxed);
-            self.clock.sleep(LAST_PAGE).await;
+            self.clock.sleep(LAST_SESSIONS_PAGE).await;
         };
         tokio::select! {
             biased;

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tenure_adopt::{Early, PassReport, Preview, Removed, text};
 use tenure_core::brake::Brake;
-use tenure_valkey::adopt::{PassReport, Preview, text};
 
-use super::tally::Removed;
-use super::{Early, Registry};
+use super::Registry;
 use crate::exit::say;
 use crate::output::{json, json_line, table};
 

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tenure_adopt::{MAX_SETTLE, MIN_MAX_AGE, Unit};
 use tenure_core::id::Group;
 use tenure_core::time::show_duration;
-use tenure_valkey::adopt::{MAX_SETTLE, MIN_MAX_AGE, Unit};
 
 use super::value::{address, duration, group, number, optional, share, text};
 use super::{Environment, FlagsOf, Table};

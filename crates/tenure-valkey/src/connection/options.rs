@@ -46,9 +46,9 @@ impl ConnectionOptions {
 /// A command that has to be allowed, on a key like those it is used on. Asked for at each connect, so that a missing
 /// permission shows there and not halfway through a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need {
+pub(crate) struct Need {
     /// The command.
-    pub command: &'static str,
+    pub(crate) command: &'static str,
     /// A key that it is used on.
-    pub key: &'static str,
+    pub(crate) key: &'static str,
 }

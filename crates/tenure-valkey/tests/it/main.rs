@@ -1,4 +1,4 @@
-//! The store and the adoptions on real servers: Valkey, Redis, a cluster, sentinels.
+//! The store on real servers: Valkey, Redis, a cluster, sentinels.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -6,13 +6,9 @@
 )]
 #![allow(clippy::print_stderr, reason = "recovery times are figures, not assertions")]
 
-mod adopt;
-mod adopt_leases;
-mod adopt_sessions;
 mod clock_back;
 mod conformance;
 mod faults;
-mod foreign;
 mod relay;
 mod rosters;
 mod scale;

@@ -1,7 +1,7 @@
-//! Servers with the data of other programs, stores on a test clock, and helpers for common steps.
+//! Stores on a test clock, and helpers for common steps.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tenure_core::clock::SystemClock;
@@ -12,7 +12,7 @@ use tenure_core::membership::{Beat, BeatReply, Join, Joined, Labels, MembershipS
 use tenure_core::registry::{ClaimMode, RegistryStore};
 use tenure_core::store::{Backend, Call, Health, StoreOptions};
 use tenure_core::sweep::SweepSteps;
-use tenure_testkit::resp::{Client, Reply};
+use tenure_testkit::resp::Reply;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 use tenure_valkey::{ConnectionOptions, ValkeyStore};
@@ -39,38 +39,6 @@ macro_rules! on_both {
     )*};
 }
 pub(crate) use on_both;
-
-/// A server with data that other programs write.
-pub(crate) struct World {
-    pub(crate) server: Server,
-    client: Mutex<Client>,
-}
-
-impl World {
-    pub(crate) fn start(flavour: Flavour) -> Option<Arc<World>> {
-        World::with(flavour, &[])
-    }
-
-    pub(crate) fn with(flavour: Flavour, settings: &[&str]) -> Option<Arc<World>> {
-        let server = Server::with(flavour, settings)?;
-        let client = Mutex::new(server.client().unwrap());
-        Some(Arc::new(World { server, client }))
-    }
-
-    /// One command of the other programs. Over one connection, and over a new one once that is gone.
-    pub(crate) fn run<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
-        let mut client = self.client.lock().unwrap();
-        let reply = match client.call(args) {
-            Ok(reply) => reply,
-            Err(_) => {
-                *client = self.server.client().unwrap();
-                client.call(args).unwrap()
-            }
-        };
-        assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
-        reply
-    }
-}
 
 /// A store on a server whose clock a test sets, with access to its raw data.
 pub(crate) struct TestClockStore {

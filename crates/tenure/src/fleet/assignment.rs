@@ -45,7 +45,7 @@ enum Held {
 }
 
 /// What has to hold beside the lease for work to go on. It is dropped with the last clone of the assignment.
-pub(crate) trait Condition: Send + Sync {
+pub trait Condition: Send + Sync {
     /// Whether it holds now. No I/O. Once it did not, it never does again.
     fn holds(&self) -> bool;
 
@@ -108,7 +108,8 @@ impl Assignment {
 
     /// The same target under one more condition, with a stop of its own. It does not keep this one's `stopping` from
     /// being what ends it; `stop` should follow it.
-    pub(crate) fn narrowed(&self, condition: Box<dyn Condition>, stop: CancellationToken) -> Self {
+    #[must_use]
+    pub fn narrowed(&self, condition: Box<dyn Condition>, stop: CancellationToken) -> Self {
         let held = Held::Narrowed {
             outer: self.clone(),
             condition,

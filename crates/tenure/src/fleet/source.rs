@@ -18,7 +18,7 @@ use crate::group::GroupHandle;
 pub const MAX_TARGETS: usize = 1_000_000;
 
 /// What there is to work on, from wherever it is kept: a configuration file, a database, the live sessions of a group
-/// ([`LiveSessions`](super::LiveSessions)), another program's keys (`KeyTargets` of [`crate::adopt`]).
+/// ([`LiveSessions`](super::LiveSessions)), another program's keys (`KeyTargets` of `tenure-adopt`).
 #[async_trait]
 pub trait TargetSource: Send + Sync + 'static {
     /// All targets there are now. It is asked every few seconds, and may take its time.

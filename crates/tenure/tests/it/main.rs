@@ -1,7 +1,6 @@
-//! The library over real servers: memberships, fences, rosters, and fleets that move from plain keys.
+//! The library over real servers: memberships, fences, rosters.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod adopt_leases;
 mod fence;
 mod heart;
 mod roster;

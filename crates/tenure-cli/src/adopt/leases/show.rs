@@ -1,9 +1,8 @@
 //! What a look prints: a table for people, JSON for programs.
 
 use serde_json::json;
-use tenure_valkey::adopt::{OldLease, text};
+use tenure_adopt::{Beside, OldLease, Row, text};
 
-use super::side::{Beside, Row};
 use crate::exit::say;
 use crate::output::{self, brief, or_dash, yes_no};
 
@@ -57,7 +56,7 @@ fn cells(row: &Row) -> [String; 5] {
         row.old.as_ref().map_or_else(|| "-".to_owned(), expires),
         or_dash(row.lease.as_ref().map(|lease| &lease.holder)),
         or_dash(row.lease.as_ref().map(|lease| lease.token)),
-        row.verdict.as_str().to_owned(),
+        row.held_by.as_str().to_owned(),
     ]
 }
 
@@ -82,7 +81,7 @@ pub(super) fn json(beside: &Beside) -> anyhow::Result<()> {
             "tenure": lease.map(|lease| lease.tenure.to_string()),
             "token": lease.map(|lease| lease.token.get()),
             "alive": lease.map(|lease| lease.alive),
-            "verdict": row.verdict.as_str().replace(' ', "_"),
+            "verdict": row.held_by.as_str().replace(' ', "_"),
         })
     };
     let counts = beside.counts();

@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tenure_adopt::WalkNotice;
 use tenure_core::clock::{Clock, Mono, SystemClock};
-use tenure_valkey::adopt::{Difference, Kind, WalkNotice, text};
 
 use crate::exit::say;
 use crate::output::brief;
@@ -46,7 +46,7 @@ impl Progress {
             } => self.draw(*scanned, *changed, *share),
             WalkNotice::Difference(difference) if self.verbose => {
                 self.clear();
-                say(told(difference));
+                say(difference);
             }
             WalkNotice::Restarted(error) => {
                 self.clear();
@@ -97,19 +97,6 @@ fn line(scanned: u64, changed: u64, share: f64, took: Duration) -> String {
     let left = (share > 0.02).then(|| brief(took.mul_f64((1.0 - share) / share)));
     let left = left.map_or_else(String::new, |left| format!(", {left} left"));
     format!("[{bar}] {percent:3} %  {scanned} sessions, {changed} to mend{left}")
-}
-
-/// A difference as one line.
-pub(super) fn told(difference: &Difference) -> String {
-    let (id, ours) = (text(&difference.id), difference.ours);
-    let (session, index) = (text(&difference.session), text(&difference.index));
-    match difference.kind {
-        Kind::Missing => format!("{id} disconnected {session}, without an entry"),
-        Kind::Differing if ours => format!("{id} disconnected {session}, our entry says {index}"),
-        Kind::Differing => format!("{id} disconnected {session}, the entry of others says {index}"),
-        Kind::Extra if ours => format!("{id} not disconnected, our entry says {index}"),
-        Kind::Extra => format!("{id} not disconnected, the entry of others says {index}"),
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! What a run prints: a table for people, JSON for programs.
 
 use serde_json::{Value, json};
-use tenure_valkey::adopt::{Comparison, IndexReport, ReapReport, Standing, UndoReport, text};
+use tenure_adopt::{Comparison, Early, IndexReport, ReapReport, Standing, UndoReport, text};
 
 use super::Work;
-use crate::adopt::Early;
 use crate::exit::say;
 use crate::output::{self, brief, yes_no};
 

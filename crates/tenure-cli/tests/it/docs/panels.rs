@@ -19,8 +19,8 @@ fn every_metric_has_a_place_on_the_dashboard() {
     for file in [
         "tenure/src/meters.rs",
         "tenure-server/src/meters.rs",
-        "tenure-cli/src/adopt/meters.rs",
-        "tenure-cli/src/adopt/sessions/meters.rs",
+        "tenure-adopt/src/registry/meters.rs",
+        "tenure-adopt/src/sessions/meters.rs",
     ] {
         let source = text(&format!("crates/{file}"));
         // The names of metrics stand between quotes.

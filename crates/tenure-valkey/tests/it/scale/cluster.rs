@@ -13,7 +13,8 @@ use tenure_testkit::valkey::Flavour;
 use tenure_testkit::valkey::cluster::Cluster;
 use tenure_testkit::valkey::cluster::tls::TlsCluster;
 use tenure_testkit::wait;
-use tenure_valkey::{Connection, ConnectionOptions};
+use tenure_valkey::ConnectionOptions;
+use tenure_valkey::connection::Connection;
 
 use crate::scale::load::Load;
 use crate::world::*;
@@ -181,7 +182,7 @@ async fn all_nodes_are_looked_at_and_all_groups_are_listed(flavour: Flavour) {
     }
     // Other programs' keys are looked at on one server at a time.
     let clock = tenure_core::clock::SystemClock::shared();
-    let refused = Connection::open(&cluster.url(), ConnectionOptions::default(), Vec::new(), clock);
+    let refused = Connection::open(&cluster.url(), ConnectionOptions::default(), clock);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported);
 }
 

@@ -1,0 +1,239 @@
+//! Removing what the dead own, and finding out what became of a page whose reply was lost.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure_core::error::{Outcome, Result};
+use tenure_core::time::StoreTime;
+
+use super::brake::Dead;
+use super::pass::Janitor;
+use super::report::{Notice, PassReport};
+use super::step::{Candidate, read_marks};
+use super::watch::Watch;
+use crate::health::{Break, Vitals};
+use crate::{PAGE, text};
+
+/// How long one pass tries to read back a page.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A page whose reply was lost.
+#[derive(Debug)]
+pub(super) struct Pending {
+    epoch: String,
+    page: u64,
+    not_after: StoreTime,
+    candidates: Vec<Candidate>,
+}
+
+impl Pending {
+    pub(super) fn size(&self) -> u64 {
+        self.candidates.len() as u64
+    }
+
+    /// What the marker tells: whether each was removed, or `None` when it does not tell (yet). Before the not-after time
+    /// a page may still arrive.
+    fn outcome(&self, vitals: &Vitals, marker: Option<&str>) -> Option<Told> {
+        let mut words = marker.unwrap_or_default().split(' ');
+        if words.next() != Some(&self.epoch) {
+            return Some(Told::Nothing);
+        }
+        let page = words.next().and_then(|page| page.parse::<u64>().ok());
+        if page == Some(self.page) {
+            let marks = words.next().and_then(|marks| read_marks(marks, self.candidates.len()));
+            return Some(marks.map_or(Told::Nothing, Told::Removed));
+        }
+        (vitals.at > self.not_after).then_some(Told::Never)
+    }
+}
+
+/// What was removed of each owner: one line each, also when the pass fails or is dropped in the midst of it.
+struct Removed {
+    registry: String,
+    pass: String,
+    entries: BTreeMap<Vec<u8>, u64>,
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        for (owner, entries) in &self.entries {
+            tracing::info!(
+                registry = self.registry,
+                owner = text(owner),
+                entries,
+                pass = self.pass,
+                "evicted: the owner's heartbeat is gone"
+            );
+        }
+    }
+}
+
+/// What became of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// These of its entries were removed.
+    Removed(Vec<bool>),
+    /// It never arrived, and cannot any more.
+    Never,
+    /// The store lost its memory of it.
+    Nothing,
+}
+
+impl Janitor {
+    /// Removes the entries of these owners, page by page.
+    pub(super) async fn evict(
+        &mut self,
+        watch: &mut Watch,
+        free: &Dead,
+        report: &mut PassReport,
+    ) -> Result<Option<Break>> {
+        if free.is_empty() {
+            return Ok(None);
+        }
+        let mut removed = self.nothing_removed(report);
+        self.evict_pages(watch, free, report, &mut removed).await
+    }
+
+    fn nothing_removed(&self, report: &PassReport) -> Removed {
+        Removed {
+            registry: text(&self.settings.hash),
+            pass: report.pass.clone(),
+            entries: BTreeMap::new(),
+        }
+    }
+
+    async fn evict_pages(
+        &mut self,
+        watch: &mut Watch,
+        free: &Dead,
+        report: &mut PassReport,
+        removed: &mut Removed,
+    ) -> Result<Option<Break>> {
+        let mut scan = self.steps.scan();
+        loop {
+            let page = match self.steps.page(&mut scan).await {
+                Err(_) if scan.is_cut() => return Ok(Some(Break::Reconnected)),
+                page => page?,
+            };
+            let Some(page) = page else { return Ok(None) };
+            self.tell(&Notice::Scanned {
+                entries: page.len() as u64,
+            });
+            report.scanned += page.len() as u64;
+            let candidates = self.candidates(page, free);
+            for some in candidates.chunks(PAGE) {
+                watch.pages += 1;
+                if self.steps.connection.life() != Some(watch.last.life) {
+                    return Ok(Some(Break::Reconnected));
+                }
+                self.tell(&Notice::Evicting(some));
+                match self.evict_page(watch, some, report).await? {
+                    Ok(marks) => self.count(some, &marks, report, removed),
+                    Err(broken) => return Ok(Some(broken)),
+                }
+            }
+        }
+    }
+
+    /// One page: whether each candidate was removed and is to be counted, or why the looks have to begin anew.
+    async fn evict_page(
+        &mut self,
+        watch: &Watch,
+        candidates: &[Candidate],
+        report: &mut PassReport,
+    ) -> Result<Result<Vec<bool>, Break>> {
+        let (page, last) = (watch.pages, &watch.last);
+        let timeout = self.steps.connection.options().request_timeout;
+        let not_after = last.at + self.clock().mono().since(last.arrived) + timeout;
+        let error = match self.steps.evict(&watch.epoch, page, candidates, not_after).await {
+            Ok(Some(marks)) => return Ok(Ok(marks)),
+            Ok(None) => return Ok(Err(Break::DataLost)),
+            Err(error) if error.outcome() == Outcome::Unknown => error,
+            Err(error) => return Err(error),
+        };
+        let reason = error.chain();
+        tracing::warn!(
+            reason,
+            pass = report.pass,
+            page,
+            "the reply to a page was lost; reading back what became of it"
+        );
+        self.pending = Some(Pending {
+            epoch: watch.epoch.clone(),
+            page,
+            not_after,
+            candidates: candidates.to_vec(),
+        });
+        match self.resolve(report).await? {
+            // They are counted by now.
+            Told::Removed(_) => Ok(Ok(vec![false; candidates.len()])),
+            Told::Never => Ok(Err(Break::Unreachable { reason })),
+            Told::Nothing => Ok(Err(Break::DataLost)),
+        }
+    }
+
+    /// Finds out what became of a page whose reply was lost, and counts it.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store did not answer in time: it is tried again at the next pass.
+    pub(super) async fn resolve(&mut self, report: &mut PassReport) -> Result<Told> {
+        let Some(pending) = &self.pending else {
+            return Ok(Told::Never);
+        };
+        let give_up = self.clock().mono() + PATIENCE;
+        let told = loop {
+            match self.steps.check(&pending.epoch).await {
+                Ok((vitals, marker)) => {
+                    if let Some(told) = pending.outcome(&vitals, marker.as_deref()) {
+                        break told;
+                    }
+                }
+                Err(error) if self.clock().mono() > give_up || !error.is_unavailable() => return Err(error),
+                Err(_) => {}
+            }
+            self.clock().sleep(LOOK).await;
+        };
+        let Some(pending) = self.pending.take() else {
+            return Ok(told);
+        };
+        match &told {
+            Told::Removed(marks) => {
+                let mut removed = self.nothing_removed(report);
+                self.count(&pending.candidates, marks, report, &mut removed);
+            }
+            Told::Never => {}
+            Told::Nothing => {
+                let entries = pending.size();
+                report.unsure += entries;
+                tracing::warn!(
+                    entries,
+                    "the store lost its memory of a page: nobody knows how many of these entries were removed by it"
+                );
+                self.tell(&Notice::Unsure { entries });
+            }
+        }
+        Ok(told)
+    }
+
+    fn candidates(&self, entries: Vec<(Vec<u8>, Vec<u8>)>, free: &Dead) -> Vec<Candidate> {
+        let judged = entries.into_iter().filter_map(|(field, value)| {
+            let owner = self.settings.owner_at.owner(&value)?;
+            free.contains_key(&owner).then_some(Candidate { field, value, owner })
+        });
+        judged.collect()
+    }
+
+    fn count(&self, candidates: &[Candidate], marks: &[bool], report: &mut PassReport, removed: &mut Removed) {
+        let mut page: BTreeMap<&[u8], u64> = BTreeMap::new();
+        for (entry, _) in candidates.iter().zip(marks).filter(|(_, removed)| **removed) {
+            *page.entry(&entry.owner).or_default() += 1;
+        }
+        for (owner, entries) in page {
+            *report.evicted.entry(owner.to_vec()).or_default() += entries;
+            *removed.entries.entry(owner.to_vec()).or_default() += entries;
+            self.tell(&Notice::Evicted { owner, entries });
+        }
+    }
+}

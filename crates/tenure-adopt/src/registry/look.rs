@@ -1,0 +1,190 @@
+//! Looking: who owns entries, who of them has no heartbeat, and whether the store served all along between two looks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure_core::clock::Mono;
+use tenure_core::error::Result;
+use tenure_core::settling::MAX_GAP;
+
+use super::brake::Dead;
+use super::owner::{Owners, Pulse};
+use super::pass::{BACKOFF, Janitor};
+use super::report::{Notice, PassReport};
+use super::step::{Candidate, Page};
+use super::watch::Watch;
+use crate::health::{Break, Vitals};
+use crate::{PAGE, text};
+
+/// The longest time between two checks of the store's health.
+const TICK: Duration = Duration::from_secs(1);
+/// The most entries that a preview lists.
+const LISTED: usize = 1_000;
+
+/// What one scan with a look at each owner showed.
+#[derive(Default)]
+pub(super) struct Survey {
+    pub(super) owners: Owners,
+    pub(super) scanned: u64,
+    pub(super) skipped: u64,
+    /// Why nothing may be decided by it.
+    broken: Option<Break>,
+    pub(super) doomed: Vec<Candidate>,
+}
+
+impl Janitor {
+    /// Scans the hash and looks at each owner once.
+    pub(super) async fn survey(&self, epoch: Option<&str>) -> Result<Survey> {
+        let mut survey = Survey::default();
+        let mut scan = self.steps.scan();
+        while survey.broken.is_none() {
+            let page = match self.steps.page(&mut scan).await {
+                // A pass asks the server what happened to it; a preview has no epoch to compare with.
+                Err(_) if scan.is_cut() && epoch.is_some() => {
+                    survey.broken = Some(Break::Reconnected);
+                    break;
+                }
+                page => page?,
+            };
+            let Some(page) = page else { break };
+            self.tell(&Notice::Scanned {
+                entries: page.len() as u64,
+            });
+            self.learn(&mut survey, page, epoch).await?;
+        }
+        Ok(survey)
+    }
+
+    async fn learn(&self, survey: &mut Survey, page: Page, epoch: Option<&str>) -> Result<()> {
+        survey.scanned += page.len() as u64;
+        let mut entries = Vec::with_capacity(page.len());
+        for (field, value) in page {
+            match self.settings.owner_at.owner(&value) {
+                Some(owner) => entries.push(Candidate { field, value, owner }),
+                None => survey.skipped += 1,
+            }
+        }
+        let mut unknown: Vec<Vec<u8>> = entries
+            .iter()
+            .filter(|entry| survey.owners.is_absent(&entry.owner).is_none())
+            .map(|entry| entry.owner.clone())
+            .collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        for some in unknown.chunks(PAGE) {
+            let (kept, pulses) = self.steps.look(epoch, some).await?;
+            if !kept {
+                survey.broken = Some(Break::DataLost);
+            }
+            for (owner, pulse) in some.iter().zip(pulses) {
+                survey.owners.learn(owner.clone(), pulse)?;
+            }
+        }
+        for entry in entries {
+            survey.owners.count(&entry.owner);
+            let lists = epoch.is_none() && survey.doomed.len() < LISTED;
+            if lists && survey.owners.is_absent(&entry.owner) == Some(true) {
+                survey.doomed.push(entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at all owners, and watches those that have no heartbeat from now on.
+    pub(super) async fn look(&self, watch: &mut Watch, report: &mut PassReport) -> Result<Option<Break>> {
+        let base = watch.last.clone();
+        let survey = self.survey(Some(&watch.epoch)).await?;
+        report.scanned += survey.scanned;
+        report.skipped = survey.skipped;
+        report.owners = survey.owners.len();
+        report.endless = survey.owners.with(Pulse::Endless);
+        match survey.broken {
+            // A check says more exactly what happened.
+            Some(Break::Reconnected) => return Ok(self.catch_up(watch).await?.or(Some(Break::Reconnected))),
+            Some(broken) => return Ok(Some(broken)),
+            None => {}
+        }
+        let settle = self.settings.settle;
+        if !settle.is_zero()
+            && let Some(broken) = self.catch_up(watch).await?
+        {
+            return Ok(Some(broken));
+        }
+        let fresh = watch.learn(&survey.owners.absent(), report.owners, base, settle);
+        if fresh > 0 && !settle.is_zero() {
+            self.tell(&Notice::Settling {
+                absent: fresh,
+                wait: settle,
+            });
+            tracing::info!(
+                registry = text(&self.settings.hash),
+                owners = fresh,
+                settle_ms = settle.as_millis(),
+                "owners without a heartbeat; looking again after the settle time"
+            );
+        }
+        Ok(None)
+    }
+
+    /// Asks for the store's health after work that may have taken longer than a store may be silent.
+    pub(super) async fn catch_up(&self, watch: &mut Watch) -> Result<Option<Break>> {
+        let (vitals, _) = self.steps.check(&watch.epoch).await?;
+        Ok(watch.checked(vitals))
+    }
+
+    /// Waits for the next owner that is due, or for a moment, while watching the store's health.
+    pub(super) async fn wait(&self, watch: &mut Watch, until: Option<Mono>) -> Result<Option<Break>> {
+        let clock = self.clock();
+        let rest = until.map_or(TICK, |until| until.since(clock.mono()));
+        clock
+            .sleep(watch.settles_in().unwrap_or(TICK).min(TICK).min(rest))
+            .await;
+        self.check_on(watch).await
+    }
+
+    /// Asks for the store's health a moment after the last time, so that a silence shows as well.
+    pub(super) async fn check_on(&self, watch: &mut Watch) -> Result<Option<Break>> {
+        Ok(match self.next_vitals(&watch.epoch, &watch.last).await? {
+            Ok(vitals) => watch.checked(vitals),
+            Err(broken) => Some(broken),
+        })
+    }
+
+    /// Checks the store's health until it answers, but not for longer than it may be silent.
+    async fn next_vitals(&self, epoch: &str, last: &Vitals) -> Result<Result<Vitals, Break>> {
+        loop {
+            let checked = self.steps.check(epoch).await;
+            let silent = self.clock().mono().since(last.arrived).saturating_sub(TICK);
+            match checked {
+                Ok(_) if silent > MAX_GAP => return Ok(Err(Break::Silent { silent })),
+                Ok((vitals, _)) => return Ok(Ok(vitals)),
+                Err(error) if !error.is_unavailable() => return Err(error),
+                Err(error) if silent > MAX_GAP => {
+                    return Ok(Err(Break::Unreachable { reason: error.chain() }));
+                }
+                Err(_) => self.clock().sleep(BACKOFF / 10).await,
+            }
+        }
+    }
+
+    /// Looks at the absent ones again; answers those that still are.
+    pub(super) async fn second_look(&self, epoch: &str, absent: Dead) -> Result<Result<Dead, Break>> {
+        if self.settings.settle.is_zero() {
+            return Ok(Ok(absent));
+        }
+        let mut dead = BTreeMap::new();
+        let owners: Vec<Vec<u8>> = absent.keys().cloned().collect();
+        for some in owners.chunks(PAGE) {
+            let (kept, pulses) = self.steps.look(Some(epoch), some).await?;
+            if !kept {
+                return Ok(Err(Break::DataLost));
+            }
+            for (owner, pulse) in some.iter().zip(pulses) {
+                if pulse == Pulse::Absent {
+                    dead.insert(owner.clone(), absent.get(owner).copied().unwrap_or(0));
+                }
+            }
+        }
+        Ok(Ok(dead))
+    }
+}

@@ -1,0 +1,274 @@
+//! The single steps of a pass, each one call to the store.
+
+use std::mem::take;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::store::Call;
+use tenure_core::time::{StoreTime, micros};
+use tenure_valkey::connection::{Connection, Invocation, Lateness, Malformed, Reader, Script};
+
+use super::owner::Pulse;
+use super::{AdoptSettings, brake};
+use crate::health::{Info, Vitals};
+use crate::scan::{Over, Pace, Scan};
+use crate::slot::tag_in;
+use crate::{MARKER_KEPT, PAGE, text};
+
+const HEAD: &str = include_str!("../scripts/adopt_head.lua");
+const NEEDED: &str = "it needs +hscan +type +ping +time +info +eval +evalsha on the hash (and +hget +hdel there), on \
+                      the heartbeat keys (+exists +pttl) and on tenure:adopt:* (+get +set +del +pexpire)";
+
+/// An entry of the hash whose owner seems dead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its key in the hash.
+    pub field: Vec<u8>,
+    /// Its value, by which it was judged.
+    pub value: Vec<u8>,
+    /// The owner that the value names.
+    pub owner: Vec<u8>,
+}
+
+/// Fields and values of a page of the hash. May be none, and may be many more than asked for.
+pub(super) type Page = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A janitor is in no hurry, and the other users of the store are.
+const PACE: Pace = Pace {
+    page: PAGE as u64,
+    rest: Duration::from_millis(1),
+};
+
+/// What is asked of the brake's record.
+pub(super) enum Brakes<'a> {
+    Read,
+    Engage {
+        body: &'a [u8],
+        replaces: &'a [u8],
+        kept: Duration,
+    },
+    Lift(&'a [u8]),
+}
+
+/// The steps over one hash, each under the name of this janitor.
+pub(super) struct Steps {
+    pub(super) connection: Connection,
+    settings: AdoptSettings,
+    marker: Vec<u8>,
+    brake: Vec<u8>,
+    begin: Arc<Script>,
+    check: Arc<Script>,
+    look: Arc<Script>,
+    evict: Arc<Script>,
+    brakes: Arc<Script>,
+}
+
+impl Steps {
+    pub(super) fn new(connection: Connection, settings: AdoptSettings, janitor: &str) -> Self {
+        let script = |name, body| Arc::new(Script::new(name, &[HEAD, body]));
+        // Keys of ours live in the slot of the hash, so that one step may touch both.
+        let tag = tag_in(&settings.hash).unwrap_or(&settings.hash);
+        let own = |name: &str| [b"tenure:adopt:{", tag, b"}:", name.as_bytes()].concat();
+        Self {
+            marker: own(&format!("janitor:{janitor}")),
+            brake: own("brake"),
+            connection,
+            settings,
+            begin: script("adopt_begin", include_str!("../scripts/adopt_begin.lua")),
+            check: script("adopt_check", include_str!("../scripts/adopt_check.lua")),
+            look: script("adopt_look", include_str!("../scripts/adopt_look.lua")),
+            evict: script("adopt_evict", include_str!("../scripts/adopt_evict.lua")),
+            brakes: script("adopt_brake", include_str!("../scripts/adopt_brake.lua")),
+        }
+    }
+
+    /// Leaves the marker of an epoch; answers the server's state and the marker there was.
+    pub(super) async fn begin(&self, epoch: &str) -> Result<(Vitals, Option<String>)> {
+        let life = self.connection.life();
+        let call = Invocation::new(Vec::new(), Lateness::Refused(Call::default()))
+            .foreign_keys([self.marker.clone()])
+            .arg(epoch)
+            .number(kept_ms());
+        let read = |reader: &mut Reader, at| {
+            let before = reader.maybe_text()?;
+            Ok((at, before, reader.maybe_bytes()?))
+        };
+        let (at, before, info) = self
+            .explained(self.connection.call(&self.begin, call, read).await)
+            .await?;
+        Ok((self.vitals(life, at, true, info), before))
+    }
+
+    /// Asks for the server's state; answers also what the marker says.
+    pub(super) async fn check(&self, epoch: &str) -> Result<(Vitals, Option<String>)> {
+        let life = self.connection.life();
+        let call = Invocation::new(Vec::new(), Lateness::Harmless)
+            .foreign_keys([self.marker.clone()])
+            .arg(epoch)
+            .number(kept_ms());
+        let read = |reader: &mut Reader, at| {
+            let kept = reader.number()? == 1;
+            let marker = reader.maybe_text()?;
+            Ok((at, kept, marker, reader.maybe_bytes()?))
+        };
+        let (at, kept, marker, info) = self
+            .explained(self.connection.call(&self.check, call, read).await)
+            .await?;
+        Ok((self.vitals(life, at, kept, info), marker))
+    }
+
+    fn vitals(&self, life: Option<u64>, at: StoreTime, marker: bool, info: Option<Vec<u8>>) -> Vitals {
+        Vitals {
+            // A connection that was made anew while we asked shows as another one at the next look.
+            life: life.or_else(|| self.connection.life()).unwrap_or(0),
+            at,
+            arrived: self.connection.clock().mono(),
+            marker,
+            info: info.map(|info| Info::parse(&String::from_utf8_lossy(&info))),
+        }
+    }
+
+    /// A scan of the hash.
+    pub(super) fn scan(&self) -> Scan {
+        Scan::begin(&self.connection, Over::Hash(self.settings.hash.clone()), PACE)
+    }
+
+    /// The next page of a scan; `None` after the last one.
+    pub(super) async fn page(&self, scan: &mut Scan) -> Result<Option<Page>> {
+        let page = self.explained(scan.page().await).await?;
+        Ok(page.map(|mut page| {
+            let pairs = page.chunks_exact_mut(2);
+            pairs.map(|pair| (take(&mut pair[0]), take(&mut pair[1]))).collect()
+        }))
+    }
+
+    /// Looks at the heartbeats of at most [`PAGE`] owners. Without an epoch nothing may be decided by it. The first of
+    /// the answer tells whether the marker was still there.
+    pub(super) async fn look(&self, epoch: Option<&str>, owners: &[Vec<u8>]) -> Result<(bool, Vec<Pulse>)> {
+        let keys = owners.iter().map(|owner| self.settings.heartbeat.key(owner));
+        let call = Invocation::new(Vec::new(), Lateness::Harmless)
+            .foreign_keys([self.marker.clone()])
+            .foreign_keys(keys)
+            .arg(epoch.unwrap_or_default());
+        let read = |reader: &mut Reader, _| {
+            let kept = reader.number()? == 1;
+            let pulses: Option<Vec<Pulse>> = reader.text()?.bytes().map(Pulse::read).collect();
+            match pulses {
+                Some(pulses) if pulses.len() == owners.len() => Ok((kept, pulses)),
+                _ => Err(Malformed("not one mark for each heartbeat".to_owned())),
+            }
+        };
+        self.explained(self.connection.call(&self.look, call, read).await).await
+    }
+
+    /// Removes those of at most [`PAGE`] candidates whose owner is dead now and whose value is what it was. `None`:
+    /// the marker was gone, and nothing was removed.
+    pub(super) async fn evict(
+        &self,
+        epoch: &str,
+        page: u64,
+        candidates: &[Candidate],
+        not_after: StoreTime,
+    ) -> Result<Option<Vec<bool>>> {
+        let mut owners: Vec<&[u8]> = candidates.iter().map(|entry| entry.owner.as_slice()).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let mut call = Invocation::new(Vec::new(), Lateness::Refused(Call::not_after(not_after)))
+            .foreign_keys([self.settings.hash.clone(), self.marker.clone()])
+            .foreign_keys(owners.iter().map(|owner| self.settings.heartbeat.key(owner)))
+            .arg(epoch)
+            .number(page)
+            .number(kept_ms());
+        for entry in candidates {
+            let owner = owners.partition_point(|owner| *owner < entry.owner.as_slice());
+            call = call.arg(&entry.field).arg(&entry.value).number(owner as u64 + 1);
+        }
+        let read = |reader: &mut Reader, _| {
+            let kept = reader.number()? == 1;
+            let marks = reader.text()?;
+            if !kept {
+                return Ok(None);
+            }
+            read_marks(&marks, candidates.len())
+                .map(Some)
+                .ok_or_else(|| Malformed("not one mark for each candidate".to_owned()))
+        };
+        self.explained(self.connection.call(&self.evict, call, read).await)
+            .await
+    }
+
+    /// Reads or changes the brake's record; answers the one in force now, and the store's time.
+    pub(super) async fn brakes(&self, what: Brakes<'_>) -> Result<(Option<brake::Record>, StoreTime)> {
+        let lateness = match what {
+            Brakes::Read => Lateness::Harmless,
+            _ => Lateness::Refused(Call::default()),
+        };
+        let call = Invocation::new(Vec::new(), lateness).foreign_keys([self.brake.clone()]);
+        let call = match what {
+            Brakes::Read => call.arg("read"),
+            Brakes::Engage { body, replaces, kept } => {
+                call.arg("engage").arg(body).number(micros(kept) / 1000).arg(replaces)
+            }
+            Brakes::Lift(record) => call.arg("lift").arg(record),
+        };
+        let read = |reader: &mut Reader, at| Ok((reader.maybe_bytes()?.and_then(brake::Record::read), at));
+        self.explained(self.connection.call(&self.brakes, call, read).await)
+            .await
+    }
+
+    /// Removes the marker.
+    pub(super) async fn forget(&self) -> Result<()> {
+        self.connection.ask(&[b"DEL", &self.marker], |_| Ok(())).await
+    }
+
+    /// Says what an error means for an adopted hash.
+    async fn explained<T>(&self, done: Result<T>) -> Result<T> {
+        let Err(error) = done else { return done };
+        let words = error.chain();
+        if words.contains("WRONGTYPE") {
+            return Err(self.not_a_hash().await);
+        }
+        if words.contains("CROSSSLOT") || words.contains("hash to the same slot") {
+            self.settings.heartbeat.check_slots(&self.settings.hash)?;
+        }
+        if error.kind() == ErrorKind::Denied {
+            let message = format!(
+                "the store denies what adopting {:?} needs; {NEEDED}",
+                text(&self.settings.hash)
+            );
+            return Err(Error::new(ErrorKind::Denied, message).because(error));
+        }
+        Err(error)
+    }
+
+    async fn not_a_hash(&self) -> Error {
+        let words: &[&[u8]] = &[b"TYPE", &self.settings.hash];
+        let kind = self.connection.ask(words, Reader::text).await;
+        let found = kind.unwrap_or_else(|_| "something else".to_owned());
+        Error::new(
+            ErrorKind::Misconfigured,
+            format!(
+                "the key {:?} holds a {found}, not a hash; name the hash of key -> owner's id",
+                text(&self.settings.hash)
+            ),
+        )
+    }
+}
+
+fn kept_ms() -> u64 {
+    micros(MARKER_KEPT) / 1000
+}
+
+/// Reads one mark for each candidate: whether it was removed.
+pub(super) fn read_marks(marks: &str, wanted: usize) -> Option<Vec<bool>> {
+    let read: Option<Vec<bool>> = marks
+        .bytes()
+        .map(|mark| match mark {
+            b'x' => Some(true),
+            b'-' => Some(false),
+            _ => None,
+        })
+        .collect();
+    read.filter(|read| read.len() == wanted)
+}

@@ -1,0 +1,42 @@
+-- The store's clock, in µs.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+-- What other programs' keys say of their targets. KEYS: the keys. ARGV 3: the longest text that is read. ARGV 4 and on: the
+-- fields that are asked for. Answers for each key 'h' and the fields of a hash ('' for one that is missing), 't' and the
+-- whole text of a string, or '?' for what has neither.
+local now, said = clock(), {}
+
+local function denied(value)
+  return type(value) == 'table' and not string.find(value.err or '', 'WRONGTYPE', 1, true)
+end
+
+local function of_text(key)
+  local length = redis.pcall('STRLEN', key)
+  if type(length) == 'table' or length > tonumber(ARGV[3]) then
+    return denied(length) and length or { '?' }
+  end
+  return { 't', redis.call('GET', key) or '' }
+end
+
+local function of_key(key)
+  local values = { 'h' }
+  for i = 4, #ARGV do
+    local value = redis.pcall('HGET', key, ARGV[i])
+    if type(value) == 'table' then
+      return denied(value) and value or of_text(key)
+    end
+    values[#values + 1] = value or ''
+  end
+  return values
+end
+
+for i = 1, #KEYS do
+  local value = of_key(KEYS[i])
+  if value.err then
+    return value
+  end
+  said[i] = value
+end
+return { ARGV[1], now, 'ok', said }

@@ -1,0 +1,179 @@
+//! The rolling change: an old fleet of two instances and fifty targets, new nodes that join, old ones that go.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure::fleet::{Assignment, Fleet, TargetList};
+use tenure::{ClientSettings, JoinOptions, Membership, OpenOptions, Tenure};
+use tenure_adopt::{OldLeaseSettings, OldLeases};
+use tenure_testkit::resp::Client;
+use tenure_testkit::valkey::{Flavour, Server};
+use tenure_testkit::wait;
+
+use crate::leases::log::{self, RECORD};
+use crate::leases::old_fleet::{self, OLD_TTL};
+use crate::leases::patient;
+
+const SOON: Duration = Duration::from_secs(40);
+/// What a slow or halted machine may add to the time in which nobody polls a target.
+const SLACK: Duration = Duration::from_secs(5);
+const TARGETS: usize = 50;
+
+/// A new node.
+struct Node {
+    tenure: Tenure,
+    membership: Membership,
+    old: OldLeases,
+    fleet: Fleet,
+}
+
+impl Node {
+    async fn start(server: &Server, name: &str, targets: usize, wrapped: bool) -> Self {
+        let options = OpenOptions {
+            request_timeout: Some(SLACK),
+            ..OpenOptions::default()
+        };
+        let tenure = Tenure::connect_with(&server.url(), options, ClientSettings::default())
+            .await
+            .unwrap();
+        let join = JoinOptions::named(name).unwrap();
+        let membership = tenure.group("pollers").unwrap().join(join).await.unwrap();
+        let settings = OldLeaseSettings::new("poll:lease:{target}", OLD_TTL);
+        let old = OldLeases::connect(&membership, &server.url(), settings).await.unwrap();
+        let endpoint = Arc::new(Mutex::new(server.client().unwrap()));
+        let task = move |target: Assignment| poll(Arc::clone(&endpoint), target);
+        let builder = Fleet::builder(&membership)
+            .targets(TargetList::new((0..targets).map(|n| format!("t-{n:02}"))).unwrap())
+            .settings(patient());
+        let fleet = if wrapped {
+            builder.start(old.around(task))
+        } else {
+            builder.start(task)
+        };
+        Self {
+            tenure,
+            membership,
+            old,
+            fleet: fleet.unwrap(),
+        }
+    }
+
+    async fn stop(self) {
+        let ended = self.fleet.shut_down().await;
+        assert!(ended.stubborn.is_empty(), "{ended:?}");
+        self.membership.leave().await.unwrap();
+        self.tenure.close().await;
+    }
+}
+
+async fn poll(endpoint: Arc<Mutex<Client>>, target: Assignment) {
+    let (name, tenure, token) = (target.target(), target.guard().tenure(), target.token());
+    while target.next_cycle().await {
+        for step in ["begin", "end"] {
+            let key = format!("poll:lease:{name}");
+            let (tenure, token) = (tenure.to_string(), token.to_string());
+            let args = ["EVAL", RECORD, "2", &key, "polls", name.as_str(), &tenure, &token, step];
+            endpoint.lock().unwrap().call(&args).unwrap();
+        }
+        target.rest(Duration::from_millis(100)).await;
+    }
+}
+
+/// How many targets those whose name begins so have polled lately: in a time in which a slow machine, too, polls each.
+fn polled_by(server: &Server, name: &str) -> usize {
+    let lately = log::lately(server, Duration::from_secs(2));
+    let counts = lately.iter().filter(|(instance, _)| instance.starts_with(name));
+    counts.map(|(_, count)| count).sum()
+}
+
+/// One that has long been there: a new one grants no lease before its first max ttl is over.
+fn old_server(flavour: Flavour) -> Option<Server> {
+    let server = Server::start(flavour)?;
+    server.cli(&["HSET", "tenure:store", "born", "1"]).unwrap();
+    Some(server)
+}
+
+async fn change_one_by_one(flavour: Flavour) {
+    let Some(server) = old_server(flavour) else { return };
+    let Some(old_1) = old_fleet::start(&server, "old-1", TARGETS, TARGETS / 2) else {
+        return;
+    };
+    let Some(old_2) = old_fleet::start(&server, "old-2", TARGETS, TARGETS / 2) else {
+        return;
+    };
+    wait::until("the old fleet polls all", SOON, || {
+        polled_by(&server, "old-") == TARGETS
+    });
+
+    let a = Node::start(&server, "new-a", TARGETS, true).await;
+    let b = Node::start(&server, "new-b", TARGETS, true).await;
+    let waiting = || a.old.status().waiting + b.old.status().waiting;
+    wait::until_async("the new nodes wait for all", SOON, async || waiting() == TARGETS).await;
+    assert_eq!(
+        polled_by(&server, "new-"),
+        0,
+        "they poll nothing that an old instance polls"
+    );
+
+    old_1.terminate(SOON).unwrap();
+    wait::until_async("the new nodes poll what it polled", SOON, async || {
+        polled_by(&server, "new-") == TARGETS / 2 && waiting() == TARGETS / 2
+    })
+    .await;
+
+    old_2.kill();
+    wait::until_async("the new nodes poll all", SOON, async || {
+        polled_by(&server, "new-") == TARGETS
+    })
+    .await;
+    assert_eq!((waiting(), a.old.status().held + b.old.status().held), (0, TARGETS));
+
+    // One new node less: it hands over both, the lease and the old key.
+    a.stop().await;
+    wait::until_async("the other polls all", SOON, async || {
+        polled_by(&server, "new-b") == TARGETS
+    })
+    .await;
+    assert_eq!(b.old.status().lost, 0);
+    b.stop().await;
+    let left = server
+        .cli(&["EVAL", "return #redis.call('KEYS', 'poll:lease:*')", "0"])
+        .unwrap();
+    assert_eq!(left.int(), Some(0), "what was taken is given back");
+
+    let steps = log::read(&server);
+    let faults = log::faults(&steps, "old-2", OLD_TTL + SLACK);
+    assert!(faults.is_empty(), "{} of {}: {faults:#?}", faults.len(), steps.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_rolling_change_no_target_is_polled_by_two_on_valkey() {
+    change_one_by_one(Flavour::Valkey).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_rolling_change_no_target_is_polled_by_two_on_redis() {
+    change_one_by_one(Flavour::Redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_wrapper_the_same_record_shows_two_pollers() {
+    let Some(server) = old_server(Flavour::Valkey) else {
+        return;
+    };
+    let Some(_old) = old_fleet::start(&server, "old-1", 5, 5) else {
+        return;
+    };
+    wait::until("the old instance polls all", SOON, || polled_by(&server, "old-") == 5);
+    let bare = Node::start(&server, "new-a", 5, false).await;
+    wait::until_async("the new node polls as well", SOON, async || {
+        polled_by(&server, "new-") == 5
+    })
+    .await;
+    bare.stop().await;
+    let faults = log::faults(&log::read(&server), "", Duration::MAX);
+    assert!(
+        faults.iter().any(|fault| fault.contains("without the old key")),
+        "{faults:#?}"
+    );
+}

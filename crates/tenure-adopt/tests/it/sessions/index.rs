@@ -1,0 +1,258 @@
+//! The index: what comes into it, in which unit, how often, and how fast.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tenure_adopt::{Kind, Unit, WalkNotice};
+use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::error::ErrorKind;
+use tenure_testkit::valkey::Flavour;
+
+use crate::sessions::world::{World, ago, hour_ago, indexed, sessions, settings};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_disconnected_are_indexed_and_nothing_else_in_both_units() {
+    for flavour in Flavour::ALL {
+        for unit in [Unit::Seconds, Unit::Milliseconds] {
+            let Some(world) = World::start(flavour) else { return };
+            let (old, new) = (ago(3_600, unit), ago(1, unit));
+            world.session("old", &old);
+            world.session("new", &new);
+            world.session("fraction", &format!("{old}.25"));
+            for active in ["0", "", "0.0", "00"] {
+                world.session(&format!("active-{active}"), active);
+            }
+            world.run(&["HSET", "session:never", "name", "x"]);
+            world.run(&["SET", "session:old:refs", "0"]);
+            world.run(&["SADD", "session:tags", "x"]);
+            for (n, no_time) in ["soon", "-5", "1e9", "0x5", "99", "nan", " 1", "None"]
+                .iter()
+                .enumerate()
+            {
+                world.session(&format!("odd-{n}"), no_time);
+            }
+            world.run(&["HSET", "other:a", "last_disconnect", &old]);
+            let mut settings = settings();
+            settings.unit = unit;
+            let sessions = sessions(&world.server.url(), settings).await;
+            let report = sessions.index(&|_| {}).await.unwrap();
+            let standing = report.standing;
+            assert_eq!(
+                (report.added, standing.disconnected, standing.active),
+                (3, 3, 5),
+                "{report:?}"
+            );
+            assert_eq!(
+                (standing.not_hash, standing.invalid, standing.entries),
+                (2, 8, 3),
+                "{report:?}"
+            );
+            let entries = world.entries(sessions.index_key());
+            let fraction = entries["fraction"].parse::<f64>().unwrap();
+            assert!(
+                (fraction - (old.parse::<f64>().unwrap() + 0.25)).abs() < 0.001,
+                "{entries:?}"
+            );
+            assert_eq!((&entries["old"], &entries["new"], entries.len()), (&old, &new, 3));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_that_is_the_other_one_indexes_nothing() {
+    let Some(world) = World::start(Flavour::Valkey) else {
+        return;
+    };
+    for (told, read) in [(Unit::Seconds, Unit::Milliseconds), (Unit::Milliseconds, Unit::Seconds)] {
+        world.session("a", &ago(3_600, told));
+        let mut settings = settings();
+        settings.unit = read;
+        let report = sessions(&world.server.url(), settings)
+            .await
+            .index(&|_| {})
+            .await
+            .unwrap();
+        assert_eq!((report.standing.invalid, report.standing.entries), (1, 0), "{read}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pass_may_be_repeated_and_follows_what_has_changed() {
+    for flavour in Flavour::ALL {
+        let Some(world) = World::start(flavour) else { return };
+        let old = hour_ago();
+        for id in ["stays", "back", "again", "gone", "odd"] {
+            world.session(id, &old);
+        }
+        let sessions = indexed(&world, settings()).await;
+        assert_eq!(
+            sessions.index(&|_| {}).await.unwrap().changed(),
+            0,
+            "a second pass finds nothing new"
+        );
+        // Somebody else's entries, right and wrong.
+        let index = String::from_utf8(sessions.index_key().to_vec()).unwrap();
+        world.session("theirs", &old);
+        world.session("theirs-wrong", &old);
+        world.run(&[
+            "ZADD",
+            &index,
+            &old,
+            "theirs",
+            "7",
+            "theirs-wrong",
+            "8",
+            "theirs-active",
+        ]);
+        world.session("theirs-active", "0");
+        let newer = ago(60, Unit::Seconds);
+        world.session("back", "0");
+        world.session("again", &newer);
+        world.run(&["DEL", "session:gone"]);
+        world.session("odd", "what");
+        world.session("late", &newer);
+        let report = sessions.index(&|_| {}).await.unwrap();
+        assert_eq!((report.added, report.updated, report.removed), (1, 1, 3), "{report:?}");
+        let entries = world.entries(sessions.index_key());
+        let wanted = [
+            ("again", newer.as_str()),
+            ("late", &newer),
+            ("stays", &old),
+            ("theirs", &old),
+            ("theirs-active", "8"),
+            ("theirs-wrong", "7"),
+        ];
+        assert_eq!(
+            entries
+                .iter()
+                .map(|(id, score)| (id.as_str(), score.as_str()))
+                .collect::<Vec<_>>(),
+            wanted
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_keyspace_has_moved_after_two_passes_that_found_nothing_new() {
+    let Some(world) = World::start(Flavour::Redis) else {
+        return;
+    };
+    world.session("a", &hour_ago());
+    let sessions = indexed(&world, settings()).await;
+    // An old writer is still about.
+    world.session("b", &hour_ago());
+    let mut quiet = Vec::new();
+    for _ in 0..3 {
+        quiet.push(sessions.index(&|_| {}).await.unwrap().quiet);
+    }
+    assert_eq!(quiet, [0, 1, 2]);
+    world.session("c", &hour_ago());
+    assert_eq!(sessions.index(&|_| {}).await.unwrap().quiet, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_writes_nothing_and_tells_what_a_run_would_do() {
+    for flavour in Flavour::ALL {
+        let Some(world) = World::start(flavour) else { return };
+        (0..700).for_each(|n| world.session(&format!("{n}"), &hour_ago()));
+        let sessions = sessions(&world.server.url(), settings()).await;
+        let before = world.everything();
+        let told = AtomicU64::new(0);
+        let report = sessions
+            .preview(&|notice| {
+                if let WalkNotice::Difference(difference) = notice {
+                    assert_eq!(difference.kind, Kind::Missing);
+                    told.fetch_add(1, Relaxed);
+                }
+            })
+            .await
+            .unwrap();
+        assert_eq!((report.added, report.quiet, told.load(Relaxed)), (700, 0, 700));
+        assert!(world.everything() == before);
+        assert_eq!(sessions.index(&|_| {}).await.unwrap().added, 700);
+        world.session("5", "0");
+        let before = world.everything();
+        let report = sessions.preview(&|_| {}).await.unwrap();
+        assert_eq!((report.added, report.removed), (0, 1));
+        assert!(world.everything() == before);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pass_that_was_broken_off_is_run_again() {
+    for flavour in Flavour::ALL {
+        let Some(world) = World::start(flavour) else { return };
+        let fill = "for i = 1, 5000 do redis.call('HSET', 'session:' .. i, 'last_disconnect', ARGV[1]) end";
+        world.run(&["EVAL", fill, "0", &hour_ago()]);
+        let sessions = sessions(&world.server.url(), settings()).await;
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let stop = std::sync::Mutex::new(Some(stop));
+        let listener = move |notice: &WalkNotice<'_>| {
+            if let WalkNotice::Page { scanned: 2_000.., .. } = notice
+                && let Some(stop) = stop.lock().unwrap().take()
+            {
+                stop.send(()).unwrap();
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = stopped => {}
+            done = sessions.index(&listener) => panic!("it was to be broken off: {done:?}"),
+        }
+        let found = world.entries(sessions.index_key()).len() as u64;
+        assert!((1_000..5_000).contains(&found), "{found}");
+        let report = sessions.index(&|_| {}).await.unwrap();
+        // What was on its way when it was broken off counts for either run.
+        assert_eq!((report.added + found).min(5_000), 5_000, "{report:?}");
+        assert_eq!(world.entries(sessions.index_key()).len(), 5_000);
+        assert!(sessions.compare(None, &|_| {}).await.unwrap().is_equal());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_bounds_the_commands_in_a_time() {
+    let Some(world) = World::start(Flavour::Valkey) else {
+        return;
+    };
+    let fill = "for i = 1, 4000 do redis.call('HSET', 'session:' .. i, 'last_disconnect', ARGV[1]) end";
+    world.run(&["EVAL", fill, "0", &hour_ago()]);
+    let mut slow = settings();
+    slow.rate = 2_000;
+    let sessions = sessions(&world.server.url(), slow).await;
+    let calls = |command: &str| {
+        let stats = world.run(&["INFO", "commandstats"]).text();
+        let line = stats.lines().find_map(|line| {
+            line.strip_prefix(&format!("cmdstat_{command}:calls="))
+                .map(str::to_owned)
+        });
+        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u64>().unwrap())
+    };
+    let clock = SystemClock::new();
+    let (before, begun) = (calls("scan"), clock.mono());
+    sessions.index(&|_| {}).await.unwrap();
+    let (pages, took) = (calls("scan") - before, clock.mono().since(begun));
+    // Each page looks at 200 keys, and rests for a tenth of a second; the last one does not.
+    assert!(pages >= 10, "{pages} pages of 4,000 keys");
+    assert!(
+        took.as_millis() as u64 >= (pages - 1) * 100,
+        "{pages} pages in {took:?}"
+    );
+    let scripts = calls("evalsha") + calls("eval");
+    assert!(scripts <= 2 * pages + 30, "{scripts} steps for {pages} pages");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_an_index_is_refused_and_nothing_is_written() {
+    for flavour in Flavour::ALL {
+        let Some(world) = World::start(flavour) else { return };
+        world.session("a", &hour_ago());
+        world.run(&["SET", "taken", "x"]);
+        let before = world.everything();
+        let mut settings = settings();
+        settings.index = Some("taken".to_owned());
+        let sessions = sessions(&world.server.url(), settings).await;
+        let error = sessions.index(&|_| {}).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misconfigured);
+        assert!(error.to_string().contains("no sorted set"), "{error}");
+        assert!(world.everything() == before);
+    }
+}
