@@ -1,41 +1,29 @@
 //! `tenure serve`: the daemon.
 
-mod descriptors;
-
-use std::fs::DirBuilder;
-use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use tenure::connect::{OpenOptions, open_store};
-use tenure::ledger;
-use tenure::loops::{LoopSettings, Loops};
-use tenure::roster::{Rosters, RostersSettings, SweepIntervals};
-use tenure::sweeper::{Sweeper, SweeperSettings};
+use tenure::loops::Loops;
+use tenure::roster::SweepIntervals;
+use tenure::sweeper::SweeperSettings;
 use tenure_core::brake::BrakeSettings;
 use tenure_core::clock::{Clock, SystemClock};
-use tenure_core::error::{Error, ErrorKind};
+use tenure_core::error::ErrorKind;
 use tenure_core::session::SessionSettings;
 use tenure_core::store::{Store, StoreOptions};
-use tenure_server::jwt::{JwtSettings, KeyWatch, Verifier};
-use tenure_server::{Parts, RosterParts, Server};
+use tenure_server::daemon::{Asked, Daemon, DaemonSettings, Ended, LedgerSettings, StartError};
+use tenure_server::jwt::JwtSettings;
 use tenure_supervise::catalog::consul::Janitor;
-use tokio::net::{TcpListener, TcpSocket};
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use crate::connect::{is_daemon, refused, refused_ledger};
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output::line;
-use crate::settings::{Flags, Settings};
+use crate::settings::{Flags, Registrations, Settings};
 
-/// How long the loops may take to end what they are doing.
-const LOOPS_WAIT: Duration = Duration::from_secs(2);
 /// How long the runtime waits for threads that hang in a call, at the end.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
@@ -65,171 +53,107 @@ impl Serve {
     }
 }
 
-/// Listens with a queue that takes a burst of connections: a client that finds it full retries a second later.
-fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
-    const QUEUE: u32 = 4096;
-    let socket = if at.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
-    };
-    socket.set_reuseaddr(true)?;
-    socket.bind(at)?;
-    socket.listen(QUEUE)
-}
-
 async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Result<u8> {
     let mut stops = Stops::listen()?;
-    let mut limits = settings.server()?;
-    limits.max_connections = descriptors::connections(limits.max_connections);
     let clock = SystemClock::shared();
-    let listener = listen(settings.listen)
-        .with_context(|| format!("cannot listen on {}; is another daemon running?", settings.listen))?;
-    let address = listener.local_addr().context("the listener has no address")?;
-    let store = open(settings, &clock, address).await?;
-    let loops = Loops::new(Arc::clone(&clock), Handle::current());
-    let rosters = rosters(settings, tokens, &store, &clock, &loops).await?;
-    let ledger = rosters.as_ref().map(|parts| Arc::clone(&parts.ledger));
-    let sweeper = SweeperSettings {
-        interval: settings.janitor_interval,
-        reap_interval: settings.reaper_interval,
-        reconcile_interval: settings.sessions_reconcile_interval,
-        forget_after: settings.groups_forget_after,
-        ..SweeperSettings::default()
+    let registrations = settings.registrations(&|name| std::env::var(name).ok(), &clock)?;
+    let (its, agents) = (Arc::clone(&clock), &settings.registrations_agents);
+    let beside = move |store: &Arc<dyn Store>, loops: &Loops| match registrations {
+        Some(wanted) => clear_away(wanted, agents, store, &its, loops),
+        None => Ok(()),
     };
-    let sweeper = Sweeper::start(Arc::clone(&store), Arc::clone(&clock), sweeper, &loops)?;
-    sweeper.find_groups();
-    registrations(settings, &store, &clock, &loops)?;
-    if let Some(parts) = &rosters {
-        parts.rosters.follow(&sweeper);
-    }
-    let parts = Parts {
-        store: Arc::clone(&store),
-        clock,
-        loops: loops.clone(),
-        sweeper: Some(sweeper),
-        rosters,
-    };
-    let stop = CancellationToken::new();
-    let server = Server::start(listener, parts, limits, stop.clone().cancelled_owned());
-    let server = server.map_err(unusable)?;
-    announce(settings, address, &*store);
-    let code = run(server, &loops, &mut stops, &stop).await;
-    loops.shut_down(LOOPS_WAIT).await;
-    if let Some(ledger) = ledger {
-        ledger.close().await;
-    }
-    store.close().await;
-    tracing::info!("stopped");
-    Ok(code)
+    let daemon = Daemon::start(wanted(settings, tokens)?, clock, beside).await;
+    let daemon = daemon.map_err(|error| not_started(settings, error))?;
+    announce(settings, &daemon);
+    Ok(match daemon.run(async || stops.next().await).await {
+        Ended::Stopped => DONE,
+        Ended::Broken => FAILED,
+    })
 }
 
-/// A file of tokens or a certificate that cannot be used is wrong usage, as every other setting is.
-fn unusable(error: Error) -> anyhow::Error {
-    match error.kind() {
-        ErrorKind::Misconfigured => Usage::new(error.chain()).into(),
-        _ => error.into(),
-    }
-}
-
-/// Where clients reach it.
-fn url_of(settings: &Settings, address: SocketAddr) -> String {
-    let scheme = if settings.tls_cert.is_empty() { "http" } else { "https" };
-    format!("{scheme}://{address}")
-}
-
-async fn open(settings: &Settings, clock: &Arc<dyn Clock>, address: SocketAddr) -> anyhow::Result<Arc<dyn Store>> {
-    let (url, is_default) = settings.store_url();
-    if is_daemon(&url) {
+/// The daemon that the settings tell of.
+fn wanted(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Result<DaemonSettings> {
+    let (store, is_default) = settings.store_url();
+    if is_daemon(&store) {
         return Err(Usage::new("store: a daemon cannot serve another daemon; name the store itself").into());
     }
-    if is_default {
-        make_directory(&settings.data_dir)?;
-    }
-    let options = OpenOptions {
-        store: StoreOptions {
-            max_ttl: settings.max_ttl,
-            brake: BrakeSettings {
-                share: settings.brake_share,
-                floor: settings.brake_floor,
-                hold: settings.brake_hold,
-            },
-            forget_after: settings.groups_forget_after,
-            events_max: settings.events_max,
-            events_bytes: settings.events_bytes,
-            event_keys: settings.events_keys,
-            sessions: SessionSettings {
-                grace: settings.sessions_grace,
-                max_age: settings.sessions_max_age,
-            },
-        },
-        clock: Arc::clone(clock),
-        http_address: Some(url_of(settings, address)),
-        ..OpenOptions::default()
-    };
-    let store = open_store(&url, &options).await.map_err(|error| refused(&url, error))?;
-    // A file of another daemon is opened as a client of that daemon; two daemons in a row serve nobody.
-    if store.steps().is_none() {
-        anyhow::bail!("the store is served by the daemon at {} already", store.place());
-    }
-    Ok(store)
-}
-
-/// Opens the ledger and starts the service on it. A ledger on a network need not be there yet.
-async fn rosters(
-    settings: &Settings,
-    tokens: Option<JwtSettings>,
-    store: &Arc<dyn Store>,
-    clock: &Arc<dyn Clock>,
-    loops: &Loops,
-) -> anyhow::Result<Option<RosterParts>> {
-    let Some(url) = settings.ledger_url() else {
-        tracing::info!("no rosters: a store on a network needs a ledger for them; name one with --ledger postgres://…");
-        return Ok(None);
-    };
-    if store.mirror().is_none() {
-        if settings.ledger.is_empty() {
-            tracing::info!(store = %store.place(), "no rosters: this store does not mirror a ledger");
-            return Ok(None);
-        }
-        return Err(Usage::new(format!("ledger: the store {} does not mirror one", store.place())).into());
-    }
-    let ledger = ledger::open(&url, Arc::clone(clock)).await;
-    let ledger = ledger.map_err(|error| refused_ledger(&url, error))?;
-    let jwt = tokens.map(Verifier::new).transpose()?;
-    if let Some(verifier) = &jwt {
-        let (watched, every) = (Arc::clone(verifier), verifier.settings().refresh);
-        loops.start(LoopSettings::new("jwt_keys", every), move || {
-            KeyWatch(Arc::clone(&watched))
-        })?;
-    }
-    let (store, clock) = (Arc::clone(store), Arc::clone(clock));
-    let rosters = RostersSettings {
+    let ledger = settings.ledger_url().map(|url| LedgerSettings {
+        url,
+        is_required: !settings.ledger.is_empty(),
+        tokens,
         sweeps: SweepIntervals {
             offline: settings.roster_auto_offline_interval,
             heartbeats: settings.roster_heartbeat_mirror_interval,
             reconcile: settings.roster_reconcile_interval,
             ..SweepIntervals::default()
         },
-        ..RostersSettings::default()
-    };
-    let rosters = Rosters::start(store, Arc::clone(&ledger), clock, rosters, loops)?;
-    tracing::info!(ledger = %ledger.place(), tokens = jwt.is_some(), "serving rosters");
-    Ok(Some(RosterParts { rosters, ledger, jwt }))
+    });
+    Ok(DaemonSettings {
+        listen: settings.listen,
+        server: settings.server()?,
+        store,
+        make_directory: is_default.then(|| settings.data_dir.clone()),
+        options: options(settings),
+        sweeper: SweeperSettings {
+            interval: settings.janitor_interval,
+            reap_interval: settings.reaper_interval,
+            reconcile_interval: settings.sessions_reconcile_interval,
+            forget_after: settings.groups_forget_after,
+            ..SweeperSettings::default()
+        },
+        ledger,
+    })
 }
 
-/// Clears away what killed supervisors have left in Consul, where groups were named for it.
-fn registrations(
-    settings: &Settings,
+/// What all processes that share the store must agree on.
+fn options(settings: &Settings) -> StoreOptions {
+    StoreOptions {
+        max_ttl: settings.max_ttl,
+        brake: BrakeSettings {
+            share: settings.brake_share,
+            floor: settings.brake_floor,
+            hold: settings.brake_hold,
+        },
+        forget_after: settings.groups_forget_after,
+        events_max: settings.events_max,
+        events_bytes: settings.events_bytes,
+        event_keys: settings.events_keys,
+        sessions: SessionSettings {
+            grace: settings.sessions_grace,
+            max_age: settings.sessions_max_age,
+        },
+    }
+}
+
+/// Says why a daemon did not start, in the words of the settings. What cannot be used is wrong usage.
+fn not_started(settings: &Settings, error: StartError) -> anyhow::Error {
+    match error {
+        StartError::Listen(error) => anyhow::Error::new(error).context(format!(
+            "cannot listen on {}; is another daemon running?",
+            settings.listen
+        )),
+        StartError::Directory(path, error) => {
+            anyhow::Error::new(error).context(format!("the data directory {} cannot be made", path.display()))
+        }
+        StartError::Store(error) => refused(&settings.store_url().0, error),
+        StartError::Served(place) => anyhow::anyhow!("the store is served by the daemon at {place} already"),
+        StartError::NoMirror(place) => Usage::new(format!("ledger: the store {place} does not mirror one")).into(),
+        StartError::Ledger(error) => refused_ledger(&settings.ledger_url().unwrap_or_default(), error),
+        StartError::Server(error) if error.kind() == ErrorKind::Misconfigured => Usage::new(error.chain()).into(),
+        StartError::Server(error) | StartError::Beside(error) => error.into(),
+    }
+}
+
+/// Clears away what killed supervisors have left in Consul.
+fn clear_away(
+    wanted: Registrations,
+    agents: &str,
     store: &Arc<dyn Store>,
     clock: &Arc<dyn Clock>,
     loops: &Loops,
-) -> anyhow::Result<()> {
-    let Some(wanted) = settings.registrations(&|name| std::env::var(name).ok(), clock)? else {
-        return Ok(());
-    };
+) -> tenure_core::Result<()> {
     let (store, clock) = (Arc::clone(store), Arc::clone(clock));
-    tracing::info!(groups = ?wanted.groups, agents = settings.registrations_agents, "clearing registrations away");
+    tracing::info!(groups = ?wanted.groups, agents, "clearing registrations away");
     loops.start(Janitor::settings(), move || {
         let (groups, agents) = (wanted.groups.clone(), wanted.agents.clone());
         Janitor::new(Arc::clone(&store), groups, agents, Arc::clone(&clock))
@@ -237,25 +161,16 @@ fn registrations(
     Ok(())
 }
 
-/// Only the daemon's user may look into it: labels and keys can tell a lot.
-fn make_directory(path: &Path) -> anyhow::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .with_context(|| format!("the data directory {} cannot be made", path.display()))
-}
-
 /// One line for programs (where to connect), one for people.
-fn announce(settings: &Settings, address: SocketAddr, store: &dyn Store) {
+fn announce(settings: &Settings, daemon: &Daemon) {
     // A daemon whose output nobody reads is as good as any other.
-    let url = url_of(settings, address);
-    let _ = line(&url);
+    let (url, address) = (daemon.url(), daemon.addr());
+    let _ = line(url);
     tracing::info!(
         listen = url,
         tokens = !settings.tokens.is_empty(),
         client_certificates = !settings.tls_client_ca.is_empty(),
-        store = %store.place(),
+        store = %daemon.store().place(),
         version = env!("CARGO_PKG_VERSION"),
         "serving"
     );
@@ -270,43 +185,6 @@ fn announce(settings: &Settings, address: SocketAddr, store: &dyn Store) {
         };
         tracing::warn!(%address, "other machines reach this address, and {danger}");
     }
-}
-
-/// Serves until a signal, or until a loop has panicked too often to go on quietly.
-async fn run(server: Server, loops: &Loops, stops: &mut Stops, stop: &CancellationToken) -> u8 {
-    let code = loop {
-        tokio::select! {
-            asked = stops.next_or_reload() => {
-                if let Some(name) = asked {
-                    tracing::info!(signal = name, "asked to stop");
-                    break DONE;
-                }
-                tracing::info!(signal = "HUP", "looking at the files of tokens and certificates");
-                server.reload();
-            }
-            name = loops.escalated() => {
-                tracing::error!(sweep = name, "a loop panics again and again; stopping, to be started afresh");
-                break FAILED;
-            }
-        }
-    };
-    stop.cancel();
-    let hurry = server.hurrier();
-    let down = server.wait();
-    tokio::pin!(down);
-    tokio::select! {
-        drained = &mut down => {
-            if drained.cut > 0 {
-                tracing::warn!(cut = drained.cut, "some requests did not end in time");
-            }
-        }
-        name = stops.next() => {
-            tracing::warn!(signal = name, "asked to stop again; not waiting any longer");
-            hurry();
-            down.await;
-        }
-    }
-    code
 }
 
 /// The signals that ask the daemon to stop, and the one that asks it to look at its files.
@@ -326,53 +204,12 @@ impl Stops {
         })
     }
 
-    /// The next one; `None` for the one that asks to look at files.
-    async fn next_or_reload(&mut self) -> Option<&'static str> {
+    /// What the next one asks for.
+    async fn next(&mut self) -> Asked {
         tokio::select! {
-            _ = self.term.recv() => Some("TERM"),
-            _ = self.int.recv() => Some("INT"),
-            _ = self.hup.recv() => None,
+            _ = self.term.recv() => Asked::Stop("TERM"),
+            _ = self.int.recv() => Asked::Stop("INT"),
+            _ = self.hup.recv() => Asked::Reload,
         }
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.term.recv() => "TERM",
-            _ = self.int.recv() => "INT",
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tenure_core::memory::MemoryStore;
-
-    #[tokio::test]
-    async fn a_loop_that_panics_again_and_again_ends_the_daemon_as_a_failure() {
-        let clock = SystemClock::shared();
-        let panics: tenure::loops::Probe = Arc::new(|name| assert_ne!(name, tenure::sweeper::JANITOR, "on purpose"));
-        let loops = Loops::with_probe(Arc::clone(&clock), Handle::current(), Some(panics));
-        let store: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
-        let sweeper = Sweeper::start(
-            Arc::clone(&store),
-            Arc::clone(&clock),
-            SweeperSettings::default(),
-            &loops,
-        )
-        .unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stop = CancellationToken::new();
-        let parts = Parts {
-            store,
-            clock,
-            loops: loops.clone(),
-            sweeper: Some(sweeper),
-            rosters: None,
-        };
-        let limits = tenure_server::Settings::default();
-        let server = Server::start(listener, parts, limits, stop.clone().cancelled_owned()).unwrap();
-        let code = run(server, &loops, &mut Stops::listen().unwrap(), &stop).await;
-        assert_eq!(code, FAILED);
     }
 }

@@ -146,6 +146,7 @@ mod value;
 pub(crate) use daemon::{Settings, beside};
 pub(crate) use explained::Explained;
 pub(crate) use flags::FlagsOf;
+pub(crate) use registrations::Registrations;
 
 /// The flags of the daemon.
 pub(crate) type Flags = FlagsOf<Settings>;

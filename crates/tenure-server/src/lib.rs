@@ -17,11 +17,13 @@
 //! # }
 //! ```
 //!
+//! [`daemon`] is all of it at once: the store, its sweeps, the rosters and the server, from start to end.
+//!
 //! One file per noun under `routes/`. The wire types are those of [`tenure::wire`], which the Rust client shares.
 //!
 //! It refuses to have state of its own, but counters and what it last saw: any number of daemons may serve one store.
-//! It knows no store by name, decides nothing about death, and never sweeps by itself unless asked over HTTP (whoever
-//! starts it runs the sweeper beside it).
+//! It knows no store by name, decides nothing about death, and the server never sweeps by itself unless asked over HTTP
+//! (the sweeper runs beside it).
 
 mod app;
 mod audit;
@@ -29,6 +31,7 @@ pub mod auth;
 mod bodies;
 mod conn;
 mod connections;
+pub mod daemon;
 mod dashboard;
 mod door;
 mod extract;

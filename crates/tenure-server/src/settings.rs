@@ -88,6 +88,13 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Where clients reach a server that listens on an address.
+    #[must_use]
+    pub fn url_at(&self, address: SocketAddr) -> String {
+        let scheme = if self.tls.is_none() { "http" } else { "https" };
+        format!("{scheme}://{address}")
+    }
+
     /// Refuses what cannot work.
     ///
     /// # Errors

@@ -1,0 +1,361 @@
+//! The daemon: a store that is served over HTTP, with the sweeps and the rosters beside it, from start to end.
+
+mod descriptors;
+
+use std::fs::DirBuilder;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::connect::{OpenOptions, open_store};
+use tenure::ledger;
+use tenure::loops::{LoopSettings, Loops};
+use tenure::roster::{Rosters, RostersSettings, SweepIntervals};
+use tenure::sweeper::{Sweeper, SweeperSettings};
+use tenure_core::clock::Clock;
+use tenure_core::error::{Error, Result};
+use tenure_core::ledger::Ledger;
+use tenure_core::store::{Store, StoreOptions};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::{Parts, RosterParts};
+use crate::jwt::{JwtSettings, KeyWatch, Verifier};
+use crate::server::Server;
+use crate::settings::Settings;
+
+/// How long the loops may take to end what they are doing.
+const LOOPS_WAIT: Duration = Duration::from_secs(2);
+
+/// What a daemon serves, and where.
+#[derive(Debug)]
+pub struct DaemonSettings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// How it answers.
+    pub server: Settings,
+    /// The URL of the store. The store itself, and not another daemon.
+    pub store: String,
+    /// A directory to make first, for a store that is kept in it.
+    pub make_directory: Option<PathBuf>,
+    /// What all processes that share the store must agree on.
+    pub options: StoreOptions,
+    /// The sweeps beside the store.
+    pub sweeper: SweeperSettings,
+    /// The ledger of its rosters. `None`: there is none.
+    pub ledger: Option<LedgerSettings>,
+}
+
+/// The ledger of a daemon's rosters.
+#[derive(Debug)]
+pub struct LedgerSettings {
+    /// Its URL.
+    pub url: String,
+    /// Whether the store has to mirror it. Otherwise there are no rosters when it cannot.
+    pub is_required: bool,
+    /// How the tokens of providers are checked, where they need one.
+    pub tokens: Option<JwtSettings>,
+    /// The sweeps of rosters.
+    pub sweeps: SweepIntervals,
+}
+
+/// Why a daemon did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// It cannot listen there.
+    Listen(std::io::Error),
+    /// The directory of its store cannot be made.
+    Directory(PathBuf, std::io::Error),
+    /// Its store cannot be opened.
+    Store(Error),
+    /// Its store is served by the daemon at this place already.
+    Served(String),
+    /// The store at this place cannot mirror the ledger that was named.
+    NoMirror(String),
+    /// Its ledger cannot be opened.
+    Ledger(Error),
+    /// The server refused its settings.
+    Server(Error),
+    /// Something beside it could not be started.
+    Beside(Error),
+}
+
+/// What is asked of a running daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// To look at its files of tokens and certificates at once.
+    Reload,
+    /// To stop, and by what.
+    Stop(&'static str),
+}
+
+/// How a daemon ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was asked to.
+    Stopped,
+    /// One of its loops panicked again and again.
+    Broken,
+}
+
+/// A daemon that runs.
+pub struct Daemon {
+    server: Server,
+    url: String,
+    store: Arc<dyn Store>,
+    ledger: Option<Arc<dyn Ledger>>,
+    loops: Loops,
+    stop: CancellationToken,
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon")
+            .field("addr", &self.addr())
+            .field("store", &self.store.place())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Daemon {
+    /// Listens, opens the store and the ledger, starts the sweeps and the server. `beside` starts what else is to run on the
+    /// store.
+    ///
+    /// # Errors
+    /// As told by [`StartError`]. A ledger on a network need not be there yet.
+    pub async fn start(
+        mut settings: DaemonSettings,
+        clock: Arc<dyn Clock>,
+        beside: impl FnOnce(&Arc<dyn Store>, &Loops) -> Result<()>,
+    ) -> std::result::Result<Self, StartError> {
+        settings.server.max_connections = descriptors::connections(settings.server.max_connections);
+        let listener = listen(settings.listen).map_err(StartError::Listen)?;
+        let address = listener.local_addr().map_err(StartError::Listen)?;
+        let store = open(&settings, &clock, address).await?;
+        let loops = Loops::new(Arc::clone(&clock), Handle::current());
+        let rosters = rosters(settings.ledger, &store, &clock, &loops).await?;
+        let ledger = rosters.as_ref().map(|parts| Arc::clone(&parts.ledger));
+        let sweeper = Sweeper::start(Arc::clone(&store), Arc::clone(&clock), settings.sweeper, &loops)
+            .map_err(StartError::Beside)?;
+        sweeper.find_groups();
+        beside(&store, &loops).map_err(StartError::Beside)?;
+        if let Some(parts) = &rosters {
+            parts.rosters.follow(&sweeper);
+        }
+        let parts = Parts {
+            store: Arc::clone(&store),
+            clock,
+            loops: loops.clone(),
+            sweeper: Some(sweeper),
+            rosters,
+        };
+        let (stop, url) = (CancellationToken::new(), settings.server.url_at(address));
+        let server = Server::start(listener, parts, settings.server, stop.clone().cancelled_owned())
+            .map_err(StartError::Server)?;
+        Ok(Self {
+            server,
+            url,
+            store,
+            ledger,
+            loops,
+            stop,
+        })
+    }
+
+    /// The address that it listens on.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.server.addr()
+    }
+
+    /// Where clients reach it.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The store that it serves.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Serves until it is asked to stop, or until a loop has panicked too often to go on quietly. The first time it is asked,
+    /// requests may end; the second time they may not.
+    pub async fn run(self, mut asked: impl AsyncFnMut() -> Asked) -> Ended {
+        let ended = serve(self.server, &self.loops, &mut asked, &self.stop).await;
+        self.loops.shut_down(LOOPS_WAIT).await;
+        if let Some(ledger) = self.ledger {
+            ledger.close().await;
+        }
+        self.store.close().await;
+        tracing::info!("stopped");
+        ended
+    }
+}
+
+/// Listens with a queue that takes a burst of connections: a client that finds it full retries a second later.
+fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
+    const QUEUE: u32 = 4096;
+    let socket = if at.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(at)?;
+    socket.listen(QUEUE)
+}
+
+async fn open(
+    settings: &DaemonSettings,
+    clock: &Arc<dyn Clock>,
+    address: SocketAddr,
+) -> std::result::Result<Arc<dyn Store>, StartError> {
+    if let Some(directory) = &settings.make_directory {
+        // Only the daemon's user may look into it: labels and keys can tell a lot.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(|error| StartError::Directory(directory.clone(), error))?;
+    }
+    let options = OpenOptions {
+        store: settings.options.clone(),
+        clock: Arc::clone(clock),
+        http_address: Some(settings.server.url_at(address)),
+        ..OpenOptions::default()
+    };
+    let store = open_store(&settings.store, &options).await.map_err(StartError::Store)?;
+    // A file of another daemon is opened as a client of that daemon; two daemons in a row serve nobody.
+    if store.steps().is_none() {
+        return Err(StartError::Served(store.place()));
+    }
+    Ok(store)
+}
+
+/// Opens the ledger and starts the service on it. A ledger on a network need not be there yet.
+async fn rosters(
+    settings: Option<LedgerSettings>,
+    store: &Arc<dyn Store>,
+    clock: &Arc<dyn Clock>,
+    loops: &Loops,
+) -> std::result::Result<Option<RosterParts>, StartError> {
+    let Some(settings) = settings else {
+        tracing::info!("no rosters: a store on a network needs a ledger for them; name one with --ledger postgres://…");
+        return Ok(None);
+    };
+    if store.mirror().is_none() {
+        if settings.is_required {
+            return Err(StartError::NoMirror(store.place()));
+        }
+        tracing::info!(store = %store.place(), "no rosters: this store does not mirror a ledger");
+        return Ok(None);
+    }
+    let ledger = ledger::open(&settings.url, Arc::clone(clock)).await;
+    let ledger = ledger.map_err(StartError::Ledger)?;
+    let jwt = settings
+        .tokens
+        .map(Verifier::new)
+        .transpose()
+        .map_err(StartError::Beside)?;
+    if let Some(verifier) = &jwt {
+        let (watched, every) = (Arc::clone(verifier), verifier.settings().refresh);
+        let keys = loops.start(LoopSettings::new("jwt_keys", every), move || {
+            KeyWatch(Arc::clone(&watched))
+        });
+        keys.map_err(StartError::Beside)?;
+    }
+    let (store, clock) = (Arc::clone(store), Arc::clone(clock));
+    let sweeps = RostersSettings {
+        sweeps: settings.sweeps,
+        ..RostersSettings::default()
+    };
+    let rosters = Rosters::start(store, Arc::clone(&ledger), clock, sweeps, loops).map_err(StartError::Beside)?;
+    tracing::info!(ledger = %ledger.place(), tokens = jwt.is_some(), "serving rosters");
+    Ok(Some(RosterParts { rosters, ledger, jwt }))
+}
+
+async fn serve(
+    server: Server,
+    loops: &Loops,
+    asked: &mut impl AsyncFnMut() -> Asked,
+    stop: &CancellationToken,
+) -> Ended {
+    let ended = loop {
+        tokio::select! {
+            asked = asked() => match asked {
+                Asked::Stop(name) => {
+                    tracing::info!(signal = name, "asked to stop");
+                    break Ended::Stopped;
+                }
+                Asked::Reload => {
+                    tracing::info!(signal = "HUP", "looking at the files of tokens and certificates");
+                    server.reload();
+                }
+            },
+            name = loops.escalated() => {
+                tracing::error!(sweep = name, "a loop panics again and again; stopping, to be started afresh");
+                break Ended::Broken;
+            }
+        }
+    };
+    stop.cancel();
+    let hurry = server.hurrier();
+    let down = server.wait();
+    tokio::pin!(down);
+    let again = async {
+        loop {
+            if let Asked::Stop(name) = asked().await {
+                return name;
+            }
+        }
+    };
+    tokio::select! {
+        drained = &mut down => {
+            if drained.cut > 0 {
+                tracing::warn!(cut = drained.cut, "some requests did not end in time");
+            }
+        }
+        name = again => {
+            tracing::warn!(signal = name, "asked to stop again; not waiting any longer");
+            hurry();
+            down.await;
+        }
+    }
+    ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_core::clock::SystemClock;
+    use tenure_core::memory::MemoryStore;
+
+    #[tokio::test]
+    async fn a_loop_that_panics_again_and_again_ends_the_daemon_as_a_failure() {
+        let clock = SystemClock::shared();
+        let panics: tenure::loops::Probe = Arc::new(|name| assert_ne!(name, tenure::sweeper::JANITOR, "on purpose"));
+        let loops = Loops::with_probe(Arc::clone(&clock), Handle::current(), Some(panics));
+        let store: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
+        let sweeper = Sweeper::start(
+            Arc::clone(&store),
+            Arc::clone(&clock),
+            SweeperSettings::default(),
+            &loops,
+        )
+        .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stop = CancellationToken::new();
+        let parts = Parts {
+            store,
+            clock,
+            loops: loops.clone(),
+            sweeper: Some(sweeper),
+            rosters: None,
+        };
+        let server = Server::start(listener, parts, Settings::default(), stop.clone().cancelled_owned()).unwrap();
+        let ended = serve(server, &loops, &mut async || std::future::pending().await, &stop).await;
+        assert_eq!(ended, Ended::Broken);
+    }
+}
