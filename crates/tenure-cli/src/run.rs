@@ -1,8 +1,6 @@
 //! `tenure run`: runs a command only where this node is the primary, and registers it only while it serves.
 
 mod catalog;
-mod leader;
-mod member;
 mod ready;
 mod service;
 
@@ -14,33 +12,24 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tempfile::TempDir;
-use tenure::loops::Loops;
 use tenure::membership::JoinOptions;
 use tenure_core::clock::{Clock, SystemClock};
+use tenure_core::error::Error;
 use tenure_core::id::{LeaseName, MemberId};
-use tenure_core::supervise::{Evidence, OnUncertain, Restart, Settings};
+use tenure_core::supervise::{OnUncertain, Restart, Settings};
 use tenure_core::time::parse_duration;
 use tenure_core::timing::Timing;
-use tenure_supervise::catalog::consul::Janitor;
 use tenure_supervise::child::{Helpers, Program};
-use tenure_supervise::leadership::MountRule;
 use tenure_supervise::leadership::litefs::{DEFAULT_EVENTS, Events, LiteFsSettings};
-use tenure_supervise::probe::Readiness;
-use tenure_supervise::process::Processes;
-use tenure_supervise::run::{Seat, Supervision};
-use tenure_supervise::signals::{Signals, Wish};
-use tenure_supervise::status::{keep_file, listen};
-use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tenure_supervise::leadership::{Following, GIVING_UP, Leader, MountRule};
+use tenure_supervise::node::{Connect, Joining, Node, StartError};
 
-use self::catalog::{Around, CatalogArgs};
-use self::leader::{Following, GIVING_UP, Leader};
-use self::member::{Joining, Member};
+use self::catalog::CatalogArgs;
 use self::ready::Ready;
 use self::service::ServiceArgs;
 use crate::cli::{DEFAULT_STORE, GroupArgs, StoreArgs};
 use crate::connect;
-use crate::exit::{FAILED, Usage};
+use crate::exit::Usage;
 use crate::secrets;
 use crate::settings::LONGEST_TTL;
 
@@ -161,6 +150,13 @@ fn cannot_listen(address: &str, error: std::io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("--status-listen: cannot listen on {address}"))
 }
 
+/// An error of connecting as a supervisor takes it. Wrong usage can never be anything else.
+fn never_or_not_yet(error: anyhow::Error) -> Error {
+    error
+        .downcast()
+        .unwrap_or_else(|error| Error::invalid(format!("{error:#}")))
+}
+
 /// What is set to nothing is not set.
 fn env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -268,43 +264,43 @@ impl Run {
         }
     }
 
-    fn joining(&self) -> Joining {
-        Joining {
-            store: self.store_url().unwrap_or(DEFAULT_STORE).to_owned(),
+    fn joining(&self) -> Option<Joining> {
+        if !self.uses_store() {
+            return None;
+        }
+        let (store, max_ttl) = (self.store_url().unwrap_or(DEFAULT_STORE).to_owned(), self.max_ttl);
+        let connect: Connect = Box::new(move || {
+            let store = store.clone();
+            Box::pin(async move {
+                let connected = connect::for_membership(&store, max_ttl).await;
+                connected.map(|to| to.tenure).map_err(never_or_not_yet)
+            })
+        });
+        Some(Joining {
+            connect,
             group: self.group.name.clone(),
             options: JoinOptions {
                 member: self.member.clone(),
                 ttl: self.ttl,
                 ..JoinOptions::default()
             },
-            max_ttl: self.max_ttl,
-        }
+        })
     }
 
     async fn supervise(self, settings: Settings) -> anyhow::Result<u8> {
-        let (wish, wishes) = mpsc::channel(8);
-        Signals::listen()?.forward(wish.clone());
         let clock: Arc<dyn Clock> = SystemClock::shared();
-        let node = rustix::system::uname();
-        let service = self.service.service(env, &node.nodename().to_string_lossy())?;
+        let hostname = rustix::system::uname();
+        let service = self.service.service(env, &hostname.nodename().to_string_lossy())?;
         let (host, port) = (self.service.host(env), self.service.port(env)?);
-        let probe = self.ready.probe(&host, port).map_err(Usage::new)?;
-        let (tell, evidence) = watch::channel(Evidence::Uncertain("nothing was heard yet".to_owned()));
-        let member = self.join(&clock, &tell, wish).await?;
-        let joined = member.as_ref().map(Member::joined);
-        let around = Around {
-            ttl: self.ttl,
-            joined: joined.clone(),
-            env,
-            clock: &clock,
-        };
-        let catalog = self.catalog.open(service, around)?;
-        let _janitor = self.janitor(member.as_ref(), &clock)?;
         let (file, _dir) = self.status_file()?;
-        let standing = self.following().start(&clock, joined, tell)?;
-        let seat: Arc<dyn Seat> = Arc::<leader::Standing>::clone(&standing);
-        let supervision = Supervision {
-            processes: Processes::adopting(&clock)?,
+        let agents = self.holds_registrations().then(|| self.catalog.agents(env, &clock));
+        let node = Node {
+            following: self.following(),
+            joining: self.joining(),
+            needs_store: self.needs_store(),
+            has_lease: self.has_lease(),
+            registration: self.catalog.registration(service, self.ttl, env)?,
+            agents: agents.transpose()?,
             program: Program {
                 command: self.command.clone(),
                 helpers: Helpers {
@@ -313,87 +309,23 @@ impl Run {
                 },
             },
             variables: self.variables(&file),
-            readiness: Readiness::by(probe),
+            probe: self.ready.probe(&host, port).map_err(Usage::new)?,
             settings,
-            evidence,
-            registration: catalog,
-            seat: Some(seat),
-            wishes,
-            clock: Arc::clone(&clock),
+            status_file: file,
+            status_listen: self.status_listen.clone(),
+            clock,
         };
-        let status = supervision.status();
-        let _server = match &self.status_listen {
-            Some(address) => {
-                let listening = listen(address, status.subscribe(), Arc::clone(&clock)).await;
-                Some(listening.map_err(|error| cannot_listen(address, error))?)
-            }
-            None => None,
-        };
-        let keeper = tokio::spawn(keep_file(file, status.subscribe()));
-        let ended = supervision.run(&status).await;
-        standing.end(ended.is_gone).await;
-        if let Some(member) = &member {
-            member.end(ended.is_gone, &*clock).await;
-        }
-        // The last word is written before we go.
-        drop(status);
-        drop(_server);
-        let _ = tenure_core::clock::within(&*clock, Duration::from_millis(100), keeper).await;
-        Ok(ended.code)
+        node.run().await.map_err(|error| self.not_started(error))
     }
 
-    /// Joins, where the store is used. A membership that cannot be had, or is over for good, ends a supervisor that is
-    /// nothing without it; where it only makes the end of a killed one known sooner, the command goes on.
-    ///
-    /// # Errors
-    /// `Usage` for what names no store.
-    async fn join(
-        &self,
-        clock: &Arc<dyn Clock>,
-        tell: &watch::Sender<Evidence>,
-        wish: mpsc::Sender<Wish>,
-    ) -> anyhow::Result<Option<Member>> {
-        if !self.uses_store() {
-            return Ok(None);
+    /// Says why a node did not start, in the words of the flags.
+    fn not_started(&self, error: StartError) -> anyhow::Error {
+        match error {
+            StartError::Refused(error) => error.into(),
+            StartError::Catalog(error) => Usage::new(format!("--catalog: {}", error.chain())).into(),
+            StartError::StatusListen(error) => cannot_listen(self.status_listen.as_deref().unwrap_or_default(), error),
+            StartError::System(error) => error.into(),
         }
-        // Only a lease makes who leads depend on the store.
-        let doubts = self.has_lease().then(|| tell.clone());
-        let doubt = move |why| {
-            if let Some(tell) = &doubts {
-                tell.send_replace(Evidence::Uncertain(why));
-            }
-        };
-        let member = self.joining().start(clock, doubt).await?;
-        if self.needs_store() {
-            let over = member.over();
-            tokio::spawn(async move {
-                over.await;
-                // It was said why; the same would be said for ever.
-                let _ = wish.send(Wish::End(FAILED)).await;
-            });
-        }
-        Ok(Some(member))
-    }
-
-    /// Clears away what killed supervisors of the group have left in Consul, for as long as the answer is held.
-    fn janitor(&self, member: Option<&Member>, clock: &Arc<dyn Clock>) -> anyhow::Result<Option<Loops>> {
-        let Some(member) = member.filter(|_| self.holds_registrations()) else {
-            return Ok(None);
-        };
-        let (agents, loops) = (
-            self.catalog.agents(env, clock)?,
-            Loops::new(Arc::clone(clock), Handle::current()),
-        );
-        let (store, groups) = (member.store(), vec![self.group.name.clone()]);
-        let (its, clock) = (loops.clone(), Arc::clone(clock));
-        tokio::spawn(async move {
-            let Some(store) = store.await else { return };
-            let make = move || Janitor::new(Arc::clone(&store), groups.clone(), agents.clone(), Arc::clone(&clock));
-            if let Err(error) = its.start(Janitor::settings(), make) {
-                tracing::error!(error = error.chain(), "nobody here clears registrations away");
-            }
-        });
-        Ok(Some(loops))
     }
 
     /// Where the status goes; in a directory of our own when nobody has said.

@@ -9,6 +9,7 @@ mod judge;
 pub mod lease;
 pub mod litefs;
 mod mount;
+mod standing;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use crate::survive::{self, Task};
 
 pub use mount::MountRule;
+pub use standing::{Following, GIVING_UP, Leader, Standing};
 
 /// A source of evidence, running. It stops with the handle; its receivers then keep the last word, so hold the handle
 /// for as long as you believe it.

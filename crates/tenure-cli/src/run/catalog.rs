@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure_core::clock::Clock;
-use tenure_supervise::catalog::consul::{self, Allowed, ConsulSettings, RemoteAgents, Token};
-use tenure_supervise::catalog::{Catalog, Joined, Service, tenure};
+use tenure_supervise::catalog::Service;
+use tenure_supervise::catalog::consul::{Allowed, ConsulSettings, RemoteAgents, Token};
+use tenure_supervise::node::Registrar;
 use tenure_tls::ClientTls;
 
 use crate::exit::Usage;
@@ -67,16 +68,6 @@ impl FromStr for Where {
     }
 }
 
-/// What is needed from others to register a service.
-pub(super) struct Around<'a, E> {
-    /// After this long without a beat it is critical.
-    pub(super) ttl: Duration,
-    /// The membership, where a store is used.
-    pub(super) joined: Option<Joined>,
-    pub(super) env: E,
-    pub(super) clock: &'a Arc<dyn Clock>,
-}
-
 impl CatalogArgs {
     /// Whether the service is in Tenure itself.
     pub(super) fn is_tenure(&self) -> bool {
@@ -88,39 +79,31 @@ impl CatalogArgs {
         matches!(self.catalog, None | Some(Where::Consul(_)))
     }
 
-    /// The actor that keeps the service registered, on the runtime of the caller. `None`: nobody is to find it.
+    /// What to register, and where; `ttl`: after this long without a beat it is critical. `None`: nobody is to find it.
     ///
     /// # Errors
     /// Wrong usage.
-    pub(super) fn open<E: Fn(&str) -> Option<String>>(
+    pub(super) fn registration(
         &self,
         service: Option<Service>,
-        around: Around<'_, E>,
-    ) -> anyhow::Result<Option<Catalog>> {
+        ttl: Duration,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<(Service, Registrar)>, Usage> {
         let Some(mut service) = service else {
             return match self.catalog {
                 Some(Where::Consul(_) | Where::Tenure) => {
-                    Err(Usage::new("--catalog: there is no --service to register").into())
+                    Err(Usage::new("--catalog: there is no --service to register"))
                 }
                 Some(Where::None) | None => Ok(None),
             };
         };
-        (service.ttl, service.deregister_after) = (around.ttl, self.deregister_after);
-        let catalog = match (&self.catalog, around.joined) {
-            (Some(Where::None), _) => return Ok(None),
-            (Some(Where::Tenure), None) => return Err(Usage::new("--catalog tenure: there is no --store").into()),
-            (Some(Where::Tenure), Some(joined)) => tenure::catalog(joined, service, around.clock),
-            (_, joined) => {
-                let settings = self.consul(&around.env)?;
-                match joined {
-                    Some(joined) => consul::held_catalog(settings, service, joined, around.clock),
-                    None => consul::catalog(settings, service, around.clock),
-                }
-            }
+        (service.ttl, service.deregister_after) = (ttl, self.deregister_after);
+        let registrar = match &self.catalog {
+            Some(Where::None) => return Ok(None),
+            Some(Where::Tenure) => Registrar::Tenure,
+            Some(Where::Consul(_)) | None => Registrar::Consul(self.consul(&env)?),
         };
-        Ok(Some(catalog.map_err(|error| {
-            Usage::new(format!("--catalog: {}", error.chain()))
-        })?))
+        Ok(Some((service, registrar)))
     }
 
     /// The agents at which this node may clear away what others have left.

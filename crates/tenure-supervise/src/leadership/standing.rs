@@ -1,4 +1,4 @@
-//! Where `run` hears whether this node is the primary.
+//! What a node follows to hear whether it is the primary, and what it holds while it may be.
 
 use std::future::pending;
 use std::path::PathBuf;
@@ -8,36 +8,37 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure_core::clock::Clock;
+use tenure_core::error::{Error, Result};
 use tenure_core::id::LeaseName;
 use tenure_core::supervise::Evidence;
-use tenure_supervise::catalog::Joined;
-use tenure_supervise::leadership::lease::{self, Contender};
-use tenure_supervise::leadership::litefs::{self, LiteFsSettings};
-use tenure_supervise::leadership::{Leadership, always};
-use tenure_supervise::run::Seat;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::member::Member;
-use crate::exit::Usage;
+use super::lease::{self, Contender};
+use super::litefs::{self, LiteFsSettings};
+use super::{Leadership, always};
+use crate::catalog::Joined;
+use crate::member::{Member, PATIENCE};
+use crate::run::Seat;
 
-/// How long giving one thing up may take, at the end. What is not given up ends with its ttl.
-pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 /// What giving everything up takes at most, out of the stop budget.
-pub(super) const GIVING_UP: Duration = Duration::from_millis(600);
+pub const GIVING_UP: Duration = Duration::from_millis(600);
 
-/// `--leader`.
+/// What makes a node the primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Leader {
+pub enum Leader {
+    /// That it runs.
     Always,
+    /// LiteFS, by the file `.primary` in this directory.
     LiteFs(PathBuf),
+    /// This lease of the store.
     Lease(LeaseName),
 }
 
 impl FromStr for Leader {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text.split_once(':') {
             None if text == "always" => Ok(Self::Always),
             Some(("litefs", dir)) if !dir.is_empty() => Ok(Self::LiteFs(dir.into())),
@@ -51,10 +52,13 @@ impl FromStr for Leader {
 
 /// What is to be followed.
 #[derive(Debug)]
-pub(super) struct Following {
-    pub(super) leader: Leader,
-    pub(super) guard: Option<LeaseName>,
-    pub(super) litefs: LiteFsSettings,
+pub struct Following {
+    /// The source.
+    pub leader: Leader,
+    /// A lease as a second guard: both have to say that this node is the primary.
+    pub guard: Option<LeaseName>,
+    /// For [`Leader::LiteFs`].
+    pub litefs: LiteFsSettings,
 }
 
 impl Following {
@@ -65,7 +69,7 @@ impl Following {
         }
     }
 
-    fn without_lease(&self, clock: &Arc<dyn Clock>) -> tenure_core::Result<Option<Leadership>> {
+    fn without_lease(&self, clock: &Arc<dyn Clock>) -> Result<Option<Leadership>> {
         match &self.leader {
             Leader::Always => Ok(Some(always())),
             Leader::LiteFs(_) => litefs::watch(self.litefs.clone(), clock).map(Some),
@@ -77,22 +81,22 @@ impl Following {
     /// others say why.
     ///
     /// # Errors
-    /// Wrong usage alone.
-    pub(super) fn start(
+    /// `Invalid` for a lease without a store, and settings of LiteFS that cannot work.
+    pub fn start(
         self,
         clock: &Arc<dyn Clock>,
         joined: Option<Joined>,
         tell: watch::Sender<Evidence>,
-    ) -> anyhow::Result<Arc<Standing>> {
+    ) -> Result<Arc<Standing>> {
         let standing = Arc::new(Standing::default());
         let first = self.without_lease(clock)?;
         let (its, clock) = (Arc::clone(&standing), Arc::clone(clock));
         let Some(lease) = self.lease().cloned() else {
-            let leadership = first.ok_or_else(|| Usage::new("--leader names no source"))?;
+            let leadership = first.ok_or_else(|| Error::invalid("--leader names no source"))?;
             its.follow(leadership, None, tell);
             return Ok(standing);
         };
-        let joined = joined.ok_or_else(|| Usage::new("--leader: a lease needs a store"))?;
+        let joined = joined.ok_or_else(|| Error::invalid("--leader: a lease needs a store"))?;
         tokio::spawn(async move {
             let membership = Member::membership(joined).await;
             // A name of a lease was read as one.
@@ -120,7 +124,7 @@ async fn relay(mut from: watch::Receiver<Evidence>, to: watch::Sender<Evidence>)
 
 /// What this node holds while it may lead.
 #[derive(Debug, Default)]
-pub(super) struct Standing(Mutex<Option<Held>>);
+pub struct Standing(Mutex<Option<Held>>);
 
 #[derive(Debug)]
 struct Held {
@@ -189,7 +193,7 @@ impl Standing {
 
     /// The end. With `gives_up` others may lead at once, else when the tenure has lapsed: something of the child is left,
     /// and what is held stays held here.
-    pub(super) async fn end(&self, gives_up: bool) {
+    pub async fn end(&self, gives_up: bool) {
         let held = self.held().take_if(|held| {
             held.relay.abort();
             gives_up

@@ -1,20 +1,23 @@
 //! The membership of a supervisor, joined in the background: a store that is away keeps nobody from starting.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use tenure::Tenure;
 use tenure::membership::{JoinOptions, Membership};
 use tenure_core::clock::{Clock, jitter, within};
-use tenure_core::error::{Error, ErrorKind};
+use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
 use tenure_core::membership::EndReason;
 use tenure_core::store::Store;
-use tenure_supervise::catalog::Joined;
 use tokio::sync::watch;
 
-use super::leader::PATIENCE;
-use crate::connect::{self, Connected};
-use crate::exit::Usage;
+use crate::catalog::Joined;
+
+/// How long giving one thing up may take, at the end. What is not given up ends with its ttl.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The pause between two tries to reach the store at the start.
 const RETRY: Duration = Duration::from_secs(1);
@@ -22,19 +25,32 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How long the first try may keep the command from starting. What is wrong with the URL shows without asking anyone.
 const FIRST: Duration = Duration::from_secs(1);
 
+/// Connects to the store. `Invalid` is for what shows without asking anyone, and can never be.
+pub type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Tenure>> + Send + Sync>;
+
 /// What is to be joined.
-#[derive(Debug, Clone)]
-pub(super) struct Joining {
-    pub(super) store: String,
-    pub(super) group: Group,
-    pub(super) options: JoinOptions,
-    pub(super) max_ttl: Duration,
+pub struct Joining {
+    /// How to reach the store.
+    pub connect: Connect,
+    /// The group.
+    pub group: Group,
+    /// Under which name, and with which ttl.
+    pub options: JoinOptions,
+}
+
+impl fmt::Debug for Joining {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joining")
+            .field("group", &self.group)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The membership, once it is there.
-pub(super) struct Member {
+pub(crate) struct Member {
     joined: Joined,
-    connected: Arc<Mutex<Option<Connected>>>,
+    connected: Arc<Mutex<Option<Tenure>>>,
     over: watch::Receiver<bool>,
 }
 
@@ -42,14 +58,10 @@ impl Joining {
     /// Begins to join, again and again until it has come to that. `doubt` hears why it has not yet.
     ///
     /// # Errors
-    /// `Usage`, as far as that shows in a moment: a supervisor must not begin with what can never be.
-    pub(super) async fn start(
-        self,
-        clock: &Arc<dyn Clock>,
-        doubt: impl Fn(String) + Send + 'static,
-    ) -> anyhow::Result<Member> {
-        let first = match within(&**clock, FIRST, self.connect()).await {
-            Some(Err(error)) if error.is::<Usage>() => return Err(error),
+    /// `Invalid`, as far as that shows in a moment: a supervisor must not begin with what can never be.
+    pub(crate) async fn start(self, clock: &Arc<dyn Clock>, doubt: impl Fn(String) + Send + 'static) -> Result<Member> {
+        let first = match within(&**clock, FIRST, (self.connect)()).await {
+            Some(Err(error)) if error.kind() == ErrorKind::Invalid => return Err(error),
             first => first.and_then(Result::ok),
         };
         let (tell, joined) = watch::channel(None);
@@ -81,19 +93,19 @@ impl Joining {
     /// `None` when that can never be.
     async fn join_at_last(
         &self,
-        mut first: Option<Connected>,
+        mut first: Option<Tenure>,
         clock: &dyn Clock,
         doubt: impl Fn(String),
-    ) -> Option<(Connected, Membership)> {
+    ) -> Option<(Tenure, Membership)> {
         loop {
             match self.join(first.take()).await {
                 Ok(joined) => return Some(joined),
                 Err(error) if is_hopeless(&error) => {
-                    tracing::error!(error = format!("{error:#}"), "the store cannot be used");
+                    tracing::error!(error = error.chain(), "the store cannot be used");
                     return None;
                 }
                 Err(error) => {
-                    let why = format!("the store is out of reach: {error:#}");
+                    let why = format!("the store is out of reach: {}", error.chain());
                     tracing::warn!("{why}");
                     doubt(why);
                     clock.sleep(jitter(clock, RETRY, 25)).await;
@@ -102,35 +114,30 @@ impl Joining {
         }
     }
 
-    async fn connect(&self) -> anyhow::Result<Connected> {
-        connect::for_membership(&self.store, self.max_ttl).await
-    }
-
-    async fn join(&self, connected: Option<Connected>) -> anyhow::Result<(Connected, Membership)> {
+    async fn join(&self, connected: Option<Tenure>) -> Result<(Tenure, Membership)> {
         let connected = match connected {
             Some(connected) => connected,
-            None => self.connect().await?,
+            None => (self.connect)().await?,
         };
-        let group = connected.tenure.group(self.group.as_str())?;
+        let group = connected.group(self.group.as_str())?;
         let membership = group.join(self.options.clone()).await?;
         Ok((connected, membership))
     }
 }
 
 /// Whether trying again cannot help.
-fn is_hopeless(error: &anyhow::Error) -> bool {
-    let kind = error.downcast_ref::<Error>().map(Error::kind);
-    error.is::<Usage>() || matches!(kind, Some(ErrorKind::Invalid | ErrorKind::Misconfigured))
+fn is_hopeless(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Misconfigured)
 }
 
 impl Member {
     /// The membership, once it is there.
-    pub(super) fn joined(&self) -> Joined {
+    pub(crate) fn joined(&self) -> Joined {
         self.joined.clone()
     }
 
     /// Waits for it.
-    pub(super) async fn membership(mut joined: Joined) -> Arc<Membership> {
+    pub(crate) async fn membership(mut joined: Joined) -> Arc<Membership> {
         loop {
             if let Some(membership) = joined.borrow_and_update().clone() {
                 return membership;
@@ -142,17 +149,17 @@ impl Member {
     }
 
     /// Waits until the store is joined. `None` when it has been let go of already.
-    pub(super) fn store(&self) -> impl Future<Output = Option<Arc<dyn Store>>> + Send + 'static {
+    pub(crate) fn store(&self) -> impl Future<Output = Option<Arc<dyn Store>>> + Send + 'static {
         let (joined, connected) = (self.joined(), Arc::clone(&self.connected));
         async move {
             Self::membership(joined).await;
             let connected = connected.lock().unwrap_or_else(PoisonError::into_inner);
-            connected.as_ref().map(|connected| Arc::clone(connected.tenure.store()))
+            connected.as_ref().map(|connected| Arc::clone(connected.store()))
         }
     }
 
     /// Completes when it is over for good, or cannot be had at all; it was said why.
-    pub(super) fn over(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub(crate) fn over(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut over = self.over.clone();
         async move {
             // A task that is gone cannot join any more.
@@ -161,7 +168,7 @@ impl Member {
     }
 
     /// Leaves when `leaves`, else the tenure lapses; lets go of the store.
-    pub(super) async fn end(&self, leaves: bool, clock: &dyn Clock) {
+    pub(crate) async fn end(&self, leaves: bool, clock: &dyn Clock) {
         let membership = self.joined.borrow().clone();
         if leaves && let Some(membership) = membership {
             let left = within(clock, PATIENCE, membership.leave()).await;
@@ -171,7 +178,7 @@ impl Member {
         }
         let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(connected) = connected {
-            within(clock, PATIENCE, connected.tenure.close()).await;
+            within(clock, PATIENCE, connected.close()).await;
         }
     }
 }
