@@ -433,7 +433,7 @@ impl Serve<Reconcile> for SqliteStore {
 impl Serve<ForgetGroup> for SqliteStore {
     async fn serve(&self, group: &Group, _: ForgetGroup, call: Call) -> Result<bool> {
         if self.live(group)?.is_none() {
-            return Ok(false);
+            return Ok(true);
         }
         self.step(group, call, |step| step.forget_group()).await
     }

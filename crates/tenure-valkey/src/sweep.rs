@@ -109,10 +109,11 @@ impl Serve<ForgetGroup> for ValkeyStore {
             .connection
             .call(&self.scripts.forget_group, invocation, |reader, _| reader.text())
             .await;
-        if !matches!(answer.as_deref(), Ok("g" | "a")) {
+        let is_gone = matches!(answer.as_deref(), Ok("g" | "a"));
+        if !is_gone {
             self.act_on(group);
         }
-        Ok(answer? == "g")
+        answer.map(|_| is_gone)
     }
 }
 
@@ -166,8 +167,12 @@ impl ValkeyStore {
     }
 
     async fn end_some(&self, group: &Group, limit: u32, refused: bool, call: Call) -> Result<EndedBatch> {
-        let invocation = self.punctual(group, call).number(u64::from(limit.min(ENDS)));
-        let invocation = invocation.arg(if refused { "1" } else { "0" });
+        // No act that puts the group back into the list: a tick does that for an occupied group, and this step is run in empty
+        // ones too, which another process may forget in the meantime.
+        let invocation = self
+            .over(group, Lateness::Refused(call))
+            .number(u64::from(limit.min(ENDS)))
+            .arg(if refused { "1" } else { "0" });
         self.connection
             .call(&self.scripts.end_lapsed, invocation, |reader, now| {
                 let more = reader.number()? != 0;

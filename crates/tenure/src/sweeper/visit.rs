@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tenure_core::clock::jitter;
 use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::event::EventId;
 use tenure_core::id::Group;
 use tenure_core::membership::EndReason;
 use tenure_core::sweep::{BATCH, GroupStatus, ReleaseRequest};
@@ -107,15 +108,19 @@ impl<'a> Visit<'a> {
         Ok(self.until_next(&status))
     }
 
-    /// Has the store forget a group that has been empty for long.
+    /// Has the store forget a group that has been empty for long, or that is gone: a process that used it before another one
+    /// forgot it has put its name back into the list.
     async fn forget(&self, status: &GroupStatus) -> Result<()> {
         let (inner, group) = (self.reach.inner, self.reach.group);
-        if empty_for(status) < inner.settings.forget_after {
+        let is_there = status.last_event != EventId(0);
+        if is_there && empty_for(status) < inner.settings.forget_after {
             return Ok(());
         }
         let step = self.reach.steps()?.forget_group(group, self.reach.call());
         if self.reach.in_time(step).await? {
-            tracing::info!(%group, "the group was empty for long; it is forgotten");
+            if is_there {
+                tracing::info!(%group, "the group was empty for long; it is forgotten");
+            }
             inner.forget(group);
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! Data that nobody of us wrote, and numbers at the edge.
 
 use tenure_core::error::ErrorKind;
-use tenure_core::event::{EventLog, EventQuery};
+use tenure_core::event::{EventId, EventLog, EventQuery};
 use tenure_core::lease::{LeaseStore, Token};
-use tenure_core::membership::{BeatReply, EndBy, MembershipStore};
+use tenure_core::membership::{BeatReply, EndBy, EndReason, MembershipStore};
 use tenure_core::registry::RegistryStore;
 use tenure_core::store::{Call, PageRequest, Store, StoreOptions};
 use tenure_core::sweep::{ReleaseRequest, Sweep, SweepSteps};
@@ -20,6 +20,7 @@ on_both! {
     terms_at_the_edge_of_2_pow_53,
     a_big_group_is_listed_whole_in_pages,
     a_group_lost_from_the_list_is_found_by_scan,
+    a_forgotten_group_stays_off_the_list,
 }
 
 /// Every verb once; the errors.
@@ -309,4 +310,23 @@ async fn a_group_lost_from_the_list_is_found_by_scan(flavour: Flavour) {
     assert_eq!(none, []);
     assert!(steps > 1, "all keys in one step");
     assert_eq!(store.groups().await.unwrap(), [group()]);
+}
+
+async fn a_forgotten_group_stays_off_the_list(flavour: Flavour) {
+    let world = TestClockStore::new(flavour).await;
+    let (store, other, group) = (&world.store, open_at(&world.server.url()).await, group());
+    let tenure = join(store, "a").await;
+    let left = store.end(&group, &tenure, EndBy::Leave, Call::default()).await;
+    assert_eq!(left.unwrap(), EndReason::Left);
+    store.tick(&group).await.unwrap();
+    world.pass_in_silence(StoreOptions::default().forget_after).await;
+    other.tick(&group).await.unwrap();
+    other.end_lapsed(&group, 10, Call::default()).await.unwrap();
+    assert!(store.forget_group(&group, Call::default()).await.unwrap());
+    assert_eq!(other.groups().await.unwrap(), [], "a sweep of an empty group lists it");
+    // A process that used it lately puts it back.
+    world.run(&["SADD", "tenure:groups", group.as_str()]);
+    assert_eq!(other.tick(&group).await.unwrap().last_event, EventId(0));
+    assert!(other.forget_group(&group, Call::default()).await.unwrap());
+    assert_eq!(store.groups().await.unwrap(), []);
 }

@@ -73,4 +73,10 @@ async fn a_group_of_ended_members_is_forgotten() {
     assert_eq!(world.memory.groups().await.unwrap().len(), 1);
     world.pass(forget_after * 3).await;
     assert_eq!(world.memory.groups().await.unwrap(), []);
+    // Its name is in the list once more.
+    let sweeper = &world.sweepers[0].0;
+    sweeper.touch(&g);
+    assert_eq!(sweeper.groups(), [g]);
+    world.pass(secs(1)).await;
+    assert_eq!(sweeper.groups(), [], "a group that is gone is dropped");
 }
