@@ -366,7 +366,7 @@ pub trait SweepSteps: SessionStore {
     /// kept of it but for the last number it gave out: in one step, which looks again whether it has no members, holdings,
     /// reservations, records of ended tenures, sessions, targets and roster, and whether it is settled. `true` when it is
     /// gone, also when it was before: then no list names it any more. `false` when it is kept, and then its wait restarts. A
-    /// later act makes a new group, whose numbers are higher.
+    /// later act makes a new group, whose numbers are higher; a tick and [`end_lapsed`](Self::end_lapsed) do not.
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`. Doing it again is safe.

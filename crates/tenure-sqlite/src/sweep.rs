@@ -395,6 +395,9 @@ impl Serve<Tick> for SqliteStore {
 #[async_trait]
 impl Serve<EndLapsed> for SqliteStore {
     async fn serve(&self, group: &Group, ask: EndLapsed, call: Call) -> Result<EndedBatch> {
+        if self.is_forgotten(group) {
+            return Ok(EndedBatch::default());
+        }
         self.step(group, call, move |step| step.end_lapsed(ask.limit)).await
     }
 }

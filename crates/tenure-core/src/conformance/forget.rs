@@ -53,6 +53,7 @@ pub async fn a_group_that_was_empty_for_long_is_forgotten(make: Make<'_>) {
     assert!(world.forgets().await);
     assert!(!world.is_listed().await);
     assert!(world.forgets().await, "it is gone");
+    assert_eq!(world.end_lapsed().await, []);
     assert_eq!(world.tick().await.last_event, EventId(0));
     assert!(!world.is_listed().await, "a sweep does not bring it back");
     // It is made again, without a wait.

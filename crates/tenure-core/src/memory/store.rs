@@ -18,7 +18,7 @@ use crate::recall::Recall;
 use crate::roster::Availability;
 use crate::settling::GapCause;
 use crate::store::{Backend, Call, Finding, Health, PROBE_GROUP, Probed, Severity, StoreOptions};
-use crate::sweep::SettleReport;
+use crate::sweep::{EndedBatch, SettleReport};
 use crate::time::StoreTime;
 
 /// Everything in memory, gone with the process. `memory:`.
@@ -141,9 +141,12 @@ impl MemoryStore {
     async fn about(&self, group: &Group, op: Op, call: Call) -> Result<Reply> {
         match &op {
             Op::WaitForEvents(ask) => self.wait(group, ask).await.map(Reply::WaitForEvents),
-            // A tick does not bring a forgotten group back.
+            // A sweep does not bring a forgotten group back.
             Op::Tick(_) if self.open()?.forgotten.contains_key(group) => {
                 self.read(group, |model, now| Reply::Tick(model.status(now)))
+            }
+            Op::EndLapsed(_) if self.open()?.forgotten.contains_key(group) => {
+                Ok(Reply::EndLapsed(EndedBatch::default()))
             }
             Op::ForgetGroup(_) => self.forget(group, call).map(Reply::ForgetGroup),
             Op::Availability(ask) => self.availability(group, ask.snapshot).map(Reply::Availability),

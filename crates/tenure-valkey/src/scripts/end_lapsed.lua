@@ -1,6 +1,10 @@
 -- ARGV 8: at most how many. ARGV 9: '1' when a daemon refuses beats, which is noted once no member is past its end.
 -- Answers whether more may be due, and the tenures that lapsed.
 local limit = tonumber(ARGV[8])
+if not stored[1] and redis.call('HGET', GONE, 'seq') then
+  -- Another process has forgotten it since the tick, and a sweep does not bring it back.
+  return { NONCE, now, 'ok', 0, {} }
+end
 
 local places = not fell and redis.call('HGET', META, 'fell')
 if places then
