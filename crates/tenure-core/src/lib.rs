@@ -35,6 +35,7 @@ pub mod supervise;
 pub mod sweep;
 pub mod target;
 pub mod time;
+pub mod timeout;
 pub mod timing;
 pub mod verdict;
 mod wire;

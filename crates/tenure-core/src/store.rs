@@ -242,6 +242,13 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether it answered lately. No I/O.
     fn health(&self) -> Health;
 
+    /// The time within which one step is answered, if need be by an error that says what is known of its outcome. A step is
+    /// an `end`, a look at one member, or a call with at most [`BATCH`](crate::sweep::BATCH) beats, claims or leases.
+    /// `None` for a store without such a time-out; its callers have one ([`Timeout`](crate::timeout::Timeout)). No I/O.
+    fn answers_within(&self) -> Option<Duration> {
+        None
+    }
+
     /// Which of the store's nodes has a group, by a name that tells them apart; `None` for a store of one node, and while
     /// none is known. No I/O.
     fn node_of(&self, _group: &Group) -> Option<String> {

@@ -9,12 +9,13 @@ use tenure::crowd::CrowdLog;
 use tenure::loops::Loops;
 use tenure::roster::Rosters;
 use tenure::sweeper::Sweeper;
-use tenure_core::clock::{Clock, Mono, within};
-use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::clock::{Clock, Mono};
+use tenure_core::error::Result;
 use tenure_core::ledger::Ledger;
 use tenure_core::remote_clock::{FRESH, RemoteClock};
 use tenure_core::store::Store;
 use tenure_core::time::StoreTime;
+use tenure_core::timeout::Timeout;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -172,27 +173,22 @@ impl App {
         }))
     }
 
-    /// Asks the store for something that changes nothing (or for a beat), within the request timeout.
+    /// Asks the store for something that changes nothing, within the request timeout.
     pub(crate) async fn read<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.ask(work, Outcome::Unchanged).await
+        let bound = Timeout::read(self.settings.request_timeout);
+        bound.call(&*self.clock, "the store", work).await
     }
 
     /// Asks the store for a change, within the request timeout.
     pub(crate) async fn write<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.ask(work, Outcome::Unknown).await
+        let bound = Timeout::change(self.settings.request_timeout);
+        bound.call(&*self.clock, "the store", work).await
     }
 
-    async fn ask<T>(&self, work: impl Future<Output = Result<T>>, outcome: Outcome) -> Result<T> {
-        let limit = self.settings.request_timeout;
-        match within(&*self.clock, limit, work).await {
-            Some(answer) => answer,
-            None => Err(self.no_answer(outcome)),
-        }
-    }
-
-    pub(crate) fn no_answer(&self, outcome: Outcome) -> Error {
-        let limit = self.settings.request_timeout.as_millis();
-        Error::unavailable(format!("the store did not answer within {limit} ms"), outcome)
+    /// The same for an end, or for so many beats, claims or leases: one step of the store has the store's own time-out.
+    pub(crate) async fn step<T>(&self, items: usize, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let bound = Timeout::change(self.settings.request_timeout);
+        bound.steps(&*self.clock, &*self.store, items, work).await
     }
 
     /// Asks for something whose answer shows the store's time.

@@ -9,10 +9,11 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use tenure::loops::{LoopBody, Turn};
 use tenure::wire::{GroupState, Watched, ms};
-use tenure_core::clock::{Mono, within};
-use tenure_core::error::{Outcome, Result};
+use tenure_core::clock::Mono;
+use tenure_core::error::Result;
 use tenure_core::id::{Group, RegistryName};
 use tenure_core::store::{Probed, is_probe};
+use tenure_core::timeout::Timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::app::App;
@@ -169,8 +170,8 @@ impl App {
     /// Waits a little longer than for any node of the store.
     async fn ask_for_a_write(&self) -> Result<Probed> {
         let patience = self.settings.request_timeout;
-        let probe = within(&*self.clock, patience.mul_f64(1.5), self.store.probe(patience)).await;
-        probe.unwrap_or_else(|| Err(self.no_answer(Outcome::Unknown)))
+        let bound = Timeout::change(patience.mul_f64(1.5));
+        bound.call(&*self.clock, "the store", self.store.probe(patience)).await
     }
 
     /// The groups that there are, in order, without our own probe.

@@ -22,6 +22,7 @@ mod wire;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 use tenure_core::clock::Clock;
@@ -170,6 +171,14 @@ impl Connection {
         match &self.to {
             To::One(link) => link.options(),
             To::Cluster(cluster) => cluster.options(),
+        }
+    }
+
+    /// The time-out of one call. None is promised where a call may be sent to two nodes in turn, or replicas confirm it.
+    pub(crate) fn answers_within(&self) -> Option<Duration> {
+        match &self.to {
+            To::One(link) => link.answers_within(),
+            To::Cluster(_) => None,
         }
     }
 

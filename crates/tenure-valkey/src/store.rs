@@ -169,6 +169,10 @@ impl Backend for ValkeyStore {
         self.connection.health()
     }
 
+    fn answers_within(&self) -> Option<Duration> {
+        self.connection.answers_within()
+    }
+
     fn node_of(&self, group: &Group) -> Option<String> {
         self.connection.node_of(&keys::meta(group))
     }

@@ -38,7 +38,8 @@ pub struct BatchSettings {
     pub in_flight: usize,
     /// The most beats that wait, over all groups. Beyond it beats fail at once instead of waiting for their death.
     pub queue: usize,
-    /// After this long a batch counts as lost, whatever the store's own timeout.
+    /// A beat that has waited this long for its turn is not sent: it fails, with nothing changed. A batch that was sent has no
+    /// time-out here: the store has one, or the callers have.
     pub give_up: Duration,
 }
 

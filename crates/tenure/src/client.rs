@@ -8,6 +8,7 @@ use tenure_core::clock::Clock;
 use tenure_core::error::Result;
 use tenure_core::id::Group;
 use tenure_core::store::Store;
+use tenure_core::timeout::Timeout;
 use tokio::runtime::Handle;
 
 use crate::batch::{BatchSettings, BeatBatcher};
@@ -16,6 +17,7 @@ use crate::group::GroupHandle;
 use crate::heart::Heart;
 use crate::loops::{LoopStatus, Loops};
 use crate::on_heart::OnHeart;
+use crate::registry::PATIENCE;
 use crate::sweeper::{Sweeper, SweeperSettings};
 
 /// A connection to a store: the way in.
@@ -48,6 +50,16 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Waits for a call of the store that changes something; it may take the store several steps.
+    pub(crate) async fn act<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        Timeout::change(PATIENCE).call(&*self.clock, "the store", call).await
+    }
+
+    /// Waits for a call of the store that changes nothing.
+    pub(crate) async fn read<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        Timeout::read(PATIENCE).call(&*self.clock, "the store", call).await
+    }
+
     /// This process serves the group: its janitor should know of it at once.
     pub(crate) fn touch(&self, group: &Group) {
         if let Some(sweeper) = &self.sweeper {

@@ -15,15 +15,13 @@ mod revision;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::clock::within;
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{LeaseName, MemberId, TenureId};
 use tenure_core::lease::{Lease, ReleaseOutcome};
 use tenure_core::settling::GapCause;
 use tenure_core::store::{Page, PageRequest};
 
-use crate::membership::{Shared, in_time};
-use crate::registry::PATIENCE;
+use crate::membership::Shared;
 
 pub(crate) use book::Book;
 pub use guard::LeaseGuard;
@@ -126,7 +124,7 @@ impl Leases {
     pub async fn look_up(&self, lease: &str) -> Result<Option<Lease>> {
         let (shared, lease) = (&self.shared, LeaseName::new(lease)?);
         let call = shared.context.store.lease_of(&shared.group, &lease);
-        in_time(within(&*shared.context.clock, PATIENCE, call).await, PATIENCE)
+        shared.context.read(call).await
     }
 
     /// Lists the leases of a member, or all, page by page.
@@ -136,7 +134,7 @@ impl Leases {
     pub async fn list(&self, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
         let shared = &self.shared;
         let call = shared.context.store.leases(&shared.group, holder, page);
-        in_time(within(&*shared.context.clock, PATIENCE, call).await, PATIENCE)
+        shared.context.read(call).await
     }
 
     /// How many leases this membership holds, as far as it knows. No I/O.

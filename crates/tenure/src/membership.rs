@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tenure_core::clock::{Mono, jitter, within};
+use tenure_core::clock::{Mono, jitter};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{Group, MemberId, RegistryName, TenureId};
 use tenure_core::membership::{EndBy, EndReason, Join, Labels};
+use tenure_core::timeout::Timeout;
 use tenure_core::timing::{DEFAULT_TTL, Timing};
 use tenure_core::verdict::Verdict;
 use tokio::sync::watch;
@@ -33,7 +34,6 @@ use crate::registry::Registry;
 use crate::session::Sessions;
 use beating::Beating;
 
-pub(crate) use beating::in_time;
 pub(crate) use shared::Shared;
 
 /// How often a call whose outcome is unknown is tried in all, where trying again is safe.
@@ -183,7 +183,7 @@ impl Membership {
             let sent_at = context.clock.mono();
             let bound = timing.request_timeout;
             let call = context.store.join(&group, &join, tenure_core::store::Call::default());
-            match in_time(within(&*context.clock, bound, call).await, bound) {
+            match Timeout::change(bound).call(&*context.clock, "the store", call).await {
                 Ok(joined) => break (joined, sent_at),
                 // It may have been applied. Joining again supersedes that, so no ghost of it stays behind.
                 Err(error) if error.outcome() == Outcome::Unknown && tries < TRIES => tries += 1,
@@ -376,7 +376,7 @@ async fn depart(shared: &Arc<Shared>) -> Result<EndReason> {
     let mut tries = 1;
     loop {
         let call = store.end(&shared.group, &tenure, EndBy::Leave, shared.call(bound));
-        match in_time(within(clock, bound, call).await, bound) {
+        match Timeout::change(bound).step(clock, &**store, call).await {
             Ok(reason) => {
                 tracing::info!(group = %shared.group, %tenure, reason = reason.as_str(), "left");
                 return Ok(reason);

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_core::call::{Ask, Reply};
 use tenure_core::error::Result;
@@ -40,6 +41,10 @@ impl Around for OnHeart {
     async fn around(&self, ask: Ask) -> Result<Reply> {
         let store = self.store();
         run_on(&self.runtime, async move { store.call(ask).await }).await?
+    }
+
+    fn answers_within(&self) -> Option<Duration> {
+        self.store.answers_within()
     }
 
     async fn examine(&self) -> Vec<Finding> {

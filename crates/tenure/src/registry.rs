@@ -11,14 +11,13 @@ mod review;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::clock::within;
 use tenure_core::error::{Outcome, Result};
 use tenure_core::id::{Key, MemberId, RegistryName, TenureId};
 use tenure_core::call::Parts;
 use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, MAX_KEYS};
 use tenure_core::store::{Page, PageRequest};
 
-use crate::membership::{Shared, in_time};
+use crate::membership::Shared;
 
 pub use remembered::LostClaim;
 use remembered::short_answer;
@@ -124,7 +123,7 @@ impl Registry {
             .store
             .claim(&shared.group, &self.name, tenure, keys, mode, shared.call(PATIENCE));
         let act = shared.act(keys.len(), PATIENCE);
-        let claimed = match in_time(within(&*shared.context.clock, PATIENCE, call).await, PATIENCE) {
+        let claimed = match shared.context.act(call).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 shared.heed(&error);
@@ -158,7 +157,7 @@ impl Registry {
             .context
             .store
             .release_claim(&shared.group, &self.name, &key, &tenure, shared.call(PATIENCE));
-        let done = in_time(within(&*shared.context.clock, PATIENCE, call).await, PATIENCE);
+        let done = shared.context.act(call).await;
         done.inspect_err(|error| shared.heed(error))
     }
 
@@ -173,7 +172,7 @@ impl Registry {
     async fn look_up_key(&self, key: &Key) -> Result<Option<Claim>> {
         let shared = &self.shared;
         let call = shared.context.store.claim_of(&shared.group, &self.name, key);
-        in_time(within(&*shared.context.clock, PATIENCE, call).await, PATIENCE)
+        shared.context.read(call).await
     }
 
     /// Lists the claims of a member, or all, page by page.
@@ -183,7 +182,7 @@ impl Registry {
     pub async fn claims(&self, owner: Option<&MemberId>, page: &PageRequest) -> Result<Page<Claim>> {
         let shared = &self.shared;
         let call = shared.context.store.claims(&shared.group, &self.name, owner, page);
-        in_time(within(&*shared.context.clock, PATIENCE, call).await, PATIENCE)
+        shared.context.read(call).await
     }
 
     /// How many keys are remembered as ours.

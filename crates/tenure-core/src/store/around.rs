@@ -35,6 +35,11 @@ pub trait Around: Send + Sync + 'static {
         self.store().health()
     }
 
+    /// As [`Backend::answers_within`]: not known, unless said otherwise, since what is done around a call may take longer.
+    fn answers_within(&self) -> Option<Duration> {
+        None
+    }
+
     /// As [`Backend::node_of`]: that of the store inside, unless said otherwise.
     fn node_of(&self, group: &Group) -> Option<String> {
         self.store().node_of(group)
@@ -70,6 +75,9 @@ impl<W: Around> Backend for W {
     }
     fn health(&self) -> Health {
         Around::health(self)
+    }
+    fn answers_within(&self) -> Option<Duration> {
+        Around::answers_within(self)
     }
     fn node_of(&self, group: &Group) -> Option<String> {
         Around::node_of(self, group)

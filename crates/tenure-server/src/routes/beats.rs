@@ -37,7 +37,7 @@ pub(crate) async fn one(
         revision: request.revision,
     });
     let tenure = beat.tenure.clone();
-    let beaten = app.read(app.beats.beat(&group, beat));
+    let beaten = app.step(1, app.beats.beat(&group, beat));
     let beaten = app.timed(beaten, |beaten| beaten.as_of).await?;
     match beaten.reply {
         BeatReply::Renewed { expires_in, revision } => json(
@@ -75,7 +75,7 @@ pub(crate) async fn many(
         return Err(Error::invalid(format!("{count} beats in one call; at most {MAX_BEATS}")).into());
     }
     let beats: Vec<Beat> = request.beats.into_iter().map(Into::into).collect();
-    let beaten = app.read(app.store.beat(&group, &beats));
+    let beaten = app.step(beats.len(), app.store.beat(&group, &beats));
     let beaten = app.timed(beaten, |beaten| beaten.as_of).await?;
     if beaten.replies.len() != beats.len() {
         return Err(Error::new(ErrorKind::Internal, "the store answered fewer beats than it was asked").into());

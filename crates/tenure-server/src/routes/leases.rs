@@ -129,7 +129,7 @@ async fn ask(
     leases: &[LeaseName],
     call: Call,
 ) -> Result<Acquired, Failure> {
-    let acquired = app.write(app.store.acquire(group, tenure, leases, call));
+    let acquired = app.step(leases.len(), app.store.acquire(group, tenure, leases, call));
     let acquired = app.timed(acquired, |acquired| acquired.as_of).await?;
     all_answered(acquired.outcomes.len(), leases.len(), LEASES)?;
     lease_log::acquired(app, group, tenure, leases, &acquired.outcomes);
@@ -226,7 +226,7 @@ async fn give_up(
     to: Option<&MemberId>,
     call: Call,
 ) -> Result<GivenUp, Failure> {
-    let given = app.write(app.store.release_leases(group, tenure, leases, to, call));
+    let given = app.step(leases.len(), app.store.release_leases(group, tenure, leases, to, call));
     let given = app.timed(given, |given| given.as_of).await?;
     all_answered(given.outcomes.len(), leases.len(), LEASES)?;
     lease_log::given_up(group, tenure, leases, to, &given.outcomes);

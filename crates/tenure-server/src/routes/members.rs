@@ -134,7 +134,7 @@ pub(crate) async fn end(
 }
 
 async fn end_by(app: &App, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Answer {
-    let reason = app.write(app.store.end(group, tenure, by, call)).await?;
+    let reason = app.step(1, app.store.end(group, tenure, by, call)).await?;
     // Each member that an operator ends has its line.
     let admitted = by == EndBy::Expel || app.crowd.admits(group, "ended", app.clock.mono());
     tenure::crowd_line!(admitted, %group, %tenure, reason = reason.as_str(), asked = ?by, "ended");

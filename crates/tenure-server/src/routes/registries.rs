@@ -49,7 +49,7 @@ pub(crate) async fn claim(
     let claimed = app
         .store
         .claim(&group, &registry, &request.tenure, keys, request.mode(), call);
-    let claimed = app.write(claimed).await?;
+    let claimed = app.step(1, claimed).await?;
     app.watch.heard_of(&group, &registry);
     let result = ClaimResult::new(key, only(claimed.outcomes, KEYS)?);
     if let (ClaimWord::Held, Some(by)) = (result.outcome, result.tenure) {
@@ -93,7 +93,7 @@ pub(crate) async fn claim_many(
     let claimed = app
         .store
         .claim(&group, &registry, &request.tenure, &request.keys, request.mode(), call);
-    let claimed = app.write(claimed).await?;
+    let claimed = app.step(request.keys.len(), claimed).await?;
     app.watch.heard_of(&group, &registry);
     all_answered(claimed.outcomes.len(), request.keys.len(), KEYS)?;
     let results = request
@@ -186,7 +186,7 @@ pub(crate) async fn release(
     Query(query): Query<ReleaseQuery>,
     Limits(call): Limits,
 ) -> Answer {
-    app.write(app.store.release_claim(&group, &registry, &key, &query.tenure, call))
+    app.step(1, app.store.release_claim(&group, &registry, &key, &query.tenure, call))
         .await?;
     Ok(no_content())
 }

@@ -122,6 +122,11 @@ impl Link {
         &self.shared.options
     }
 
+    pub(super) fn answers_within(&self) -> Option<Duration> {
+        let confirms = self.shared.address.wait().is_some();
+        (!confirms).then_some(self.shared.options.request_timeout)
+    }
+
     pub(super) fn clock(&self) -> &Arc<dyn Clock> {
         &self.shared.clock
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tenure_core::clock::within;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::Group;
+use tenure_core::time::show_duration;
 
 use super::gatherer::{Gathered, Inner, Waiter};
 use crate::error_copy::copy_of;
@@ -34,15 +34,20 @@ impl<S: Gathered> Flight<S> {
         self.send_one(item).await
     }
 
-    /// Sends a batch and answers everyone in it.
-    pub(super) async fn together(self, mut batch: Vec<Waiter<S>>) {
-        // Who has given up needs no answer; for a beat, its tenure may have been left meanwhile.
-        batch.retain(|waiter| !waiter.answer.is_closed());
+    /// Sends a batch and answers everyone in it. It has no time-out: the sender has one, or its callers have, and a batch
+    /// whose callers have all gone is dropped.
+    pub(super) async fn together(self, batch: Vec<Waiter<S>>) {
+        let mut batch = self.still_wanted(batch);
         let items: Vec<S::Item> = batch.iter().map(|waiter| waiter.item.clone()).collect();
         if items.is_empty() {
             return;
         }
-        match self.send(&items).await {
+        let done = tokio::select! {
+            biased;
+            done = self.send(&items) => done,
+            () = all_gone(&mut batch) => return,
+        };
+        match done {
             Ok(answers) => {
                 let mut answers = answers.into_iter();
                 for waiter in batch {
@@ -64,23 +69,38 @@ impl<S: Gathered> Flight<S> {
         }
     }
 
+    /// Drops the items of callers that have gone (for a beat, its tenure may have been left since), and refuses those that
+    /// have waited too long for their turn.
+    fn still_wanted(&self, batch: Vec<Waiter<S>>) -> Vec<Waiter<S>> {
+        let (now, give_up) = (self.inner.clock.mono(), self.inner.settings.give_up);
+        let (late, mut batch): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .partition(|waiter| now.since(waiter.asked_at) >= give_up);
+        for waiter in late {
+            let (what, waited) = (S::WHAT, show_duration(give_up));
+            let message = format!("not sent: no turn within {waited}, {what} are answered too slowly");
+            drop(waiter.answer.send(Err(Error::unavailable(message, Outcome::Unchanged))));
+        }
+        batch.retain(|waiter| !waiter.answer.is_closed());
+        batch
+    }
+
     async fn send_one(&self, item: &S::Item) -> Result<S::Answer> {
         let answers = self.send(std::slice::from_ref(item)).await?;
         answers.into_iter().next().ok_or_else(short_answer::<S>)
     }
 
     async fn send(&self, items: &[S::Item]) -> Result<Vec<S::Answer>> {
-        let Inner {
-            clock,
-            settings,
-            sender,
-            ..
-        } = &*self.inner;
-        let done = within(&**clock, settings.give_up, sender.send(&self.group, items)).await;
-        let done =
-            done.unwrap_or_else(|| Err(Error::unavailable("the store did not answer in time", Outcome::Unknown)));
+        let sender = &self.inner.sender;
+        let done = sender.send(&self.group, items).await;
         sender.sent(&done, items.len());
         done
+    }
+}
+
+async fn all_gone<S: Gathered>(batch: &mut [Waiter<S>]) {
+    for waiter in batch {
+        waiter.answer.closed().await;
     }
 }
 

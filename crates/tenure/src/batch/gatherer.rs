@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure_core::clock::Clock;
+use tenure_core::clock::{Clock, Mono};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::Group;
 use tokio::runtime::Handle;
@@ -24,7 +24,8 @@ pub(crate) trait Gathered: Send + Sync + 'static {
     /// The items, in messages.
     const WHAT: &'static str;
 
-    /// Sends a batch; the answers come in the order asked, one each. Whatever makes it fail with `Invalid` is asked
+    /// Sends a batch; the answers come in the order asked, one each. It is answered within a time, or its callers each have
+    /// a time-out. Whatever makes it fail with `Invalid` is asked
     /// again item by item, so that one bad item fails no other.
     async fn send(&self, group: &Group, items: &[Self::Item]) -> Result<Vec<Self::Answer>>;
 
@@ -78,6 +79,7 @@ impl<S: Gathered> Default for Queue<S> {
 
 pub(super) struct Waiter<S: Gathered> {
     pub(super) item: S::Item,
+    pub(super) asked_at: Mono,
     pub(super) answer: oneshot::Sender<Result<S::Answer>>,
 }
 
@@ -150,6 +152,7 @@ impl<S: Gathered> Inner<S> {
         let (answer, answered) = oneshot::channel();
         queue.waiting.push(Waiter {
             item: item.clone(),
+            asked_at: self.clock.mono(),
             answer,
         });
         let may_send = queue.in_flight < self.settings.in_flight;

@@ -212,14 +212,46 @@ async fn a_batch_that_never_answers_and_a_caller_that_goes_away_block_nobody() {
     gone.abort();
     assert!(renewed(waiting.await.unwrap()), "the abandoned batch made room");
 
+    // Those that travel together make room when the last of them has gone.
     world.store.next(Verb::Beat, Fault::Hang { applied: false });
-    let hung = world.ask(0, None);
+    let alone = world.ask(0, None);
     settle().await;
-    let waiting = world.ask(2, None);
-    pass(&world.clock, BatchSettings::default().give_up).await;
-    assert_eq!(hung.await.unwrap().unwrap_err().outcome(), Outcome::Unknown);
+    world.store.next(Verb::Beat, Fault::Hang { applied: false });
+    let (first, second) = (world.ask(1, None), world.ask(2, None));
+    settle().await;
+    alone.abort();
+    settle().await;
+    assert_eq!(world.store.beat_batches().last(), Some(&2));
+    let waiting = world.ask(0, None);
+    first.abort();
+    settle().await;
+    assert!(!waiting.is_finished(), "somebody still waits for the batch");
+    second.abort();
     assert!(renewed(waiting.await.unwrap()));
     assert!(world.batcher.gatherer.is_idle(), "an idle group takes no room");
+}
+
+#[tokio::test]
+async fn a_beat_without_a_turn_in_time_is_not_sent() {
+    let settings = BatchSettings {
+        in_flight: 1,
+        ..BatchSettings::default()
+    };
+    let world = world(2, settings).await;
+    world.store.next(Verb::Beat, Fault::Gate);
+    let first = world.ask(0, None);
+    settle().await;
+    let second = world.ask(1, None);
+    pass(&world.clock, settings.give_up).await;
+    world.store.open();
+    assert!(renewed(first.await.unwrap()));
+    let error = second.await.unwrap().unwrap_err();
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unchanged)
+    );
+    assert_eq!(world.store.beat_batches(), [1]);
+    assert!(renewed(world.ask(1, None).await.unwrap()));
 }
 
 #[test]

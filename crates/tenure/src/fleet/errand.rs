@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tenure_core::clock::{Mono, within};
+use tenure_core::clock::Mono;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::event::{Event, EventId, EventKind, EventQuery};
 use tenure_core::id::{Group, LeaseName, MemberId, RegistryName, TenureId};
@@ -15,11 +15,12 @@ use tenure_core::lease::{Lease, ReleaseOutcome, Token};
 use tenure_core::membership::Member;
 use tenure_core::store::{MAX_PAGE, Page, PageRequest};
 use tenure_core::target::TargetSpec;
+use tenure_core::timeout::Timeout;
 
 use super::source::{MAX_TARGETS, TargetSource, check_count};
 use crate::client::Context;
 use crate::lease::{Acquire, LeaseGuard, Leases};
-use crate::membership::{Shared, in_time};
+use crate::membership::Shared;
 use crate::nodes::{DRAINING, MAX_NODES};
 use crate::registry::{PATIENCE, Registry};
 
@@ -131,7 +132,7 @@ async fn read_all<T>(
     let (mut items, mut after) = (Vec::new(), None);
     loop {
         let page = read(Arc::clone(shared), PageRequest::new(after, MAX_PAGE)?);
-        let page = in_time(within(&*shared.context.clock, PATIENCE, page).await, PATIENCE)?;
+        let page = shared.context.read(page).await?;
         items.extend(page.items);
         after = page.next;
         if after.is_none() {
@@ -146,10 +147,9 @@ async fn read_all<T>(
 
 pub(super) async fn targets(shared: Arc<Shared>, source: Arc<dyn TargetSource>) -> Done {
     let asked = AssertUnwindSafe(source.targets()).catch_unwind();
-    let answer = in_time(
-        within(&*shared.context.clock, SOURCE_PATIENCE, asked.map(Ok)).await,
-        SOURCE_PATIENCE,
-    );
+    let bound = Timeout::read(SOURCE_PATIENCE);
+    let clock = &*shared.context.clock;
+    let answer = bound.call(clock, "the source of targets", asked.map(Ok)).await;
     let targets = match answer {
         Ok(Ok(targets)) => targets,
         Ok(Err(_)) => Err(Error::new(ErrorKind::Internal, "the source of targets panicked")),
@@ -172,25 +172,25 @@ pub(super) async fn listen(
     patience: Duration,
     kinds: &[EventKind],
 ) -> Result<Heard> {
-    let (store, clock) = (&context.store, &*context.clock);
+    let store = &context.store;
     let Some(after) = after else {
-        let status = in_time(within(clock, PATIENCE, store.status(group)).await, PATIENCE)?;
+        let status = context.read(store.status(group)).await?;
         return Ok(Heard {
             events: Vec::new(),
             last: status.last_event,
             missed: true,
         });
     };
-    let bound = patience + PATIENCE;
-    let waited = within(clock, bound, store.wait_for_events(group, after, patience)).await;
-    in_time(waited, bound)?;
+    let news = store.wait_for_events(group, after, patience);
+    let bound = Timeout::read(patience + PATIENCE);
+    bound.call(&*context.clock, "the store", news).await?;
     let query = EventQuery {
         after: Some(after),
         limit: MAX_PAGE,
         kinds: kinds.to_vec(),
         ..EventQuery::default()
     };
-    let page = in_time(within(clock, PATIENCE, store.events(group, &query)).await, PATIENCE)?;
+    let page = context.read(store.events(group, &query)).await?;
     Ok(Heard {
         events: page.events,
         last: page.last,

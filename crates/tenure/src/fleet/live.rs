@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure_core::clock::{jitter, within};
+use tenure_core::clock::jitter;
 use tenure_core::error::Result;
 use tenure_core::event::EventKind;
 use tenure_core::id::{Group, LeaseName};
@@ -21,8 +21,6 @@ use super::errand::listen;
 use super::source::{TargetSource, check_count};
 use crate::client::Context;
 use crate::group::GroupHandle;
-use crate::membership::in_time;
-use crate::registry::PATIENCE;
 
 /// The kinds of events after which other sessions are live.
 const KINDS: [EventKind; 4] = [
@@ -128,7 +126,7 @@ impl TargetSource for LiveSessions {
         loop {
             let request = PageRequest::new(after, MAX_PAGE)?;
             let page = store.sessions(&self.group, Some(SessionState::Active), &request);
-            let page = in_time(within(clock, PATIENCE, page).await, PATIENCE)?;
+            let page = self.context.read(page).await?;
             targets.extend(page.items.iter().filter_map(|session| self.target(session)));
             after = page.next;
             if after.is_none() {

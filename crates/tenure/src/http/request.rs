@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use tenure_core::clock::{Mono, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::store::Call;
+use tenure_core::timeout::Timeout;
 
 use super::base::advice;
 use super::connector::Current;
@@ -190,32 +191,22 @@ impl Inner {
             expected: request.expected,
             token: request.token,
         };
-        let (sent, mutates) = match request.effect {
-            Effect::Harmless => (
-                within(&*self.clock, request.patience, self.harmless(&ready)).await,
-                false,
-            ),
-            Effect::Mutates(call) => (
-                within(&*self.clock, request.patience, self.mutating(&ready, call, give_up)).await,
-                true,
-            ),
-            Effect::Commits => (
-                within(&*self.clock, request.patience, self.committing(&ready, give_up)).await,
-                true,
-            ),
+        let timeout = match request.effect {
+            Effect::Harmless => Timeout::read(request.patience),
+            Effect::Mutates(_) | Effect::Commits => Timeout::change(request.patience),
         };
-        match sent {
-            Some(answer) => answer,
-            None => {
-                self.timed_out();
-                let outcome = if mutates { Outcome::Unknown } else { Outcome::Unchanged };
-                let waited = request.patience.as_millis();
-                Err(Error::unavailable(
-                    format!("{} did not answer within {waited} ms", self.base),
-                    outcome,
-                ))
+        let sending = async {
+            match request.effect {
+                Effect::Harmless => self.harmless(&ready).await,
+                Effect::Mutates(call) => self.mutating(&ready, call, give_up).await,
+                Effect::Commits => self.committing(&ready, give_up).await,
             }
-        }
+        };
+        let sent = within(&*self.clock, request.patience, sending).await;
+        sent.unwrap_or_else(|| {
+            self.timed_out();
+            Err(timeout.no_answer(&self.base))
+        })
     }
 
     /// Sends it, and once more when the connection broke under it.

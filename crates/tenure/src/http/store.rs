@@ -48,6 +48,10 @@ impl Backend for HttpStore {
         self.inner.health()
     }
 
+    fn answers_within(&self) -> Option<Duration> {
+        Some(self.inner.settings.request_timeout)
+    }
+
     async fn examine(&self) -> Vec<Finding> {
         let findings = match self.send(self.read(&["v1", "doctor"])).await {
             Ok(answer) => answer.json::<Findings>(),

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_core::call::Parts;
 use tenure_core::clock::{Mono, jitter, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{LeaseName, TenureId};
 use tenure_core::lease::{AcquireOutcome, Acquired};
 use tenure_core::membership::{EndReason, Revision};
-use tenure_core::call::Parts;
+use tenure_core::timeout::Timeout;
 use tenure_core::verdict::Verdict;
 
 use super::book::{Book, Entry, GivingUp, Grant};
 use super::guard::LeaseGuard;
 use super::{Acquire, PART, journal, short_answer};
 use crate::loops::FLOOR;
-use crate::membership::{Shared, in_time};
+use crate::membership::Shared;
 use crate::registry::PATIENCE;
 
 /// Asks for leases, each answered by itself.
@@ -144,7 +145,7 @@ async fn ask(shared: &Shared, tenure: &TenureId, wanted: &[LeaseName], deadline:
         let call = shared.call(bound);
         let store = &shared.context.store;
         let asked = store.acquire(&shared.group, tenure, wanted, call);
-        let error = match in_time(within(clock, bound, asked).await, bound) {
+        let error = match Timeout::change(bound).steps(clock, &**store, wanted.len(), asked).await {
             Ok(acquired) if acquired.outcomes.len() == wanted.len() => {
                 shared.heed_answer(act.answered(acquired.before, acquired.revision));
                 return Ok(acquired);

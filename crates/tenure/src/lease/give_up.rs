@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use tenure_core::clock::within;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{LeaseName, MemberId, TenureId};
 use tenure_core::lease::{ReleaseOutcome, Token};
 use tenure_core::membership::EndReason;
+use tenure_core::timeout::Timeout;
 use tokio::sync::oneshot;
 
 use super::book::{Book, GivingUp, Grant};
 use super::guard::LeaseGuard;
 use super::{PART, journal, short_answer};
-use crate::membership::{Shared, in_time};
+use crate::membership::Shared;
 use crate::registry::PATIENCE;
 
 /// Gives leases up, and waits for what it came to.
@@ -47,17 +47,17 @@ pub(super) async fn give_up(
         }
         Ok(outcomes)
     };
-    let bound = PATIENCE * 2;
+    let bound = Timeout::change(PATIENCE * 2);
     tokio::select! {
         biased;
-        done = within(&*shared.context.clock, bound, waiting) => in_time(done, bound),
+        done = bound.call(&*shared.context.clock, "the store", waiting) => done,
         () = shared.stopped() => over(),
     }
 }
 
 /// Sends one round of what is to be given up. Answers whether there is more.
 pub(super) async fn round(shared: &Shared) -> Result<bool> {
-    let (book, clock) = (&shared.leases, &*shared.context.clock);
+    let book = &shared.leases;
     let tenure = shared.acting_tenure()?;
     let Some((to, grants)) = book.to_give_up(PART) else {
         return Ok(false);
@@ -67,7 +67,7 @@ pub(super) async fn round(shared: &Shared) -> Result<bool> {
     let call = shared.call(PATIENCE);
     let store = &shared.context.store;
     let release = store.release_leases(&shared.group, &tenure, &leases, to.as_ref(), call);
-    let given = in_time(within(clock, PATIENCE, release).await, PATIENCE);
+    let given = shared.context.act(release).await;
     match given {
         Ok(given) if given.outcomes.len() == grants.len() => {
             for (grant, outcome) in grants.iter().zip(given.outcomes) {

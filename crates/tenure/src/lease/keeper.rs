@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tenure_core::clock::{Mono, jitter, within};
+use tenure_core::clock::{Mono, jitter};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{LeaseName, TenureId};
 use tenure_core::lease::{HeldLeases, Token};
@@ -16,8 +16,7 @@ use tenure_core::store::{MAX_PAGE, PageRequest};
 use super::book::{Book, Entry, GivingUp, Grant};
 use super::give_up;
 use crate::loops::FLOOR;
-use crate::membership::{Shared, in_time};
-use crate::registry::PATIENCE;
+use crate::membership::Shared;
 
 /// How often the holdings are read at most before they are taken as they are: our own acts change them meanwhile.
 const READS: u32 = 4;
@@ -139,7 +138,7 @@ async fn read_all(shared: &Shared, tenure: &TenureId) -> Result<Option<(BTreeMap
 
 async fn read_page(shared: &Shared, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
     let read = shared.context.store.held_leases(&shared.group, tenure, page);
-    in_time(within(&*shared.context.clock, PATIENCE, read).await, PATIENCE)
+    shared.context.read(read).await
 }
 
 impl Book {

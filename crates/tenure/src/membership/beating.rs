@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tenure_core::clock::{Mono, jitter, within};
+use tenure_core::clock::{Mono, jitter};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::membership::{Beat, BeatReply, EndReason, Joined, Member, Revision};
+use tenure_core::timeout::Timeout;
 use tenure_core::verdict::Verdict;
 
 use super::Phase;
@@ -331,7 +332,8 @@ async fn arrival(flight: &mut Option<Flight>) -> (Mono, Answer) {
 fn send(shared: Arc<Shared>, step: Step) -> BoxFuture<'static, Answer> {
     let sent = shared.leases.sent();
     Box::pin(async move {
-        let bound = shared.timing.request_timeout;
+        let patience = shared.timing.request_timeout;
+        let bound = Timeout::change(patience);
         let (clock, store, group) = (&*shared.context.clock, &shared.context.store, &shared.group);
         match step {
             Step::Beat => {
@@ -340,30 +342,17 @@ fn send(shared: Arc<Shared>, step: Step) -> BoxFuture<'static, Answer> {
                     ttl: None,
                     revision: sent.told,
                 };
-                let beated = within(clock, bound, shared.context.batcher.beat(group, beat)).await;
-                Answer::Beat(sent, in_time(beated, bound))
+                let beated = shared.context.batcher.beat(group, beat);
+                Answer::Beat(sent, bound.step(clock, &**store, beated).await)
             }
-            Step::Look(_) => Answer::Look(in_time(
-                within(clock, bound, store.member(group, shared.member())).await,
-                bound,
-            )),
+            Step::Look(_) => {
+                let look = store.member(group, shared.member());
+                Answer::Look(Timeout::read(patience).step(clock, &**store, look).await)
+            }
             Step::Join(_) => {
-                let call = shared.call(bound);
-                Answer::Join(in_time(
-                    within(clock, bound, store.join(group, &shared.join, call)).await,
-                    bound,
-                ))
+                let join = store.join(group, &shared.join, shared.call(patience));
+                Answer::Join(bound.call(clock, "the store", join).await)
             }
         }
-    })
-}
-
-/// No answer is an unknown outcome.
-pub(crate) fn in_time<T>(answer: Option<Result<T>>, bound: Duration) -> Result<T> {
-    answer.unwrap_or_else(|| {
-        Err(Error::unavailable(
-            format!("the store did not answer within {bound:?}"),
-            Outcome::Unknown,
-        ))
     })
 }

@@ -1,5 +1,7 @@
 //! A membership over a store that misbehaves on request.
 
+mod timeouts;
+
 use std::sync::Mutex;
 
 use tenure_core::clock::{Clock, ManualClock};

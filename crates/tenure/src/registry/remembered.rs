@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
-use tenure_core::clock::{jitter, within};
+use tenure_core::clock::jitter;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Key, RegistryName, TenureId};
 use tenure_core::registry::{ClaimMode, ClaimOutcome};
@@ -14,7 +14,7 @@ use tokio::sync::{Notify, RwLock};
 
 use super::{PATIENCE, review};
 use crate::lease::Answered;
-use crate::membership::{Shared, in_time};
+use crate::membership::Shared;
 
 /// How many keys are claimed again in one call: enough to be quick, few enough to let others in between.
 const PART: usize = 1_000;
@@ -264,7 +264,7 @@ async fn assert_all(shared: &Shared) -> Result<()> {
             let (store, call) = (&shared.context.store, shared.call(PATIENCE));
             let act = shared.act(keys.len(), PATIENCE);
             let claim = store.claim(&shared.group, &name, &tenure, &keys, ClaimMode::IfAbsent, call);
-            let claimed = match in_time(within(&*shared.context.clock, PATIENCE, claim).await, PATIENCE) {
+            let claimed = match shared.context.act(claim).await {
                 Ok(claimed) if claimed.outcomes.len() == keys.len() => claimed,
                 Ok(_) => return Err(short_answer()),
                 Err(error) => {

@@ -6,13 +6,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tenure_core::clock::within;
 use tenure_core::error::Result;
 use tenure_core::id::{Key, RegistryName, TenureId};
 use tenure_core::store::{MAX_PAGE, PageRequest};
 
-use super::{PATIENCE, Remembered};
-use crate::membership::{Shared, in_time};
+use super::Remembered;
+use crate::membership::Shared;
 
 /// How often it looks. A key that is taken less than this before a loss of data may return to its owner of before.
 pub(super) const EVERY: Duration = Duration::from_secs(60);
@@ -41,7 +40,7 @@ async fn review(shared: &Shared, name: &RegistryName, remembered: &Remembered, t
         // Claims and releases of the user wait until then, so that the answer is about what is remembered.
         let _turn = remembered.turn().write().await;
         let claim = shared.context.store.claim_of(&shared.group, name, &key);
-        let claim = in_time(within(&*shared.context.clock, PATIENCE, claim).await, PATIENCE)?;
+        let claim = shared.context.read(claim).await?;
         // A key without an owner may have been lost with the end of the store's data: a beat shows that.
         let other = claim.map(|claim| claim.tenure).filter(|owner| owner != tenure);
         if let Some(other) = other {
@@ -68,7 +67,7 @@ async fn take_out_owned(
     loop {
         let store = &shared.context.store;
         let claims = store.claims(&shared.group, name, Some(shared.member()), &page);
-        let claims = in_time(within(&*shared.context.clock, PATIENCE, claims).await, PATIENCE)?;
+        let claims = shared.context.read(claims).await?;
         for claim in claims.items.iter().filter(|claim| claim.tenure == *tenure) {
             keys.remove(&claim.key);
         }

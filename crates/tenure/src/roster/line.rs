@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::clock::{Clock, within};
-use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::clock::Clock;
+use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, ProviderId, RosterName, TenureId};
 use tenure_core::membership::{EndBy, EndReason, Member};
 use tenure_core::remote_clock::RemoteClock;
 use tenure_core::roster::{Put, PutOutcome, RosterMirror, Seated, Stamp, group_of};
 use tenure_core::store::{Call, Store};
+use tenure_core::timeout::Timeout;
 
 use super::trust::Trust;
 use crate::meters;
@@ -128,13 +129,8 @@ impl Line {
     /// # Errors
     /// Those of the call; `Unavailable` when it took longer than `patience`.
     pub(crate) async fn ask<T>(&self, patience: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let done = within(&*self.hot.clock, patience, call).await;
-        let done = done.unwrap_or_else(|| {
-            Err(Error::unavailable(
-                "the hot store did not answer in time",
-                Outcome::Unknown,
-            ))
-        });
+        let bound = Timeout::change(patience);
+        let done = bound.call(&*self.hot.clock, "the hot store", call).await;
         match &done {
             Ok(_) => self.trust().answered(self.hot.clock.mono()),
             Err(error) if error.kind() == ErrorKind::Invalid => {}

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tenure_core::clock::Clock;
 use tenure_core::error::{ErrorKind, Result};
 use tenure_core::id::{Group, ProviderId, RosterName};
 use tenure_core::ledger::{Follow, Ledger, Provider, Version};
 use tenure_core::membership::EndBy;
 use tenure_core::roster::{Entry, Over, Put, PutOutcome, Standing};
+use tenure_core::timeout::Timeout;
 
 use super::line::BULK_ITEMS;
 use super::one::One;
@@ -227,6 +229,8 @@ impl Inner {
 /// Rows on their way to be marked clean: each item is what one step has brought to the mirror.
 pub(super) struct Cleaning {
     pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) bound: Timeout,
 }
 
 #[async_trait]
@@ -253,7 +257,8 @@ impl Gathered for Cleaning {
             .map(|(provider, version)| (provider.clone(), version))
             .collect();
         for part in rows.chunks(tenure_core::ledger::provider::MAX_BATCH) {
-            self.ledger.clean(&roster, part).await?;
+            let clean = self.ledger.clean(&roster, part);
+            self.bound.call(&*self.clock, "the ledger", clean).await?;
         }
         Ok(vec![(); items.len()])
     }

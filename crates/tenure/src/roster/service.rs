@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tenure_core::clock::{Clock, within};
+use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::RosterName;
 use tenure_core::ledger::Ledger;
 use tenure_core::store::{Health, Store};
+use tenure_core::timeout::Timeout;
 use tokio::runtime::Handle;
 
 use super::fallback::Guard;
@@ -107,6 +108,8 @@ impl Rosters {
         let guard = Guard::new(Arc::clone(&clock), runtime.clone(), settings.fallback())?;
         let cleaning = Cleaning {
             ledger: Arc::clone(&ledger),
+            clock: Arc::clone(&clock),
+            bound: Timeout::change(settings.ledger_timeout * 2),
         };
         let inner = Arc::new(Inner {
             hot: Hot::new(store, Arc::clone(&clock), settings.mirror_timeout),
@@ -279,13 +282,8 @@ impl Inner {
     /// # Errors
     /// Those of the call; `Unavailable` when it took too long.
     pub(crate) async fn in_time<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let done = within(&*self.clock, self.settings.ledger_timeout * 2, call).await;
-        done.unwrap_or_else(|| {
-            Err(Error::unavailable(
-                "the ledger did not answer in time",
-                Outcome::Unknown,
-            ))
-        })
+        let bound = Timeout::change(self.settings.ledger_timeout * 2);
+        bound.call(&*self.clock, "the ledger", call).await
     }
 
     fn one(&self, name: &RosterName) -> Result<Arc<One>> {

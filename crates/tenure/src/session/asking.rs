@@ -8,12 +8,13 @@ use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::TenureId;
 use tenure_core::call::Parts;
 use tenure_core::session::{Attach as Wanted, AttachOutcome, Attached, check_attaches};
+use tenure_core::timeout::Timeout;
 
 use super::book::{Book, Place, Seat};
 use super::connection::Connection;
 use super::{Attach, PART, short_answer};
 use crate::loops::FLOOR;
-use crate::membership::{Shared, in_time};
+use crate::membership::Shared;
 use crate::registry::PATIENCE;
 
 /// Attaches connections, each answered by itself.
@@ -77,7 +78,7 @@ async fn ask(
         asking.unheard = asking.unheard.max(Some(given_up_at));
         let call = shared.call(bound);
         let asked = shared.context.store.attach(&shared.group, tenure, wanted, call);
-        let error = match in_time(within(clock, bound, asked).await, bound) {
+        let error = match Timeout::change(bound).call(clock, "the store", asked).await {
             Ok(attached) if attached.outcomes.len() == wanted.len() => {
                 let doubted = shared.heed_answer(act.answered(attached.before, attached.revision));
                 asking.unheard = None;

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tenure_core::clock::within;
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{ConnectionId, SessionId};
 use tenure_core::membership::EndReason;
 use tenure_core::session::{Data, DetachOutcome, Epoch, How, PatchOutcome, Session};
+use tenure_core::timeout::Timeout;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::book::{ConnectionLost, ConnectionStatus, Seat};
-use crate::membership::{Shared, in_time};
+use crate::membership::Shared;
 use crate::registry::PATIENCE;
 
 /// A connection of a session, held under the tenure of a membership for as long as that lasts.
@@ -128,7 +128,7 @@ impl Connection {
         let store = &shared.context.store;
         let (session, call) = (&self.seat.session, shared.call(PATIENCE));
         let patch = store.patch_session(&shared.group, session, Some(&tenure), data, call);
-        let done = in_time(within(&*shared.context.clock, PATIENCE, patch).await, PATIENCE);
+        let done = shared.context.act(patch).await;
         done.inspect_err(|error| shared.heed(error))
     }
 
@@ -155,8 +155,8 @@ impl Connection {
         }
         let (answer, answered) = oneshot::channel();
         shared.connections.leave(&seat, Some(answer));
-        let bound = PATIENCE * 2;
         let waiting = async { answered.await.unwrap_or_else(|_| over()) };
-        in_time(within(&*shared.context.clock, bound, waiting).await, bound)
+        let bound = Timeout::change(PATIENCE * 2);
+        bound.call(&*shared.context.clock, "the store", waiting).await
     }
 }

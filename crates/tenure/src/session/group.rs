@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tenure_core::clock::within;
 use tenure_core::error::Result;
 use tenure_core::event::EventId;
 use tenure_core::id::{Alias, Group, SessionId};
@@ -11,8 +10,6 @@ use tenure_core::store::{Call, Page, PageRequest};
 
 use super::reaped::ReapedFeed;
 use crate::client::Context;
-use crate::membership::in_time;
-use crate::registry::PATIENCE;
 
 /// The sessions of a group. No membership is needed. Cheap to clone.
 #[derive(Clone)]
@@ -32,10 +29,6 @@ impl GroupSessions {
         Self { context, group }
     }
 
-    async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        in_time(within(&*self.context.clock, PATIENCE, call).await, PATIENCE)
-    }
-
     /// Looks a session up. Its state is as of now and never waits for a sweep: connections of the dead do not make it
     /// active.
     ///
@@ -43,7 +36,9 @@ impl GroupSessions {
     /// `Invalid`, `Unavailable`.
     pub async fn look_up(&self, session: &str) -> Result<Option<Session>> {
         let session = SessionId::new(session)?;
-        self.bounded(self.context.store.session(&self.group, &session)).await
+        self.context
+            .read(self.context.store.session(&self.group, &session))
+            .await
     }
 
     /// Looks a session up by its alias.
@@ -52,7 +47,8 @@ impl GroupSessions {
     /// `Invalid`, `Unavailable`.
     pub async fn look_up_alias(&self, alias: &str) -> Result<Option<Session>> {
         let alias = Alias::new(alias)?;
-        self.bounded(self.context.store.session_by_alias(&self.group, &alias))
+        self.context
+            .read(self.context.store.session_by_alias(&self.group, &alias))
             .await
     }
 
@@ -61,7 +57,8 @@ impl GroupSessions {
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
     pub async fn list(&self, state: Option<SessionState>, page: &PageRequest) -> Result<Page<Session>> {
-        self.bounded(self.context.store.sessions(&self.group, state, page))
+        self.context
+            .read(self.context.store.sessions(&self.group, state, page))
             .await
     }
 
@@ -71,7 +68,8 @@ impl GroupSessions {
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000, `Unavailable`.
     pub async fn orphans(&self, overdue: Duration, limit: u32) -> Result<Orphans> {
-        self.bounded(self.context.store.orphans(&self.group, overdue, limit))
+        self.context
+            .read(self.context.store.orphans(&self.group, overdue, limit))
             .await
     }
 
@@ -80,7 +78,7 @@ impl GroupSessions {
     /// # Errors
     /// `Unavailable`.
     pub async fn stats(&self) -> Result<SessionStats> {
-        self.bounded(self.context.store.session_stats(&self.group)).await
+        self.context.read(self.context.store.session_stats(&self.group)).await
     }
 
     /// Changes the data of a session: each field given replaces the old one, and `null` removes it. A front-end that serves
@@ -91,7 +89,7 @@ impl GroupSessions {
     pub async fn patch(&self, session: &str, data: &Data) -> Result<PatchOutcome> {
         let (store, session) = (&self.context.store, SessionId::new(session)?);
         let call = store.patch_session(&self.group, &session, None, data, Call::default());
-        self.bounded(call).await
+        self.context.act(call).await
     }
 
     /// Deletes a session that has no connections, without waiting for its grace. It is not told by [`Self::reaped`].
@@ -101,7 +99,7 @@ impl GroupSessions {
     pub async fn delete(&self, session: &str) -> Result<DeleteOutcome> {
         let (store, session) = (&self.context.store, SessionId::new(session)?);
         let call = store.delete_session(&self.group, &session, Call::default());
-        self.bounded(call).await
+        self.context.act(call).await
     }
 
     /// The sessions that were reaped, from a point on, for side effects of the user's own (leaving a room, closing an order).

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tenure_core::clock::{Mono, jitter, within};
+use tenure_core::clock::{Mono, jitter};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::TenureId;
 use tenure_core::membership::EndReason;
@@ -17,7 +17,7 @@ use super::book::{Book, ConnectionLost, Leaving, Place, Seat, State};
 use super::{PART, short_answer};
 use crate::error_copy::copy_of;
 use crate::loops::FLOOR;
-use crate::membership::{Shared, in_time};
+use crate::membership::Shared;
 use crate::registry::PATIENCE;
 
 /// Runs until the membership is over. Nothing that goes wrong ends it.
@@ -120,7 +120,7 @@ async fn detach_round(shared: &Shared, tenure: &TenureId) -> Result<bool> {
     }
     let store = &shared.context.store;
     let call = store.detach(&shared.group, tenure, &detaches, shared.call(PATIENCE));
-    match in_time(within(&*shared.context.clock, PATIENCE, call).await, PATIENCE) {
+    match shared.context.act(call).await {
         Ok(outcomes) if outcomes.len() == detaches.len() => {
             for (detach, outcome) in detaches.iter().zip(outcomes) {
                 book.detached(detach, outcome);
@@ -161,7 +161,7 @@ async fn attach(
     if seats.is_empty() {
         return Ok(Vec::new());
     }
-    let (book, clock) = (&shared.connections, &*shared.context.clock);
+    let book = &shared.connections;
     let wanted: Vec<Attach> = seats.iter().map(|seat| seat.again(anew)).collect();
     let (act, until) = (shared.act(wanted.len(), PATIENCE), shared.now() + PATIENCE);
     let noted = book.note();
@@ -170,7 +170,7 @@ async fn attach(
         .context
         .store
         .attach(&shared.group, tenure, &wanted, shared.call(PATIENCE));
-    let attached = match in_time(within(clock, PATIENCE, call).await, PATIENCE) {
+    let attached = match shared.context.act(call).await {
         Ok(attached) if attached.outcomes.len() == wanted.len() => attached,
         Ok(_) => return Err(short_answer()),
         Err(error) => {

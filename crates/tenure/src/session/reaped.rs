@@ -6,15 +6,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tenure_core::clock::{jitter, within};
+use tenure_core::clock::jitter;
 use tenure_core::error::Result;
 use tenure_core::event::{EventId, EventKind, EventQuery};
 use tenure_core::id::{Alias, Group, SessionId};
 use tenure_core::session::Epoch;
 use tenure_core::time::StoreTime;
+use tenure_core::timeout::Timeout;
 
 use crate::client::Context;
-use crate::membership::in_time;
 use crate::registry::PATIENCE;
 
 /// How many events one question reads.
@@ -115,25 +115,22 @@ impl ReapedFeed {
 
     /// Reads a page, or waits until there may be one.
     async fn read(&mut self) -> Result<()> {
-        let (clock, store) = (&*self.context.clock, &self.context.store);
+        let store = &self.context.store;
         let query = EventQuery {
             after: self.read,
             limit: PAGE,
             kinds: vec![EventKind::SessionReaped],
             ..EventQuery::default()
         };
-        let page = in_time(
-            within(clock, PATIENCE, store.events(&self.group, &query)).await,
-            PATIENCE,
-        )?;
+        let page = self.context.read(store.events(&self.group, &query)).await?;
         // A group without any event has no place to go on from yet.
         let at_end = page.last == self.read.unwrap_or_default();
         if page.missed {
             self.gap = true;
         } else if at_end {
-            let bound = WAIT + PATIENCE;
             let wait = store.wait_for_events(&self.group, page.last, WAIT);
-            return in_time(within(clock, bound, wait).await, bound);
+            let bound = Timeout::read(WAIT + PATIENCE);
+            return bound.call(&*self.context.clock, "the store", wait).await;
         }
         self.read = Some(page.last);
         let reaped = page.events.into_iter().filter_map(|event| {

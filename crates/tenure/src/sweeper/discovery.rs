@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure_core::clock::{Mono, jitter, within};
+use tenure_core::clock::{Mono, jitter};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::Group;
+use tenure_core::timeout::Timeout;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Inner;
-use crate::membership::in_time;
 
 /// The store is asked for at most one part in this many of the time: a long list is asked for less often.
 const SHARE: u32 = 100;
@@ -106,8 +106,8 @@ impl Discovery {
 impl Inner {
     async fn ask(self: &Arc<Self>, news: bool) -> Result<Told> {
         let began = self.clock.mono();
-        let groups = within(&*self.clock, self.settings.give_up, self.store.groups()).await;
-        let groups = in_time(groups, self.settings.give_up)?;
+        let bound = Timeout::read(self.settings.give_up);
+        let groups = bound.call(&*self.clock, "the store", self.store.groups()).await?;
         let awake = if news { self.awake().await? } else { Vec::new() };
         Ok(Told {
             groups,

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure_core::clock::{Mono, jitter, within};
+use tenure_core::clock::{Mono, jitter};
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::event::EventId;
 use tenure_core::id::Group;
@@ -11,10 +11,10 @@ use tenure_core::remote_clock::RemoteClock;
 use tenure_core::store::Call;
 use tenure_core::sweep::{GroupStatus, SweepSteps};
 use tenure_core::time::StoreTime;
+use tenure_core::timeout::Timeout;
 
 use super::Inner;
 use crate::loops::{FIRST_BACKOFF, FLOOR};
-use crate::membership::in_time;
 
 /// All sweepers sleep until the same due time; each comes a little after it, so that they do not all come at once.
 const SLOT_MICROS: u64 = 2_000;
@@ -136,8 +136,8 @@ impl<'a> Reach<'a> {
     }
 
     pub(super) async fn in_time<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
-        let bound = self.inner.settings.give_up;
-        in_time(within(&*self.inner.clock, bound, step).await, bound)
+        let bound = Timeout::change(self.inner.settings.give_up);
+        bound.call(&*self.inner.clock, "the store", step).await
     }
 }
 

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
-use tenure_core::clock::{jitter, within};
+use tenure_core::clock::jitter;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::sweep::{BATCH, ReconcileRequest, drift};
+use tenure_core::timeout::Timeout;
 use tokio::sync::OwnedMutexGuard;
 
 use super::lanes::Sweeping;
@@ -20,7 +21,6 @@ use super::reach::Reach;
 use super::visit::Visited;
 use super::{Inner, Janitor};
 use crate::loops::{LoopBody, Turn};
-use crate::membership::in_time;
 use crate::meters;
 
 /// The pause between two slices of parts, so that it never takes more than half of a store's time.
@@ -99,8 +99,8 @@ async fn search(inner: &Inner) {
         return;
     }
     let settings = &inner.settings;
-    let part = within(&*inner.clock, settings.give_up * 5, inner.store.find_groups()).await;
-    let pause = match in_time(part, settings.give_up * 5) {
+    let bound = Timeout::change(settings.give_up * 5);
+    let pause = match bound.call(&*inner.clock, "the store", inner.store.find_groups()).await {
         Ok(true) => REST,
         Ok(false) => settings.reconcile_interval,
         Err(error) if error.kind() == ErrorKind::Denied => {

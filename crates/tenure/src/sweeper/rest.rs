@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::clock::{jitter, within};
+use tenure_core::clock::jitter;
 use tenure_core::error::Result;
 use tenure_core::event::EventId;
 use tenure_core::id::Group;
 use tenure_core::sweep::GroupStatus;
+use tenure_core::timeout::Timeout;
 
 use super::Inner;
-use crate::membership::in_time;
 
 /// A group rests after it was empty for this long.
 const AFTER: Duration = Duration::from_secs(60);
@@ -53,9 +53,10 @@ impl Inner {
             return Ok(Vec::new());
         }
         let (groups, known): (Vec<Group>, Vec<EventId>) = resting.into_iter().unzip();
-        let asked = within(&*self.clock, self.settings.give_up, self.store.newest_events(&groups)).await;
+        let asked = self.store.newest_events(&groups);
+        let newest = Timeout::read(self.settings.give_up).call(&*self.clock, "the store", asked);
+        let newest = newest.await?;
         let known: BTreeMap<_, _> = groups.iter().zip(known).collect();
-        let newest = in_time(asked, self.settings.give_up)?;
         let is_awake = |(group, newest): &(Group, EventId)| known.get(group).is_some_and(|known| known != newest);
         Ok(newest.into_iter().filter(is_awake).map(|(group, _)| group).collect())
     }

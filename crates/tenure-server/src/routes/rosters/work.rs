@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tenure::roster::{Roster, Rosters};
 use tenure::wire::Code;
-use tenure_core::clock::within;
-use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::RosterName;
 use tenure_core::store::Call;
+use tenure_core::timeout::Timeout;
 
 use crate::app::App;
 use crate::auth::Caller;
@@ -18,6 +18,8 @@ use crate::reply::Failure;
 /// How long anything about a roster may take. The service has shorter limits of its own for the hot store and for the
 /// ledger, and a call may need both; whoever asked is promised an answer within two seconds.
 const PATIENCE: Duration = Duration::from_millis(1_900);
+/// What has not answered when that has passed.
+const BOTH: &str = "the mirror and the ledger";
 
 impl App {
     /// The service.
@@ -43,10 +45,7 @@ impl App {
 
     /// Asks for something that changes nothing (or for a heartbeat).
     pub(crate) async fn look_in<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        match within(&*self.clock, PATIENCE, work).await {
-            Some(answer) => answer,
-            None => Err(too_slow(Outcome::Unchanged)),
-        }
+        Timeout::read(PATIENCE).call(&*self.clock, BOTH, work).await
     }
 
     /// Asks a roster that must exist for something that changes nothing.
@@ -95,15 +94,8 @@ impl App {
         {
             return Err(Error::too_late());
         }
-        match within(&*self.clock, PATIENCE, tokio::spawn(work)).await {
-            Some(Ok(answer)) => answer,
-            Some(Err(error)) => Err(Error::new(ErrorKind::Internal, "the work for a roster panicked").because(error)),
-            None => Err(too_slow(Outcome::Unknown)),
-        }
+        let panicked = |error| Error::new(ErrorKind::Internal, "the work for a roster panicked").because(error);
+        let work = async { tokio::spawn(work).await.map_err(panicked)? };
+        Timeout::change(PATIENCE).call(&*self.clock, BOTH, work).await
     }
-}
-
-fn too_slow(outcome: Outcome) -> Error {
-    let message = format!("neither mirror nor ledger answered within {} ms", PATIENCE.as_millis());
-    Error::unavailable(message, outcome)
 }

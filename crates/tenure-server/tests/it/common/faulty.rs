@@ -1,5 +1,6 @@
 //! The reference store in a mood: it hangs, fails, panics, or waits at a gate.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tenure_core::memory::MemoryStore;
 use tenure_core::call::{Ask, Reply, Verb};
 use tenure_core::store::around::Around;
 use tenure_core::store::{Health, Store, StoreOptions};
+use tenure_core::timeout::Timeout;
 use tokio::sync::Semaphore;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +40,21 @@ pub struct Faulty {
     at_gate: Semaphore,
     ticks: AtomicUsize,
     spared: Mutex<Vec<Group>>,
+    /// How long a call that hangs takes until this store says so itself.
+    time_out: Option<Duration>,
 }
 
 impl Faulty {
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        Self::make(clock, None)
+    }
+
+    /// One that has a time-out of its own, as a store over a network has.
+    pub fn with_time_out(clock: Arc<dyn Clock>, time_out: Duration) -> Arc<Self> {
+        Self::make(clock, Some(time_out))
+    }
+
+    fn make(clock: Arc<dyn Clock>, time_out: Option<Duration>) -> Arc<Self> {
         let inner = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
         Arc::new(Self {
             inner,
@@ -51,6 +64,7 @@ impl Faulty {
             at_gate: Semaphore::new(0),
             ticks: AtomicUsize::new(0),
             spared: Mutex::default(),
+            time_out,
         })
     }
 
@@ -104,7 +118,10 @@ impl Around for Faulty {
             Mood::Good => call.await,
             Mood::WaitsAt(verb) | Mood::Slow(verb, _) if verb != asked => call.await,
             Mood::FailsIn(away) if group.as_ref().is_none_or(|group| group.as_str() != away) => call.await,
-            Mood::Hangs => std::future::pending().await,
+            Mood::Hangs => match self.time_out {
+                Some(own) => Timeout::change(own).call(&*self.clock, "the server", pending()).await,
+                None => pending().await,
+            },
             Mood::FailsIn(_) | Mood::Fails(ErrorKind::Unavailable) => {
                 Err(Error::unavailable("made to be away", Outcome::Unchanged))
             }
@@ -121,6 +138,10 @@ impl Around for Faulty {
                 call.await
             }
         }
+    }
+
+    fn answers_within(&self) -> Option<Duration> {
+        self.time_out
     }
 
     fn place(&self) -> String {

@@ -52,9 +52,39 @@ async fn a_store_that_hangs_is_a_503_within_the_request_timeout() {
         );
         let problem = answer.json();
         assert!(problem["retry_after_ms"].is_u64(), "{problem}");
-        if !path.ends_with("beat") {
-            assert_eq!(problem["outcome"], outcome, "{method} {path}");
+        assert_eq!(problem["outcome"], outcome, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn one_time_out_counts_and_it_is_the_stores_own() {
+    let own = Settings::default().request_timeout;
+    let clock = SystemClock::shared();
+    let store = Faulty::with_time_out(clock.clone(), own);
+    let daemon = Daemon::over(store.clone(), clock, Settings::default()).await;
+    let tenure = daemon.join("g", "a").await;
+    store.be(Mood::Hangs);
+    let path = |rest: &str| format!("/v1/groups/g/{rest}");
+    for (method, path, body) in [
+        ("PUT", path(&format!("tenures/{tenure}/beat")), Some(json!({}))),
+        ("POST", path("beats"), Some(json!({"beats": [{ "tenure": tenure }]}))),
+        ("PUT", path("registries/r/claims/k"), Some(json!({ "tenure": tenure }))),
+        ("POST", path("leases/l/acquire"), Some(json!({ "tenure": tenure }))),
+        ("DELETE", path(&format!("tenures/{tenure}")), None),
+    ] {
+        let mut request = daemon.request(method, &path);
+        if let Some(body) = &body {
+            request = request.json(body);
         }
+        let answer = async { Answer::read(request.send().await.unwrap()).await };
+        let answer = promised(&format!("{method} {path}"), own + Duration::from_secs(2), answer).await;
+        let problem = answer.json();
+        assert_eq!(problem["outcome"], "unknown", "{method} {path}: {problem}");
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(
+            detail.contains("the server did not answer"),
+            "{method} {path}: {problem}"
+        );
     }
 }
 
