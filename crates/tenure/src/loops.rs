@@ -8,6 +8,7 @@
 //! After a pause of the process a loop turns once, not once for every turn that it missed.
 
 mod body;
+mod keeper;
 mod running;
 mod status;
 
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use body::{LoopBody, Turn};
+pub(crate) use keeper::{Keeper, Owner, keep};
 pub use status::{LoopStatus, Outcome};
 
 /// The least time between two turns of one loop, whatever a body asks for.

@@ -86,7 +86,7 @@ impl Registry {
                         // Its number was not heard, so no beat would show that the store has lost it again: claim it once
                         // more in the background.
                         self.remembered.keep([key], &tenure, true);
-                        self.shared.reassert.notify_one();
+                        self.shared.reassert();
                         Ok(ClaimOutcome::Kept)
                     }
                     _ => Err(error),
@@ -139,7 +139,7 @@ impl Registry {
         self.remembered.keep(ours.map(|(key, _)| key.clone()), tenure, doubted);
         if doubted || shared.tenure() != *tenure {
             // The store lost the end of its data meanwhile, or these keys are held under the tenure before.
-            shared.reassert.notify_one();
+            shared.reassert();
         }
         Ok(claimed.outcomes)
     }

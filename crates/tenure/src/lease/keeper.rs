@@ -1,88 +1,74 @@
 //! The loop behind the leases of a membership: gives up what is to be given up, and reads back what is in doubt.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use tenure_core::clock::{Mono, jitter};
+use tenure_core::clock::Mono;
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{LeaseName, TenureId};
 use tenure_core::lease::{HeldLeases, Token};
 use tenure_core::membership::Revision;
 use tenure_core::store::{MAX_PAGE, PageRequest};
+use tokio::sync::Notify;
 
 use super::book::{Book, Entry, GivingUp, Grant};
 use super::give_up;
-use crate::loops::FLOOR;
+use crate::loops::{Keeper, keep};
 use crate::membership::Shared;
 
 /// How often the holdings are read at most before they are taken as they are: our own acts change them meanwhile.
 const READS: u32 = 4;
 
-/// Runs until the membership is over. Nothing that goes wrong ends it.
+/// Runs until the membership is over.
 pub(crate) async fn keep_leases(shared: Arc<Shared>) {
-    let mut failed = 0;
-    loop {
-        tokio::select! {
-            biased;
-            () = shared.stopped() => return,
-            () = rest(&shared, failed) => {}
-        }
-        let turned = tokio::select! {
-            biased;
-            () = shared.stopped() => return,
-            turned = AssertUnwindSafe(turn(&shared)).catch_unwind() => turned,
-        };
-        shared.leases.stop_reading();
-        let error = match turned {
-            Ok(Ok(())) => {
-                failed = 0;
-                continue;
+    keep(shared.owner(), &mut Holding(&shared)).await;
+}
+
+struct Holding<'a>(&'a Shared);
+
+impl Keeper for Holding<'_> {
+    fn news(&self) -> &Notify {
+        &self.0.leases.work
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        self.0.leases.due_in(self.0.now())
+    }
+
+    async fn turn(&mut self) -> Result<()> {
+        let shared = self.0;
+        let _reading = StopReading(&shared.leases);
+        let given_up = loop {
+            match give_up::round(shared).await {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
             }
-            Ok(Err(error)) => error.chain(),
-            Err(_) => "it panicked".to_owned(),
         };
-        failed += 1;
-        // One line when it starts; the beats tell of the rest of an outage.
-        if failed == 1 {
-            let (group, tenure) = (&shared.group, shared.tenure());
-            tracing::warn!(%group, %tenure, error, "giving up or reading back leases failed; trying again");
+        // Also when giving up fails: what is held must not wait for it.
+        if shared.leases.read_is_due(shared.now()) {
+            read_back(shared).await?;
         }
+        given_up
+    }
+
+    fn failed(&self, error: &str) {
+        let (group, tenure) = (&self.0.group, self.0.tenure());
+        tracing::warn!(%group, %tenure, error, "giving up or reading back leases failed; trying again");
     }
 }
 
-/// Waits until there is something to do; after a failure also for a while.
-async fn rest(shared: &Shared, failed: u32) {
-    let clock = &shared.context.clock;
-    if failed > 0 {
-        let base = shared.pace() / if failed <= 4 { 4 } else { 1 };
-        clock.sleep(jitter(&**clock, base, 25).max(FLOOR)).await;
-    }
-    loop {
-        let work = shared.leases.work.notified();
-        match shared.leases.due_in(shared.now()) {
-            Some(Duration::ZERO) => return,
-            Some(wait) => tokio::select! { biased; () = work => {}, () = clock.sleep(wait) => {} },
-            None => work.await,
-        }
-    }
-}
+/// A reading that was not settled when its turn ends, however it ends, is repeated.
+struct StopReading<'a>(&'a Book);
 
-async fn turn(shared: &Shared) -> Result<()> {
-    let given_up = loop {
-        match give_up::round(shared).await {
-            Ok(true) => {}
-            Ok(false) => break Ok(()),
-            Err(error) => break Err(error),
+impl Drop for StopReading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        if std::mem::take(&mut state.reading) {
+            state.look = true;
         }
-    };
-    // Also when giving up fails: what is held must not wait for it.
-    if shared.leases.read_is_due(shared.now()) {
-        read_back(shared).await?;
     }
-    given_up
 }
 
 /// What was in the book when a reading began.
@@ -176,14 +162,6 @@ impl Book {
             epoch: state.epoch,
             doubts: state.doubts,
             grants: state.entries.values().map(|entry| Arc::clone(&entry.grant)).collect(),
-        }
-    }
-
-    /// A reading that was not settled is to be repeated, however it ended.
-    fn stop_reading(&self) {
-        let mut state = self.state();
-        if std::mem::take(&mut state.reading) {
-            state.look = true;
         }
     }
 

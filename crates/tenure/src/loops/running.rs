@@ -185,7 +185,7 @@ impl Running {
     }
 }
 
-fn message_of(panic: &(dyn Any + Send)) -> &str {
+pub(super) fn message_of(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

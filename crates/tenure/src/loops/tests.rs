@@ -1,5 +1,7 @@
 //! Loops that fail, panic, pause and end.
 
+mod keeper;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tenure_core::clock::ManualClock;

@@ -252,7 +252,7 @@ impl Beating {
         self.next_at = sent_at + jitter(&*shared.context.clock, shared.timing.interval.mul_f64(0.95), 5);
         tracing::info!(group = %shared.group, tenure = %joined.tenure, "joined again");
         shared.publish(|status| status.rejoins += 1);
-        shared.reassert.notify_one();
+        shared.reassert();
         shared.connections.doubt();
     }
 

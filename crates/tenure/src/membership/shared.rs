@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{MembershipStatus, Phase};
 use crate::client::Context;
 use crate::lease::{Act, Book};
+use crate::loops::Owner;
 use crate::registry::Remembered;
 use crate::session;
 
@@ -36,7 +37,8 @@ pub(crate) struct Shared {
     pub(super) status: watch::Sender<MembershipStatus>,
     /// Beat now: a failed act hinted that the tenure is over, or progress was made while paused.
     pub(crate) poke: Notify,
-    /// Some claims are held under an earlier tenure.
+    /// How often it was found that claims may not be held under the present tenure.
+    pub(crate) behind: AtomicU64,
     pub(crate) reassert: Notify,
     /// Cancelled to leave.
     pub(super) stop: CancellationToken,
@@ -94,6 +96,7 @@ impl Shared {
             }),
             status: watch::Sender::new(status),
             poke: Notify::new(),
+            behind: AtomicU64::new(0),
             reassert: Notify::new(),
             stop: CancellationToken::new(),
             store_clock: RemoteClock::default(),
@@ -280,6 +283,15 @@ impl Shared {
     /// Completes once the membership is over.
     pub(crate) async fn stopped(&self) {
         self.stop.cancelled().await;
+    }
+
+    /// For the loops that end with the membership.
+    pub(crate) fn owner(&self) -> Owner<'_> {
+        Owner {
+            clock: &*self.context.clock,
+            pace: self.pace(),
+            over: &self.stop,
+        }
     }
 
     pub(crate) fn forget_store_time(&self) {

@@ -414,6 +414,19 @@ async fn a_key_that_others_took_is_not_claimed_again_after_data_loss() {
 }
 
 #[tokio::test]
+async fn a_look_at_the_claims_that_panics_is_made_again() {
+    let world = world().await;
+    let membership = world.join().await;
+    let registry = membership.registry("devices").unwrap();
+    registry.claim("d7").await.unwrap();
+    let rival = world.other.join(named("b")).await.unwrap();
+    rival.registry("devices").unwrap().claim("d7").await.unwrap();
+    world.store.next(Verb::Look, Fault::Panic);
+    world.pass(secs(80)).await;
+    assert_eq!(registry.remembered(), 0);
+}
+
+#[tokio::test]
 async fn after_a_lapse_it_claims_again_what_is_free_and_reports_what_is_lost() {
     let world = world().await;
     let membership = world.join().await;

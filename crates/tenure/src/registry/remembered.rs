@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use futures_util::FutureExt;
-use tenure_core::clock::jitter;
+use tenure_core::clock::Mono;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Key, RegistryName, TenureId};
 use tenure_core::registry::{ClaimMode, ClaimOutcome};
@@ -14,6 +14,7 @@ use tokio::sync::{Notify, RwLock};
 
 use super::{PATIENCE, review};
 use crate::lease::Answered;
+use crate::loops::{Keeper, keep};
 use crate::membership::Shared;
 
 /// How many keys are claimed again in one call: enough to be quick, few enough to let others in between.
@@ -180,6 +181,12 @@ impl Shared {
             remembered.doubt();
         }
         self.connections.doubt();
+        self.reassert();
+    }
+
+    /// Claims may not be held under the present tenure: they are claimed again.
+    pub(crate) fn reassert(&self) {
+        self.behind.fetch_add(1, Ordering::AcqRel);
         self.reassert.notify_one();
     }
 
@@ -212,42 +219,51 @@ impl Shared {
 /// Claims again what is remembered, after every new join and whenever the store lost the end of its data, and now and then
 /// looks whether it is still ours. Ends with the membership.
 pub(crate) async fn keep_asserted(shared: Arc<Shared>) {
-    let clock = &shared.context.clock;
-    let later = || clock.mono() + jitter(&**clock, review::EVERY, 25);
-    let mut review_at = later();
-    loop {
-        tokio::select! {
-            biased;
-            () = shared.stopped() => return,
-            () = shared.reassert.notified() => {}
-            () = clock.sleep(review_at.since(clock.mono())) => {
-                tokio::select! {
-                    biased;
-                    () = shared.stopped() => return,
-                    () = review::review_all(&shared) => {}
-                }
-                review_at = later();
-                continue;
-            }
+    let mut asserting = Asserting {
+        shared: &shared,
+        done: 0,
+        review_at: review::next(&shared),
+    };
+    keep(shared.owner(), &mut asserting).await;
+}
+
+struct Asserting<'a> {
+    shared: &'a Shared,
+    /// Up to which count of [`Shared::behind`] everything was claimed again.
+    done: u64,
+    review_at: Mono,
+}
+
+impl Keeper for Asserting<'_> {
+    fn news(&self) -> &Notify {
+        &self.shared.reassert
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        // Between an end and the next join there is nobody to act as.
+        let is_behind = self.shared.behind.load(Ordering::Acquire) != self.done;
+        match is_behind && self.shared.acting_tenure().is_ok() {
+            true => Some(Duration::ZERO),
+            false => Some(self.review_at.since(self.shared.now())),
         }
-        let done = tokio::select! {
-            biased;
-            () = shared.stopped() => return,
-            done = AssertUnwindSafe(assert_all(&shared)).catch_unwind() => done,
-        };
-        let error = match done {
-            Ok(Ok(())) => continue,
-            // The next join starts it afresh.
-            Ok(Err(error)) if matches!(error.kind(), ErrorKind::Ended(_)) => {
-                shared.heed(&error);
-                continue;
-            }
-            Ok(Err(error)) => error.chain(),
-            Err(_) => "it panicked".to_owned(),
-        };
-        tracing::warn!(group = %shared.group, tenure = %shared.tenure(), error, "claiming again failed; trying again");
-        clock.sleep(jitter(&**clock, shared.pace(), 25)).await;
-        shared.reassert.notify_one();
+    }
+
+    async fn turn(&mut self) -> Result<()> {
+        let behind = self.shared.behind.load(Ordering::Acquire);
+        if behind != self.done {
+            assert_all(self.shared).await?;
+            self.done = behind;
+        }
+        if self.review_at <= self.shared.now() {
+            review::review_all(self.shared).await;
+            self.review_at = review::next(self.shared);
+        }
+        Ok(())
+    }
+
+    fn failed(&self, error: &str) {
+        let (group, tenure) = (&self.shared.group, self.shared.tenure());
+        tracing::warn!(%group, %tenure, error, "claiming again failed; trying again");
     }
 }
 
@@ -276,7 +292,7 @@ async fn assert_all(shared: &Shared) -> Result<()> {
             let doubted = shared.heed_answer(act.answered(claimed.before, claimed.revision));
             if doubted {
                 // What was lost since may be this.
-                shared.reassert.notify_one();
+                shared.reassert();
             }
             again += keys.len() as u64;
             after = keys.last().cloned();

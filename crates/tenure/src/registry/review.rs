@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tenure_core::clock::{Mono, jitter};
 use tenure_core::error::Result;
 use tenure_core::id::{Key, RegistryName, TenureId};
 use tenure_core::store::{MAX_PAGE, PageRequest};
@@ -14,9 +15,14 @@ use super::Remembered;
 use crate::membership::Shared;
 
 /// How often it looks. A key that is taken less than this before a loss of data may return to its owner of before.
-pub(super) const EVERY: Duration = Duration::from_secs(60);
+const EVERY: Duration = Duration::from_secs(60);
 /// The most keys that one look asks for one by one.
 const MOST: usize = 1_000;
+
+/// When to look next.
+pub(super) fn next(shared: &Shared) -> Mono {
+    shared.now() + jitter(&*shared.context.clock, EVERY, 25)
+}
 
 /// Looks at all registries. What cannot be read is looked at the next time.
 pub(super) async fn review_all(shared: &Shared) {

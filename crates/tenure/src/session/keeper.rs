@@ -1,66 +1,27 @@
 //! The loop behind the connections of a membership: detaches what is to be detached, and attaches again what the present
 //! tenure may not have.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use tenure_core::clock::{Mono, jitter};
+use tenure_core::clock::Mono;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::TenureId;
 use tenure_core::membership::EndReason;
 use tenure_core::session::{Attach, AttachOutcome, Detach, DetachOutcome, Epoch};
 use tenure_core::sweep::BATCH;
+use tokio::sync::Notify;
 
 use super::book::{Book, ConnectionLost, Leaving, Place, Seat, State};
 use super::{PART, short_answer};
 use crate::error_copy::copy_of;
-use crate::loops::FLOOR;
+use crate::loops::{Keeper, keep};
 use crate::membership::Shared;
 use crate::registry::PATIENCE;
 
-/// Runs until the membership is over. Nothing that goes wrong ends it.
+/// Runs until the membership is over.
 pub(crate) async fn keep_connections(shared: Arc<Shared>) {
-    let mut failed = 0;
-    loop {
-        tokio::select! {
-            biased;
-            () = shared.stopped() => break,
-            () = rest(&shared, failed) => {}
-        }
-        let turned = tokio::select! {
-            biased;
-            () = shared.stopped() => break,
-            turned = AssertUnwindSafe(turn(&shared)).catch_unwind() => turned,
-        };
-        let error = match turned {
-            Ok(Ok(())) => {
-                failed = 0;
-                continue;
-            }
-            // The next join starts it afresh; until then there is nobody to act as.
-            Ok(Err(error)) if matches!(error.kind(), ErrorKind::Ended(_)) => {
-                let clock = &shared.context.clock;
-                let join = shared.connections.work.notified();
-                tokio::select! {
-                    biased;
-                    () = shared.stopped() => break,
-                    () = join => {}
-                    () = clock.sleep(jitter(&**clock, shared.pace(), 25)) => {}
-                }
-                continue;
-            }
-            Ok(Err(error)) => error.chain(),
-            Err(_) => "it panicked".to_owned(),
-        };
-        failed += 1;
-        // One line when it starts; the beats tell of the rest of an outage.
-        if failed == 1 {
-            let (group, tenure) = (&shared.group, shared.tenure());
-            tracing::warn!(%group, %tenure, error, "attaching again or detaching failed; trying again");
-        }
-    }
+    keep(shared.owner(), &mut Connecting(&shared)).await;
     let reason = match shared.acting_tenure().map_err(|error| error.kind()) {
         Err(ErrorKind::Ended(reason)) => reason,
         _ => EndReason::Left,
@@ -68,47 +29,45 @@ pub(crate) async fn keep_connections(shared: Arc<Shared>) {
     shared.connections.end(&shared.tenure(), reason);
 }
 
-/// Waits until there is something to do; after a failure also for a while.
-async fn rest(shared: &Shared, failed: u32) {
-    let clock = &shared.context.clock;
-    if failed > 0 {
-        let base = shared.pace() / if failed <= 4 { 4 } else { 1 };
-        clock.sleep(jitter(&**clock, base, 25).max(FLOOR)).await;
-    }
-    loop {
-        let work = shared.connections.work.notified();
-        // Between an end and the next join there is nobody to act as.
-        let due = shared
-            .acting_tenure()
-            .ok()
-            .and_then(|_| shared.connections.due_in(shared.now()));
-        match due {
-            Some(Duration::ZERO) => return,
-            Some(wait) => tokio::select! { biased; () = work => {}, () = clock.sleep(wait) => {} },
-            None => work.await,
-        }
-    }
-}
+struct Connecting<'a>(&'a Shared);
 
-async fn turn(shared: &Shared) -> Result<()> {
-    let tenure = shared.acting_tenure()?;
-    let detached = loop {
-        match detach_round(shared, &tenure).await {
-            Ok(true) => {}
-            Ok(false) => break Ok(()),
-            Err(error) => break Err(error),
+impl Keeper for Connecting<'_> {
+    fn news(&self) -> &Notify {
+        &self.0.connections.work
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        // Between an end and the next join there is nobody to act as.
+        self.0.acting_tenure().ok()?;
+        self.0.connections.due_in(self.0.now())
+    }
+
+    async fn turn(&mut self) -> Result<()> {
+        let shared = self.0;
+        let tenure = shared.acting_tenure()?;
+        let detached = loop {
+            match detach_round(shared, &tenure).await {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        // Also when detaching fails: what is connected must not wait for it.
+        let (mut again, mut anew) = (0, 0);
+        while let Some((attached, renewed)) = attach_round(shared, &tenure).await? {
+            again += attached;
+            anew += renewed;
         }
-    };
-    // Also when detaching fails: what is connected must not wait for it.
-    let (mut again, mut anew) = (0, 0);
-    while let Some((attached, renewed)) = attach_round(shared, &tenure).await? {
-        again += attached;
-        anew += renewed;
+        if again > 0 {
+            tracing::info!(group = %shared.group, %tenure, again, anew, "attached again");
+        }
+        detached
     }
-    if again > 0 {
-        tracing::info!(group = %shared.group, %tenure, again, anew, "attached again");
+
+    fn failed(&self, error: &str) {
+        let (group, tenure) = (&self.0.group, self.0.tenure());
+        tracing::warn!(%group, %tenure, error, "attaching again or detaching failed; trying again");
     }
-    detached
 }
 
 /// Sends one round of detaches. Answers whether there may be more.
