@@ -1,7 +1,7 @@
 //! A call of a store as a value: what is asked, of which group, and until when it may take effect.
 //!
 //! Each call is one struct beside its noun ([`Acquire`] in `lease.rs`); the table in this file lists them all, each with
-//! what it is answered with. A store answers an [`Ask`] in one method ([`Backend::call`](crate::store::Backend::call)), so
+//! what it is answered with. A store answers an [`Ask`] in one method ([`Backend::call`]), so
 //! whoever counts, delays, loses, records or forwards calls does so in one place. The typed methods that callers use are
 //! written once, on the trait of the noun.
 //!
@@ -24,9 +24,9 @@ use crate::ledger::RosterSettings;
 use crate::membership::{Beaten, Beats, End, EndReason, Join, Joined, Member, MemberOf, Members};
 use crate::registry::{Claim, ClaimKeys, ClaimOf, Claimed, Claims, ReleaseClaim};
 use crate::roster::{
-    Availability, BeatProviders, CountAvailable, CountRoster, EndTurn, Heartbeats, ListAvailable, ListPending, ListRows,
-    LookUp, Looked, MarkSeeded, OfflineDone, Pending, PutOutcome, PutProviders, PutRosterSettings, Ranked, ReadSettings,
-    ReadStamp, Retime, Rows, Seat, Seated, Stamp, Stats, Turn, TurnRequest, Verified, VerifyRoster,
+    Availability, BeatProviders, CountAvailable, CountRoster, EndTurn, Heartbeats, ListAvailable, ListPending,
+    ListRows, LookUp, Looked, MarkSeeded, OfflineDone, Pending, PutOutcome, PutProviders, PutRosterSettings, Ranked,
+    ReadSettings, ReadStamp, Retime, Rows, Seat, Seated, Stamp, Stats, Turn, TurnRequest, Verified, VerifyRoster,
 };
 use crate::session::{
     Attached, Attaches, CountSessions, DeleteOutcome, DeleteSession, DetachOutcome, Detaches, ListOrphans, Orphans,
@@ -34,8 +34,8 @@ use crate::session::{
 };
 use crate::store::{Backend, Call, FindGroups, ListGroups, NewestEvents, Now, Page, Probe, Probed};
 use crate::sweep::{
-    Doomed, EndLapsed, EndedBatch, ForgetGroup, GroupStatus, ListDoomed, Pass, Reap, ReapedBatch, Reconcile, Reconciled,
-    Release, ReleasedBatch, Settle, SettleReport, Spare, Status, SweepReport, Tick,
+    Doomed, EndLapsed, EndedBatch, ForgetGroup, GroupStatus, ListDoomed, Pass, Reap, ReapedBatch, Reconcile,
+    Reconciled, Release, ReleasedBatch, Settle, SettleReport, Spare, Status, SweepReport, Tick,
 };
 use crate::target::{PutTarget, RemoveTarget, Target, TargetOf, Targets};
 use crate::time::StoreTime;
@@ -318,7 +318,10 @@ where
 }
 
 fn unsupported(op: &Op) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("this store does not answer the call {}", op.verb()))
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("this store does not answer the call {}", op.verb()),
+    )
 }
 
 /// Makes a typed call: refuses what breaks a limit before anything is sent, makes it in as many parts as the store needs,
@@ -332,11 +335,16 @@ pub(crate) async fn ask<S: Backend + ?Sized, R: Request>(
     let (group, op) = (group.cloned(), request.op());
     let verb = op.verb();
     let reply = make(store, Ask { group, op, call }).await?;
-    let mixed_up = || Error::new(ErrorKind::Internal, format!("the answer to {verb} is that of another call"));
+    let mixed_up = || {
+        Error::new(
+            ErrorKind::Internal,
+            format!("the answer to {verb} is that of another call"),
+        )
+    };
     R::reply(reply).ok_or_else(mixed_up)
 }
 
-/// As [`ask`], for a call of any kind.
+/// Makes a call of any kind as the typed methods do.
 ///
 /// # Errors
 /// Those of the call. After a part that was done, every error is `Unavailable` with the outcome `Unknown`.

@@ -30,8 +30,8 @@ pub use self::offline::{Offlined, Pending};
 pub use self::put::{Entry, Over, Put, PutOutcome, Standing, check_puts};
 pub use self::reading::{Availability, Looked, Ranked, Rows, Seen, Stamp, Stats, Verified};
 pub use self::request::{
-    BeatProviders, CountAvailable, CountRoster, EndTurn, ListAvailable, ListPending, ListRows, LookUp, MarkSeeded, OfflineDone,
-    PutProviders, PutRosterSettings, ReadSettings, ReadStamp, Retime, Seat, VerifyRoster,
+    BeatProviders, CountAvailable, CountRoster, EndTurn, ListAvailable, ListPending, ListRows, LookUp, MarkSeeded,
+    OfflineDone, PutProviders, PutRosterSettings, ReadSettings, ReadStamp, Retime, Seat, VerifyRoster,
 };
 pub use self::seat::{NEVER_STALE, Seated, check_stale_after};
 pub use self::turn::{Task, Turn, TurnRequest, check_holder};

@@ -243,7 +243,7 @@ pub trait Backend: Send + Sync + 'static {
     fn health(&self) -> Health;
 
     /// The time within which one step is answered, if need be by an error that says what is known of its outcome. A step is
-    /// an `end`, a look at one member, or a call with at most [`BATCH`](crate::sweep::BATCH) beats, claims or leases.
+    /// an `end`, a look at one member, or a call with at most [`BATCH`] beats, claims or leases.
     /// `None` for a store without such a time-out; its callers have one ([`Timeout`](crate::timeout::Timeout)). No I/O.
     fn answers_within(&self) -> Option<Duration> {
         None

@@ -145,7 +145,11 @@ impl Network {
         }
         let (node, to) = (request.node, request.answer);
         let told = match request.ask.op {
-            Op::Beat(ask) => ask.beats.into_iter().map(|beat| (beat.tenure, beat.revision.0)).collect(),
+            Op::Beat(ask) => ask
+                .beats
+                .into_iter()
+                .map(|beat| (beat.tenure, beat.revision.0))
+                .collect(),
             _ => Vec::new(),
         };
         let parcel = Parcel::Answer { node, answer, to, told };

@@ -11,9 +11,9 @@ mod review;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_core::call::Parts;
 use tenure_core::error::{Outcome, Result};
 use tenure_core::id::{Key, MemberId, RegistryName, TenureId};
-use tenure_core::call::Parts;
 use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome, MAX_KEYS};
 use tenure_core::store::{Page, PageRequest};
 

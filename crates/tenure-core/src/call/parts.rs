@@ -64,11 +64,17 @@ impl Op {
             }
             Self::Attach(ask) => {
                 let attaches = ask.attaches.split_off(at);
-                Self::Attach(Attaches { attaches, ..ask.clone() })
+                Self::Attach(Attaches {
+                    attaches,
+                    ..ask.clone()
+                })
             }
             Self::Detach(ask) => {
                 let detaches = ask.detaches.split_off(at);
-                Self::Detach(Detaches { detaches, ..ask.clone() })
+                Self::Detach(Detaches {
+                    detaches,
+                    ..ask.clone()
+                })
             }
             Self::PutProviders(ask) => {
                 let puts = ask.puts.split_off(at);
@@ -76,7 +82,10 @@ impl Op {
             }
             Self::Seat(ask) => {
                 let providers = ask.providers.split_off(at);
-                Self::Seat(Seat { providers, ..ask.clone() })
+                Self::Seat(Seat {
+                    providers,
+                    ..ask.clone()
+                })
             }
             Self::Heartbeat(ask) => {
                 let heartbeats = ask.heartbeats.split_off(at);

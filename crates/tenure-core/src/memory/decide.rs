@@ -110,5 +110,8 @@ impl GroupModel {
 }
 
 fn unsupported(op: &Op) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("the model of a group does not answer the call {}", op.verb()))
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("the model of a group does not answer the call {}", op.verb()),
+    )
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_core::call::{Ask, Reply};
 use tenure_core::clock::{Clock, ManualClock};
 use tenure_core::conformance::Harness;
 use tenure_core::memory::MemoryStore;
-use tenure_core::call::{Ask, Reply};
 use tenure_core::store::around::Around;
 use tenure_core::store::{Store, StoreOptions};
 use tenure_core::{Error, ErrorKind, Result};

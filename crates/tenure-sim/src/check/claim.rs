@@ -63,10 +63,7 @@ impl Checker {
                     self.claimed(step, &(registry.clone(), key.clone()), tenure, *mode, outcome)
                 })
             }
-            (
-                Op::ReleaseClaim(ReleaseClaim { registry, key, tenure }),
-                Ok(Reply::ReleaseClaim(())),
-            ) => {
+            (Op::ReleaseClaim(ReleaseClaim { registry, key, tenure }), Ok(Reply::ReleaseClaim(()))) => {
                 let entry = (registry.clone(), key.clone());
                 let owner = self.shadow.claims.remove(&entry);
                 must(

@@ -6,8 +6,8 @@ use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
 use tenure_core::session::{
-    Attach, Attached, Attaches, CountSessions, DeleteOutcome, DeleteSession, DetachOutcome, Detaches, Epoch, ListOrphans,
-    Orphans, PatchOutcome, PatchSession, Session, SessionByAlias, SessionOf, SessionStats, Sessions,
+    Attach, Attached, Attaches, CountSessions, DeleteOutcome, DeleteSession, DetachOutcome, Detaches, Epoch,
+    ListOrphans, Orphans, PatchOutcome, PatchSession, Session, SessionByAlias, SessionOf, SessionStats, Sessions,
 };
 use tenure_core::store::{Call, Page};
 

@@ -6,11 +6,11 @@ mod loss;
 mod many;
 mod world;
 
+use tenure_core::call::Verb;
 use tenure_core::error::ErrorKind;
 use tenure_core::id::{EngagementId, RosterName};
 use tenure_core::ledger::{Expiry, Ledger, Move, NewEngagement, ProviderSpec, ProviderState, SettingsPatch, Status};
 use tenure_core::roster::{RosterMirror, Standing};
-use tenure_core::call::Verb;
 use tenure_core::store::PageRequest;
 use tenure_core::time::StoreTime;
 

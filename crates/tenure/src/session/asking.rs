@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_core::call::Parts;
 use tenure_core::clock::{Mono, jitter, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::TenureId;
-use tenure_core::call::Parts;
 use tenure_core::session::{Attach as Wanted, AttachOutcome, Attached, check_attaches};
 use tenure_core::timeout::Timeout;
 

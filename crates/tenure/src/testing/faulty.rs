@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::Clock;
+use tenure_core::call::{self, Ask, Reply};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::Group;
 use tenure_core::store::Store;
-use tenure_core::call::{self, Ask, Reply};
 use tenure_core::store::around::Around;
 use tokio::sync::Notify;
 

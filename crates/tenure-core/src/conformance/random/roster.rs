@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::id::{MemberId, ProviderId, TenureId, Term};
 use crate::ledger::{Provider, RosterSettings, Version};
 use crate::roster::{
-    BeatProviders, CountAvailable, CountRoster, EndTurn, Entry, Heartbeat, ListAvailable, ListPending, ListRows, LookUp,
-    MarkSeeded, OfflineDone, Over, Put, PutProviders, PutRosterSettings, ReadSettings, ReadStamp, Retime, RosterMirror, Seat,
-    Task, TurnRequest,
+    BeatProviders, CountAvailable, CountRoster, EndTurn, Entry, Heartbeat, ListAvailable, ListPending, ListRows,
+    LookUp, MarkSeeded, OfflineDone, Over, Put, PutProviders, PutRosterSettings, ReadSettings, ReadStamp, Retime,
+    RosterMirror, Seat, Task, TurnRequest,
 };
 use crate::store::Call;
 use crate::sweep::ReconcileRequest;
@@ -116,7 +116,9 @@ impl Pair {
             Op::Settings(version, stale) => self.settings(*version, *stale).await,
             Op::Turn(task, holder, end) => self.turn_at(*task, *holder, *end).await,
             Op::Seeded => {
-                let Ok(stamp) = self.both(ReadStamp).await? else { return Ok(()) };
+                let Ok(stamp) = self.both(ReadStamp).await? else {
+                    return Ok(());
+                };
                 let since = stamp.resumed_at;
                 self.both(MarkSeeded { since }).await.map(drop)
             }
@@ -177,7 +179,13 @@ impl Pair {
             stale_after,
             beat,
         };
-        for seated in self.both(request).await?.into_iter().flatten().filter(|seated| seated.new) {
+        for seated in self
+            .both(request)
+            .await?
+            .into_iter()
+            .flatten()
+            .filter(|seated| seated.new)
+        {
             self.seen.push(seated.tenure);
         }
         Ok(())

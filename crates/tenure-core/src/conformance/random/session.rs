@@ -126,7 +126,9 @@ impl Pair {
             tenure: tenure.clone(),
             attaches: attaches.clone(),
         };
-        let Ok(attached) = self.both(request).await? else { return Ok(()) };
+        let Ok(attached) = self.both(request).await? else {
+            return Ok(());
+        };
         self.revisions.push(attached.revision);
         for (attach, outcome) in attaches.into_iter().zip(&attached.outcomes) {
             if let AttachOutcome::Attached { session, .. } = outcome {

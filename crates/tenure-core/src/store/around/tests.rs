@@ -178,7 +178,10 @@ async fn a_long_call_goes_around_in_parts_and_comes_back_whole() {
     let tenure = join(&*diary).await;
     diary.seen();
     let leases: Vec<LeaseName> = (0..401).map(|n| format!("t-{n}").parse().unwrap()).collect();
-    let acquired = diary.acquire(&group(), &tenure, &leases, Call::default()).await.unwrap();
+    let acquired = diary
+        .acquire(&group(), &tenure, &leases, Call::default())
+        .await
+        .unwrap();
     assert_eq!(acquired.outcomes.len(), leases.len());
     assert!(acquired.before < acquired.revision, "{acquired:?}");
     let parts = [200, 200, 1].map(|items| (Verb::Acquire, Some(group()), items));

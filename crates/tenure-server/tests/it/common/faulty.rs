@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tenure_core::call::{Ask, Reply, Verb};
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::Group;
 use tenure_core::memory::MemoryStore;
-use tenure_core::call::{Ask, Reply, Verb};
 use tenure_core::store::around::Around;
 use tenure_core::store::{Health, Store, StoreOptions};
 use tenure_core::timeout::Timeout;

@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use serde_json::json;
-use tenure_core::clock::SystemClock;
 use tenure_core::call::Verb;
+use tenure_core::clock::SystemClock;
 use tenure_server::Settings;
 use tenure_testkit::wait::until_async;
 use tokio::io::AsyncWriteExt;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tenure::loops::Loops;
 use tenure_core::ErrorKind;
-use tenure_core::clock::SystemClock;
 use tenure_core::call::Verb;
+use tenure_core::clock::SystemClock;
 use tenure_server::{Parts, Settings};
 use tokio::runtime::Handle;
 
