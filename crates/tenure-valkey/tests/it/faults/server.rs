@@ -11,6 +11,7 @@ use tenure_core::registry::RegistryStore;
 use tenure_core::settling::GapCause;
 use tenure_core::store::{Backend, Call, Health, PageRequest, Store, StoreOptions};
 use tenure_core::sweep::{Sweep, SweepRequest, SweepSteps};
+use tenure_core::target::{TargetSpec, TargetStore};
 use tenure_testkit::valkey::{DURABLE, Flavour};
 use tenure_testkit::wait;
 use tenure_valkey::ValkeyStore;
@@ -109,6 +110,13 @@ async fn a_server_that_comes_back_empty_unsettles_its_groups(flavour: Flavour) {
     );
 }
 
+/// An act that makes a group where there is none.
+async fn act_on(store: &ValkeyStore, group: &Group) {
+    let (target, spec) = (lease("t"), TargetSpec::default());
+    let put = store.put_target(group, &target, spec, Call::default());
+    assert!(put.await.unwrap(), "it is new");
+}
+
 async fn a_new_server_grants_nothing_until_settled(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
@@ -132,7 +140,7 @@ async fn a_new_server_grants_nothing_until_settled(flavour: Flavour) {
     let other = Group::new("other").unwrap();
     let until = hasty.tick(&other).await.unwrap().unsettled.expect("a grace").until;
     assert!(until > hasty.now().await.unwrap() + Duration::from_secs(60), "{until}");
-    hasty.end_lapsed(&other, 1, Call::default()).await.unwrap();
+    act_on(&hasty, &other).await;
     assert_eq!(hasty.groups().await.unwrap().len(), 2, "who acts on a group lists it");
     let done = store.settle(None, None, Call::default()).await.unwrap();
     assert_eq!((done.settled, done.left.len()), (2, 0));
@@ -141,7 +149,7 @@ async fn a_new_server_grants_nothing_until_settled(flavour: Flavour) {
     let later = Group::new("later").unwrap();
     assert_eq!(store.tick(&later).await.unwrap().unsettled, None);
     server.cli(&["FLUSHALL"]).unwrap();
-    store.end_lapsed(&later, 1, Call::default()).await.unwrap();
+    act_on(&store, &later).await;
     assert_eq!(
         store.tick(&later).await.unwrap().unsettled.expect("a grace").cause,
         GapCause::New
