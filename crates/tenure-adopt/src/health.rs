@@ -14,7 +14,7 @@ use tenure_core::time::{StoreTime, show_duration};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Break {
-    /// The connection was lost and made anew.
+    /// The connection was lost, and the client reconnected.
     Reconnected,
     /// The server's process is another one, or ran for less time than before.
     Restarted,
@@ -64,7 +64,7 @@ impl Break {
 impl fmt::Display for Break {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Reconnected => f.write_str("the connection to the store was lost and made anew"),
+            Self::Reconnected => f.write_str("the connection to the store was lost, and the client reconnected"),
             Self::Restarted => f.write_str("the store's server was restarted"),
             Self::HistoryChanged => f.write_str("the store's data come from another history (failover)"),
             Self::RoleChanged => f.write_str("the store's server changed its role"),

@@ -4,7 +4,7 @@
 //!   owners.
 //! - **Leases**, plain keys `poll:lease:<target>` = instance id: [`OldLeases`] keeps the nodes of a fleet that is moving to
 //!   Tenure apart from its old instances, and [`KeyTargets`] reads its targets from another program's keys.
-//! - **Sessions**, hashes with a field that says since when nobody is connected: an index of the disconnected
+//! - **Sessions**, hashes with a field that holds the time since which no client is connected: an index of the disconnected
 //!   ([`Sessions`]) and a [`Reaper`].
 //!
 //! Each decides in the one atomic step that changes something. What an earlier look said, or an index, only says where to

@@ -79,7 +79,7 @@ impl Scan {
     /// The next page, after a rest; `None` after the last one.
     ///
     /// # Errors
-    /// Those of the store, and `Unavailable` when the connection was made anew since the beginning.
+    /// Those of the store, and `Unavailable` when the client has reconnected since the beginning.
     pub(crate) async fn page(&mut self) -> Result<Option<Vec<Vec<u8>>>> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         if let Some(elements) = self.last {
@@ -119,7 +119,7 @@ impl Scan {
         if !self.is_cut {
             return Ok(());
         }
-        let message = "the connection to the store was made anew during a scan, which is incomplete therefore";
+        let message = "the client reconnected to the store during a scan, so the result may be incomplete; run it again";
         Err(Error::unavailable(message, Outcome::Unchanged))
     }
 }

@@ -58,10 +58,10 @@ pub trait Request: Sized + Send + 'static {
     /// What it is about: a group, or the whole store where it may be.
     type About: About;
 
-    /// It among the others.
+    /// Wraps it as one of all calls.
     fn op(self) -> Op;
 
-    /// Its reply; `None` for that of another call.
+    /// Takes its reply out of one of any kind; `None` when that answers another call.
     fn reply(reply: Reply) -> Option<Self::Reply>;
 }
 

@@ -227,7 +227,7 @@ async fn open(
         ..OpenOptions::default()
     };
     let store = open_store(&settings.store, &options).await.map_err(StartError::Store)?;
-    // A file of another daemon is opened as a client of that daemon; two daemons in a row serve nobody.
+    // A file of another daemon is opened as a client of that daemon; a daemon of a daemon serves no store.
     if store.steps().is_none() {
         return Err(StartError::Served(store.place()));
     }
@@ -333,7 +333,7 @@ mod tests {
     use tenure_core::memory::MemoryStore;
 
     #[tokio::test]
-    async fn a_loop_that_panics_again_and_again_ends_the_daemon_as_a_failure() {
+    async fn a_loop_that_keeps_panicking_ends_the_daemon_with_a_failure() {
         let clock = SystemClock::shared();
         let panics: tenure::loops::Probe = Arc::new(|name| assert_ne!(name, tenure::sweeper::JANITOR, "on purpose"));
         let loops = Loops::with_probe(Arc::clone(&clock), Handle::current(), Some(panics));

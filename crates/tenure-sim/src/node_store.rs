@@ -50,7 +50,7 @@ impl NodeStore {
         })
     }
 
-    /// A call that must not take effect when nobody waits for it any more.
+    /// A call that must not take effect after its caller has given up.
     async fn punctual(&self, mut ask: Ask) -> Result<Reply> {
         if self.store_clock.age(self.clock.mono()).is_none() {
             // A new connection asks for the time before it asks for a change.

@@ -272,7 +272,7 @@ impl Server {
         done
     }
 
-    /// A call of nobody, about the group of the world, at any time.
+    /// A call about the group of the world, without a sender and without a not-after.
     pub(crate) fn ask(&self, op: Op) -> Ask {
         Ask {
             group: Some(self.group.clone()),

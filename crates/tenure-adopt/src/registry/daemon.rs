@@ -109,7 +109,7 @@ impl std::fmt::Debug for RegistryDaemon {
     }
 }
 
-/// One janitor, made at its first turn and made anew after a panic.
+/// One janitor, made at its first turn and again after a panic.
 struct Body {
     connection: Connection,
     settings: AdoptSettings,

@@ -263,7 +263,7 @@ fn taken(kept: &Kept) -> Option<Reaper> {
     kept.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// One reaper, made at its first turn and made anew after a panic.
+/// One reaper, made at its first turn and again after a panic.
 struct ReapBody {
     shared: Shared,
     reaping: ReapSettings,

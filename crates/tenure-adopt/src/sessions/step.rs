@@ -162,7 +162,7 @@ impl Steps {
 
     fn vitals(&self, life: Option<u64>, at: StoreTime, marker: bool, info: Option<Vec<u8>>) -> Vitals {
         Vitals {
-            // A connection that was made anew while we asked shows as another one at the next look.
+            // A reconnect while we asked shows as another connection at the next look.
             life: life.or_else(|| self.connection.life()).unwrap_or(0),
             at,
             arrived: self.connection.clock().mono(),

@@ -225,7 +225,7 @@ async fn a_batch_that_never_answers_and_a_caller_that_goes_away_block_nobody() {
     let waiting = world.ask(0, None);
     first.abort();
     settle().await;
-    assert!(!waiting.is_finished(), "somebody still waits for the batch");
+    assert!(!waiting.is_finished(), "one caller still waits for the batch");
     second.abort();
     assert!(renewed(waiting.await.unwrap()));
     assert!(world.batcher.gatherer.is_idle(), "an idle group takes no room");

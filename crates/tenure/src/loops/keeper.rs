@@ -32,7 +32,7 @@ pub(crate) trait Keeper: Send + Sync {
     /// Whatever failed; the turn is tried again. `Ended` is no failure: the next tenure starts the keeper afresh.
     fn turn(&mut self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Logs the first of the turns in a row that fail. The rest of an outage is told by the beats.
+    /// Logs the first of the turns in a row that fail. The beats report the rest of an outage.
     fn failed(&self, error: &str);
 }
 

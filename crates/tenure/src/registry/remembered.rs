@@ -240,7 +240,7 @@ impl Keeper for Asserting<'_> {
     }
 
     fn due_in(&self) -> Option<Duration> {
-        // Between an end and the next join there is nobody to act as.
+        // Between an end and the next join there is no tenure to act under.
         let is_behind = self.shared.behind.load(Ordering::Acquire) != self.done;
         match is_behind && self.shared.acting_tenure().is_ok() {
             true => Some(Duration::ZERO),

@@ -37,7 +37,7 @@ impl Keeper for Connecting<'_> {
     }
 
     fn due_in(&self) -> Option<Duration> {
-        // Between an end and the next join there is nobody to act as.
+        // Between an end and the next join there is no tenure to act under.
         self.0.acting_tenure().ok()?;
         self.0.connections.due_in(self.0.now())
     }

@@ -58,7 +58,7 @@ impl Verb {
             V::PatchSession | V::DeleteSession => Self::Sessions,
             V::Session | V::SessionByAlias | V::Sessions | V::Orphans | V::SessionStats => Self::Look,
             V::Events => Self::Events,
-            // A probe is a tick of a group that concerns nobody.
+            // A probe ticks a group without members.
             V::Tick | V::Probe => Self::Tick,
             V::EndLapsed | V::Spare => Self::EndLapsed,
             V::Release => Self::Release,

@@ -99,7 +99,7 @@ impl Around for Faulty {
     }
 
     async fn around(&self, ask: Ask) -> Result<Reply> {
-        // A probe is a tick of a group that concerns nobody.
+        // A probe ticks a group without members.
         let asked = match ask.op.verb() {
             Verb::Probe => Verb::Tick,
             verb => verb,

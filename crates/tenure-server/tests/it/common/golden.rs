@@ -3,7 +3,7 @@
 //! A script is paragraphs. `# …` is a comment, `advance 1s` turns the clock of the daemon and its store, and a request is
 //! its method and path, headers, and body, and behind `=>` the status, headers and JSON of the answer. Under this clock
 //! every time, term and token is the same in each run, so that a script may name them. `TENURE_UPDATE_GOLDEN=1` writes the
-//! answers anew.
+//! answers again.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -153,7 +153,7 @@ impl Golden {
     }
 }
 
-/// Also `1us`: the store counts in microseconds, and what is told in milliseconds is rounded.
+/// Also `1us`: the store counts in microseconds, and a duration in milliseconds is rounded.
 fn duration(text: &str) -> Duration {
     match text.strip_suffix("us") {
         Some(micros) => Duration::from_micros(micros.parse().expect("a number")),

@@ -50,7 +50,7 @@ async fn refused_requests() {
     Golden::start().await.play("refused").await;
 }
 
-/// A store that fails is told as it is, with what is known of the outcome.
+/// The error of a failing store is passed on, with what is known of the outcome.
 #[tokio::test]
 async fn failing_store() {
     for (kind, name) in [

@@ -124,7 +124,7 @@ async fn a_beat_passes_one_time_out() {
     assert_eq!(set, 1);
     assert_eq!(error, "the store did not answer within 437ms; the outcome is unknown");
     let (error, set) = of_a_beat(Some(OWN)).await;
-    assert_eq!(set, 1, "the store has one, so nobody else does");
+    assert_eq!(set, 1, "the store has one, so its callers set none");
     assert_eq!(error, "the server did not answer within 437ms; the outcome is unknown");
 }
 
