@@ -119,7 +119,8 @@ impl Scan {
         if !self.is_cut {
             return Ok(());
         }
-        let message = "the client reconnected to the store during a scan, so the result may be incomplete; run it again";
+        let message =
+            "the client reconnected to the store during a scan, so the result may be incomplete; run it again";
         Err(Error::unavailable(message, Outcome::Unchanged))
     }
 }

@@ -193,7 +193,10 @@ fn clear_away(agents: RemoteAgents, member: &Member, group: Group, clock: &Arc<d
         let groups = vec![group];
         let make = move || Janitor::new(Arc::clone(&store), groups.clone(), agents.clone(), Arc::clone(&clock));
         if let Err(error) = its.start(Janitor::settings(), make) {
-            tracing::error!(error = error.chain(), "no janitor for registrations runs in this process");
+            tracing::error!(
+                error = error.chain(),
+                "no janitor for registrations runs in this process"
+            );
         }
     });
     loops
