@@ -1,7 +1,7 @@
 //! `tenure claims`: who owns what, and whether the owner is alive now.
 
 use clap::Args;
-use tenure::wire::{self, ClaimsPage};
+use tenure::wire::ClaimsPage;
 use tenure_core::Store;
 use tenure_core::id::{Key, MemberId, RegistryName};
 use tenure_core::registry::Claim;
@@ -37,7 +37,7 @@ impl Claims {
         if let Some(key) = &self.key {
             let found = store.claim_of(group, registry, key).await?;
             let missing = format_args!("nobody owns {key} in the registry {registry} of the group {group}");
-            return listing::print_one::<wire::Claim, _>(&self.format, found, show, missing);
+            return listing::print_one::<Claim, _>(&self.format, found, show, missing);
         }
         let owner = self.owner.as_ref();
         let page = listing::read(&self.page, async |request| {

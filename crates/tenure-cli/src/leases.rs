@@ -4,7 +4,7 @@
 //! given out after the last deadline of its tenure: nobody else can tell that its process has stopped.
 
 use clap::Args;
-use tenure::wire::{self, LeasesPage};
+use tenure::wire::LeasesPage;
 use tenure_core::Store;
 use tenure_core::id::{LeaseName, MemberId};
 use tenure_core::lease::Lease;
@@ -37,7 +37,7 @@ impl Leases {
         if let Some(lease) = &self.lease {
             let found = store.lease_of(group, lease).await?;
             let missing = format_args!("nobody holds {lease} in the group {group}");
-            return listing::print_one::<wire::Lease, _>(&self.format, found, show, missing);
+            return listing::print_one::<Lease, _>(&self.format, found, show, missing);
         }
         let holder = self.holder.as_ref();
         let page = listing::read(&self.page, async |request| store.leases(group, holder, &request).await).await?;

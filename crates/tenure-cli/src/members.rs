@@ -1,7 +1,7 @@
 //! `tenure members`: who is there, and whether they are alive now.
 
 use clap::Args;
-use tenure::wire::{self, MembersPage};
+use tenure::wire::MembersPage;
 use tenure_core::Store;
 use tenure_core::id::MemberId;
 use tenure_core::membership::Member;
@@ -31,7 +31,7 @@ impl Members {
         if let Some(member) = &self.member {
             let found = store.member(group, member).await?;
             let missing = format_args!("{member} has no tenure in the group {group}");
-            return listing::print_one::<wire::Member, _>(&self.format, found, show, missing);
+            return listing::print_one::<Member, _>(&self.format, found, show, missing);
         }
         let page = listing::read(&self.page, async |request| store.members(group, &request).await).await?;
         listing::print_page::<MembersPage, _>(&self.format, page, show)
@@ -48,7 +48,7 @@ fn show(members: &[Member]) -> anyhow::Result<()> {
             member.holdings.claims.to_string(),
             member.holdings.leases.to_string(),
             member.holdings.connections.to_string(),
-            member.joined_at().to_string(),
+            member.joined_at.to_string(),
             member.tenure.to_string(),
             pairs(member.labels.as_map()),
         ]

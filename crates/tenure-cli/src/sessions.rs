@@ -5,7 +5,7 @@ mod delete;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use tenure::wire::{self, OrphansAnswer, SessionsPage};
+use tenure::wire::SessionsPage;
 use tenure_core::Store;
 use tenure_core::id::{Alias, Group, SessionId};
 use tenure_core::session::{Orphans, Session, SessionState};
@@ -82,12 +82,12 @@ impl List {
         let (group, format) = (&self.place.group.name, &self.place.format);
         if let Some(session) = &self.session {
             let found = store.session(group, session).await?;
-            return listing::print_one::<wire::Session, _>(format, found, show, missing(session, group));
+            return listing::print_one::<Session, _>(format, found, show, missing(session, group));
         }
         if let Some(alias) = &self.alias {
             let found = store.session_by_alias(group, alias).await?;
             let missing = format_args!("no session in the group {group} has the alias {alias}");
-            return listing::print_one::<wire::Session, _>(format, found, show, missing);
+            return listing::print_one::<Session, _>(format, found, show, missing);
         }
         if self.orphans {
             let limit = self.page.limit.min(MAX_PAGE);
@@ -100,7 +100,7 @@ impl List {
 
     fn print_orphans(&self, found: Orphans) -> anyhow::Result<u8> {
         if self.place.format.json {
-            json(&OrphansAnswer::from(found))?;
+            json(&found)?;
             return Ok(DONE);
         }
         let rows = found.orphans.iter().map(|orphan| {

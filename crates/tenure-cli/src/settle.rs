@@ -3,11 +3,11 @@
 use std::io::{self, BufRead, IsTerminal};
 
 use clap::Args;
-use tenure::wire::SettleAnswer;
 use tenure_core::Store;
 use tenure_core::id::Group;
 use tenure_core::settling::GapCause;
 use tenure_core::store::Call;
+use tenure_core::sweep::Left;
 
 use crate::cli::{FormatArgs, StoreArgs};
 use crate::exit::{DONE, FAILED, Usage, say};
@@ -49,20 +49,20 @@ impl Settle {
             return Ok(FAILED);
         }
         let report = store.settle(self.group.as_ref(), self.cause, Call::default()).await?;
-        let (settled, left) = (report.settled, report.left.clone());
         if self.format.json {
-            json(&SettleAnswer::from(report))?;
+            json(&report)?;
         } else {
+            let settled = report.settled;
             let noun = if settled == 1 { "group" } else { "groups" };
             say(format_args!("{settled} {noun} settled: leases are granted at once"));
-            for (group, cause) in &left {
+            for Left { group, cause } in &report.left {
                 let cause = cause.as_str();
                 say(format_args!(
                     "{group} keeps waiting: {cause}; if nothing was held in it, name that with --cause {cause}"
                 ));
             }
         }
-        Ok(if left.is_empty() { DONE } else { FAILED })
+        Ok(if report.left.is_empty() { DONE } else { FAILED })
     }
 
     /// Asks on a terminal.

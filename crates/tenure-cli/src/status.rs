@@ -66,7 +66,7 @@ impl Status {
         for name in names.into_iter().filter(|name| self.wants(name)).take(MAX_GROUPS) {
             let status = store.status(&name).await?;
             groups.push(Watched {
-                state: GroupState::new(name, &status),
+                state: GroupState::new(name, status),
                 age_ms: 0,
                 registries: Vec::new(),
             });
@@ -149,11 +149,12 @@ fn show_store(what: &str, store: &StoreState) -> anyhow::Result<()> {
 
 fn show_groups(groups: &[Watched], total: u64) -> anyhow::Result<()> {
     let rows = groups.iter().map(|Watched { state, age_ms, .. }| {
-        let settled = match &state.unsettled {
+        let GroupState { group, status, .. } = state;
+        let settled = match &status.unsettled {
             None => yes_no(true),
             Some(unsettled) => format!("no: {} until {}", unsettled.cause.as_str(), unsettled.until),
         };
-        let brake = state.brake.as_ref().map(|brake| {
+        let brake = status.brake.as_ref().map(|brake| {
             format!(
                 "since {}, {} lapsed of {}",
                 brake.since,
@@ -162,15 +163,15 @@ fn show_groups(groups: &[Watched], total: u64) -> anyhow::Result<()> {
             )
         });
         [
-            state.group.to_string(),
-            state.members.to_string(),
+            group.to_string(),
+            status.members.to_string(),
             settled,
             or_dash(brake),
-            state.leases.to_string(),
-            state.sessions.to_string(),
-            state.disconnected.to_string(),
-            state.releasing.to_string(),
-            state.last_event.to_string(),
+            status.leases.to_string(),
+            status.sessions.to_string(),
+            status.disconnected.to_string(),
+            status.releasing.to_string(),
+            status.last_event.to_string(),
             brief(Duration::from_millis(*age_ms)),
         ]
     });

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::time::StoreTime;
 
 /// When the brake engages and how long it holds at most.
@@ -43,12 +45,15 @@ impl BrakeSettings {
     }
 }
 
-/// A brake that is engaged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A brake that is engaged: removal pauses, expiry does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Brake {
     /// When it engaged.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub since: StoreTime,
     /// When it ends by itself at the latest.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub until: StoreTime,
     /// How many lapsed members are not back.
     pub lapsed: u64,

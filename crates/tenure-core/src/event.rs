@@ -133,43 +133,59 @@ fn is_zero(count: &u64) -> bool {
 
 /// Something that happened in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
-    /// Its number.
+    /// Its number: it rises in its group, with holes.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub id: EventId,
     /// When, by the store's clock.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: StoreTime,
-    /// What.
+    /// `joined`, `left`, `lapsed`, `superseded`, `expelled`, `evicted`, `lease_granted`, `lease_released`,
+    /// `lease_taken_over`, `target_changed`, `session_created`, `session_disconnected`, `session_resumed`,
+    /// `session_reaped`, `session_deleted`, `sessions_repaired`, `provider_activated`, `provider_deactivated`,
+    /// `sweep_braked`, `sweep_unbraked`, `group_unsettled`, `group_settled`; more may come.
     #[serde(rename = "type")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub kind: EventKind,
     /// Whose tenure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub tenure: Option<TenureId>,
     /// Why, in one word or phrase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Which lease, or which target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub lease: Option<LeaseName>,
-    /// The token of the grant.
+    /// The fencing token of the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub token: Option<Token>,
-    /// Whom a lease was taken over from.
+    /// With `lease_taken_over`: the ended tenure that still had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub from: Option<TenureId>,
-    /// The member that a lease is kept for, or the provider that an operator decided about.
+    /// With `lease_released`: the member it is kept for. With `provider_activated` and `provider_deactivated`: the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub to: Option<MemberId>,
     /// Which session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub session: Option<SessionId>,
     /// Which connection of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub connection: Option<ConnectionId>,
     /// The session's other name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub alias: Option<Alias>,
-    /// The session's last attach.
+    /// The session's last attach. With the session it is a key for side effects that must not happen twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub epoch: Option<Epoch>,
     /// Which sweep pass did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,12 +5,15 @@
 //! of a URL they mean "here" and "up", however they are written.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::Error;
+use crate::time::StoreTime;
 
 /// The longest name that is accepted, in bytes (and characters: the alphabet is ASCII).
 pub const MAX_NAME: usize = 200;
@@ -54,8 +57,7 @@ pub fn check_name(what: &str, name: &str) -> Result<(), Error> {
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $type(Arc<str>);
 
         impl $type {
@@ -105,6 +107,18 @@ macro_rules! name {
         impl From<$type> for String {
             fn from(name: $type) -> String {
                 name.0.as_ref().to_owned()
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                parsed(deserializer)
             }
         }
     };
@@ -227,8 +241,7 @@ impl fmt::Display for Term {
 }
 
 /// One continuous stretch of a member being alive: `member@term`. Opaque to users.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenureId {
     member: MemberId,
     term: Term,
@@ -251,6 +264,12 @@ impl TenureId {
     #[must_use]
     pub fn term(&self) -> Term {
         self.term
+    }
+
+    /// When it began: the term is made from the store's clock.
+    #[must_use]
+    pub fn began_at(&self) -> StoreTime {
+        StoreTime::from_micros(self.term.get())
     }
 }
 
@@ -300,6 +319,37 @@ impl From<TenureId> for String {
     fn from(tenure: TenureId) -> String {
         tenure.to_string()
     }
+}
+
+impl Serialize for TenureId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TenureId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer)
+    }
+}
+
+/// Reads a checked name straight from the text of the input, without a `String` in between. Batches live on it.
+fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err = Error>,
+{
+    struct Name<T>(PhantomData<T>);
+    impl<T: FromStr<Err = Error>> Visitor<'_> for Name<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+    deserializer.deserialize_str(Name(PhantomData))
 }
 
 #[cfg(test)]

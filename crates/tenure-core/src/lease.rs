@@ -27,7 +27,7 @@ pub const RESERVATION: Duration = Duration::from_secs(5);
 /// A fencing token: a strictly rising integer per group, below 2^53. A sink that remembers the highest token it has seen
 /// can refuse a holder that lost its lease without knowing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "u64")]
 pub struct Token(u64);
 
 impl Token {
@@ -46,6 +46,13 @@ impl Token {
     #[must_use]
     pub fn get(self) -> u64 {
         self.0
+    }
+}
+
+impl TryFrom<u64> for Token {
+    type Error = Error;
+    fn try_from(token: u64) -> Result<Self> {
+        Self::new(token)
     }
 }
 
@@ -150,19 +157,26 @@ pub struct GivenUp {
 }
 
 /// A lease as the store sees it now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Lease {
     /// Its name: the target it is about.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub lease: LeaseName,
-    /// The member.
+    /// The member that holds it.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub holder: MemberId,
     /// The tenure it is held under.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// The token of the grant.
+    /// The fencing token of the grant.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub token: Token,
     /// Whether that tenure is alive now. Never waits for a janitor.
     pub alive: bool,
     /// When another member can have it, if the holder is not heard of again; zero when at once.
+    #[serde(rename = "expires_in_ms", with = "crate::millis::down")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub expires_in: Duration,
 }
 

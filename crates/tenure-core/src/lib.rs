@@ -22,6 +22,7 @@ pub mod lease;
 pub mod ledger;
 pub mod membership;
 pub mod memory;
+pub mod millis;
 pub mod placement;
 pub mod recall;
 pub mod refusal;
@@ -38,7 +39,6 @@ pub mod time;
 pub mod timeout;
 pub mod timing;
 pub mod verdict;
-mod wire;
 
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};

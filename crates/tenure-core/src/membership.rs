@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::ask;
 use crate::error::{Error, Result};
-use crate::id::{Group, MemberId, TenureId};
+use crate::id::{Group, MemberId, TenureId, Term};
 use crate::store::{Backend, Call, Page, PageRequest};
 use crate::time::StoreTime;
 
@@ -158,7 +158,7 @@ pub struct Joined {
 /// than the store knows has noticed that the store lost the end of its data (failover to a replica that lagged); one that
 /// was told a lower one has missed a reply. Either way it reads back what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "u64")]
 pub struct Revision(pub u64);
 
 impl Revision {
@@ -172,14 +172,38 @@ impl Revision {
     }
 }
 
+impl TryFrom<u64> for Revision {
+    type Error = Error;
+    /// Like all numbers from the group's sequence it is below 2^53, so that every JSON parser and Lua's doubles keep it
+    /// whole.
+    fn try_from(revision: u64) -> Result<Self> {
+        if revision > Term::MAX {
+            return Err(Error::invalid(format!("the revision {revision} is outside 0..=2^53-1")));
+        }
+        Ok(Self(revision))
+    }
+}
+
 /// One heartbeat.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Beat {
     /// Whose.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// A new ttl, from now on.
+    #[serde(
+        rename = "ttl_ms",
+        with = "crate::millis::down",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub ttl: Option<Duration>,
     /// The highest revision that the client was told. One that the store does not know marks a gap: its tail was lost.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
     pub revision: Revision,
 }
 
@@ -231,6 +255,7 @@ pub enum EndBy {
 
 /// How much a member holds, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Holdings {
     /// Claims in registries.
     pub claims: u64,
@@ -251,32 +276,36 @@ impl Holdings {
 }
 
 /// A member as the store sees it now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Member {
     /// Who.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub member: MemberId,
     /// Its current tenure.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// Whether that tenure is alive now, by its end time and the store's clock.
     pub alive: bool,
     /// Its ttl.
+    #[serde(rename = "ttl_ms", with = "crate::millis::down")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub ttl: Duration,
     /// How long it lasts without a beat; zero when it is not alive.
+    #[serde(rename = "expires_in_ms", with = "crate::millis::down")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub expires_in: Duration,
+    /// When the tenure began.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
+    pub joined_at: StoreTime,
     /// When it last beat (or joined), as far as the store knows.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub last_beat_at: StoreTime,
     /// About it.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, String>))]
     pub labels: Labels,
-    /// What it holds; counted.
+    /// What it holds, counted.
     pub holdings: Holdings,
-}
-
-impl Member {
-    /// When the tenure began: the term is made from the store's clock.
-    #[must_use]
-    pub fn joined_at(&self) -> StoreTime {
-        StoreTime::from_micros(self.tenure.term().get())
-    }
 }
 
 /// Refuses a batch of beats that breaks a limit, before anything is sent.

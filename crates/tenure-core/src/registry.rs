@@ -68,12 +68,16 @@ pub struct Claimed {
 
 /// Who owns a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Claim {
     /// The key.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub key: Key,
     /// The member.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub owner: MemberId,
     /// The tenure it is held under.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// Whether that tenure is alive now. Never waits for a janitor.
     pub alive: bool,

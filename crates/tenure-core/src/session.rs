@@ -42,7 +42,7 @@ pub const MAX_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// made anew under its old name never sees an old number again. Together with the session's id it names one stretch of
 /// its life, for side effects that must not happen twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "u64")]
 pub struct Epoch(u64);
 
 impl Epoch {
@@ -61,6 +61,13 @@ impl Epoch {
     #[must_use]
     pub fn get(self) -> u64 {
         self.0
+    }
+}
+
+impl TryFrom<u64> for Epoch {
+    type Error = Error;
+    fn try_from(epoch: u64) -> Result<Self> {
+        Self::new(epoch)
     }
 }
 
@@ -135,47 +142,91 @@ impl SessionState {
 }
 
 /// A session as the store sees it now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Session {
     /// Its id.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub session: SessionId,
-    /// How it is. Never waits for a janitor: connections of the dead do not make it active.
+    /// `active`, `disconnected` or `orphan`. Never waits for a janitor: connections of the dead do not make it active.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub state: SessionState,
-    /// Its connections under living tenures.
+    /// How many connections it has under living tenures.
     pub connections: u64,
     /// Its other name, unique in the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub alias: Option<Alias>,
-    /// What users keep with it.
+    /// What users keep with it, field by field.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub data: Data,
-    /// Its last attach.
+    /// Which attach was its last: a number that rises for ever. With the session's id it is a key for side effects that
+    /// must not happen twice.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub epoch: Epoch,
     /// When it was made.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub created_at: StoreTime,
     /// When its data last changed.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub updated_at: StoreTime,
     /// Its own grace, when it has one.
+    #[serde(
+        rename = "grace_ms",
+        with = "crate::millis::down",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub grace: Option<Duration>,
-    /// When its last connection went. `None` while it has any; also while they are all of the dead and the janitor has not
+    /// When its last connection went. Absent while it has any; also while they are all of the dead and the janitor has not
     /// come yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub disconnected_at: Option<StoreTime>,
-    /// How long it can still be resumed; zero for an orphan. `None` as long as `disconnected_at` is.
+    /// How long it can still be resumed; zero for an orphan. Absent as long as `disconnected_at` is.
+    #[serde(
+        rename = "reap_in_ms",
+        with = "crate::millis::down",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub reap_in: Option<Duration>,
 }
 
 /// One connection to attach, and what to do about its session.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Attach {
     /// The session; made when there is none.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub session: SessionId,
     /// The connection. One that is attached elsewhere moves here.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub connection: ConnectionId,
-    /// The session's other name from now on; `None` leaves it as it is.
+    /// The session's other name from now on; left as it is when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub alias: Option<Alias>,
     /// A change to its data.
+    #[serde(default, skip_serializing_if = "Data::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub data: Data,
-    /// Its own grace from now on; `None` leaves it as it is.
+    /// Its own grace from now on, at least 1,000; left as it is when not given. One that is no whole number of milliseconds
+    /// travels as the next longer one that is.
+    #[serde(
+        rename = "grace_ms",
+        with = "crate::millis::up",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub grace: Option<Duration>,
-    /// Do not make it: answer `Gone` when there is no such session, or only an orphan.
+    /// Do not make it: there has to be a session to come back to, and not only an orphan.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume_only: bool,
 }
 
@@ -262,13 +313,19 @@ pub struct Attached {
 }
 
 /// One connection to detach.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Detach {
     /// The session.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub session: SessionId,
     /// The connection.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub connection: ConnectionId,
     /// Only if it was not attached again since this epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub epoch: Option<Epoch>,
 }
 
@@ -328,6 +385,7 @@ pub enum DeleteOutcome {
 /// How many sessions there are. By index: sessions whose connections are all of the dead count as active until the janitor
 /// comes, and within a grace after a gap those that would be over count as orphans until the reaper has looked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionStats {
     /// With connections.
     pub active: u64,
@@ -338,24 +396,31 @@ pub struct SessionStats {
 }
 
 /// A session whose grace is over.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Orphan {
     /// Which.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub session: SessionId,
     /// Its last attach.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub epoch: Epoch,
     /// When its last connection went.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub disconnected_at: StoreTime,
     /// For how long its grace has been over.
+    #[serde(rename = "overdue_ms", with = "crate::millis::down")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub overdue: Duration,
 }
 
 /// Orphans, those first whose grace ended first.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Orphans {
     /// They.
     pub orphans: Vec<Orphan>,
-    /// Entries of the index that belong to no disconnected session. Left alone; reconcile repairs them.
+    /// Entries of the index that belong to no disconnected session; `reconcile` of a sweep repairs them.
     pub skipped: u64,
 }
 

@@ -171,10 +171,12 @@ pub enum Severity {
 
 /// Something the doctor looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Finding {
     /// What was looked at, in a word or two.
     pub check: String,
-    /// How it is.
+    /// `ok`, `warning` or `error`.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub severity: Severity,
     /// What was found, and what to do about it.
     pub detail: String,

@@ -38,50 +38,75 @@ pub fn turn_of(limit: u32, waiting: usize) -> u32 {
 
 /// A group that is inside a grace period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Unsettled {
-    /// Why.
+    /// Why: `new`, `silent`, `clock_back`, `data_loss` or `tail_loss`.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub cause: GapCause,
     /// Until when everyone has had one full ttl.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub until: StoreTime,
 }
 
 /// The state of a group, for the sweeper, for status pages and for the event reader.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupStatus {
     /// The store's time of this reading.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub as_of: StoreTime,
     /// Members with a current tenure.
     pub members: u64,
-    /// The longest silence that is no gap; tick at least three times as often.
+    /// The longest silence of the store that is no gap; tick at least three times as often.
+    #[serde(rename = "gap_ms", with = "crate::millis::down")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub gap: Duration,
     /// When the store last resumed serving this group after a gap.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub resumed_at: StoreTime,
     /// Set while inside a grace period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<Unsettled>,
     /// Set while the brake is engaged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brake: Option<Brake>,
     /// The earliest time at which a member may have lapsed. The true end may be later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub next_due: Option<StoreTime>,
     /// The earliest time at which holdings may be released (what the brake holds back does not count).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub next_release: Option<StoreTime>,
     /// Ended tenures whose holdings are not all released.
     pub releasing: u64,
     /// Leases that somebody holds; those of ended tenures, too, until they are released or taken over.
+    #[serde(default)]
     pub leases: u64,
     /// Sessions.
+    #[serde(default)]
     pub sessions: u64,
     /// Sessions without a connection, orphans included.
+    #[serde(default)]
     pub disconnected: u64,
     /// The earliest time at which a session may have become an orphan (what the brake holds back does not count). The true
     /// time may be later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub next_reap: Option<StoreTime>,
     /// Providers whose tenure has ended and whom the ledger has not followed yet.
+    #[serde(default)]
     pub pending_offline: u64,
     /// The earliest time at which the ledger may follow one of them (what the brake holds back does not count).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub next_offline: Option<StoreTime>,
     /// The newest event.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_event: EventId,
-    /// Since when every tick has found it empty ([`is_occupied`](Self::is_occupied)) and without a roster.
+    /// Since when every tick has found it empty. Never of a group with a roster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub empty_since: Option<StoreTime>,
 }
 
@@ -117,8 +142,10 @@ pub struct ReleaseRequest {
 
 /// Holdings removed from one ended tenure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Eviction {
     /// Whose.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// How many entries, by registry.
     pub claims: BTreeMap<String, u64>,
@@ -237,11 +264,14 @@ pub mod drift {
 }
 
 /// What a pass would do, or has to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Doomed {
     /// Which tenure.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// Why; `Lapsed` also for one that is past its end time but not ended yet.
+    /// Why; `lapsed` also for one that is past its end time but not ended yet.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub reason: EndReason,
     /// What it still holds.
     pub holdings: Holdings,
@@ -389,25 +419,39 @@ pub struct SweepRequest {
 }
 
 /// What a whole pass did.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SweepReport {
     /// How many tenures lapsed.
     pub ended: u64,
-    /// What was removed.
+    /// What was removed, by tenure.
     pub evicted: Vec<Eviction>,
-    /// How many orphans were deleted.
+    /// How many orphaned sessions were deleted.
+    #[serde(default)]
     pub reaped: u64,
-    /// Entries of the index that belong to no disconnected session.
+    /// Entries of the index of disconnected sessions that belonged to none.
+    #[serde(default)]
     pub skipped: u64,
-    /// With `reconcile`: what did not fit together, by kind ([`drift`]).
+    /// With `reconcile`: what did not fit together and was repaired, by kind.
+    #[serde(default)]
     pub repaired: BTreeMap<String, u64>,
-    /// With `dry_run`: what would go. At most 1,000.
+    /// With `dry_run`: what would go, at most 1,000.
     pub doomed: Vec<Doomed>,
-    /// With `dry_run`: which sessions would be deleted. At most 1,000.
+    /// With `dry_run`: which sessions would be deleted, at most 1,000.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub orphans: Vec<SessionId>,
     /// Set when the brake holds something back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub braked: Option<Brake>,
     /// When there will be something to release, if that is known and later than now.
+    #[serde(
+        rename = "next_release_in_ms",
+        with = "crate::millis::up",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub next_release_in: Option<Duration>,
 }
 
@@ -559,12 +603,25 @@ pub enum Settling {
 }
 
 /// What an operator's word did to a store.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SettleReport {
     /// How many groups' graces it ended.
     pub settled: u64,
     /// Groups whose grace continues, with its cause.
-    pub left: Vec<(Group, GapCause)>,
+    pub left: Vec<Left>,
+}
+
+/// A group whose grace continues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Left {
+    /// Which.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub group: Group,
+    /// Why: another cause than the one that was asked for.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub cause: GapCause,
 }
 
 impl SettleReport {
@@ -573,7 +630,7 @@ impl SettleReport {
         match settling {
             Settling::Ended => self.settled += 1,
             Settling::Settled => {}
-            Settling::Left(cause) => self.left.push((group, cause)),
+            Settling::Left(cause) => self.left.push(Left { group, cause }),
         }
     }
 }

@@ -138,8 +138,8 @@ impl App {
     async fn look_at(&self, group: Group) -> Result<()> {
         let status = self.read(self.store.status(&group));
         let status = self.timed(status, |status| status.as_of).await?;
-        let state = GroupState::new(group.clone(), &status);
         meters::holdings(&group, status.leases, status.sessions);
+        let state = GroupState::new(group.clone(), status);
         self.watch.seen().groups.insert(group, (state, self.clock.mono()));
         Ok(())
     }

@@ -237,6 +237,7 @@ impl MemberRow {
         let (ttl, deadline) = entry.map_or((self.ttl, self.deadline), |entry| (entry.ttl, entry.deadline));
         Member {
             member: self.tenure.member().clone(),
+            joined_at: self.tenure.began_at(),
             tenure: self.tenure,
             alive: now < end,
             ttl,

@@ -112,8 +112,10 @@ impl Life {
             None => Labels::default(),
         };
         let end = self.end(&packed);
+        let tenure = TenureId::new(member.clone(), packed.term);
         Ok(Member {
-            tenure: TenureId::new(member.clone(), packed.term),
+            joined_at: tenure.began_at(),
+            tenure,
             member,
             alive: self.now < end,
             ttl: packed.ttl,

@@ -6,7 +6,7 @@ use crate::lease::AcquireOutcome;
 use crate::membership::{BeatReply, EndReason};
 use crate::settling::GapCause;
 use crate::store::{Call, StoreOptions};
-use crate::sweep::{SettleReport, SweepRequest};
+use crate::sweep::{Left, SettleReport, SweepRequest};
 
 /// Invariant 9: away for many ttls, nobody is dead, and everyone goes on within one beat.
 pub async fn an_outage_ends_nobody(make: Make<'_>) {
@@ -173,7 +173,10 @@ pub async fn an_operator_settles_a_group(make: Make<'_>) {
         (only, Some(GapCause::DataLoss)),
         (None, Some(GapCause::New)),
     ] {
-        let left = vec![(world.group.clone(), GapCause::Silent)];
+        let left = vec![Left {
+            group: world.group.clone(),
+            cause: GapCause::Silent,
+        }];
         assert_eq!(settle(group, cause).await, SettleReport { settled: 0, left });
     }
     assert!(matches!(

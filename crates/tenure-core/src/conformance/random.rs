@@ -1,5 +1,6 @@
 //! Random operations on a store and on the reference model at once: every reply and every event must be equal.
 
+mod reply;
 mod roster;
 mod session;
 
@@ -8,20 +9,21 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use self::reply::comparable;
 use super::cases::Cases;
 use super::world::{Make, World, key, lease, member, ms, s};
-use crate::call::{Ask, Reply, Request, Verb, make};
+use crate::call::{Ask, Request, Verb, make};
 use crate::clock::{Clock, ManualClock};
 use crate::error::Result;
 use crate::event::EventQuery;
 use crate::id::{LeaseName, MAX_NAME, RegistryName, TenureId, Term};
-use crate::lease::{Acquire, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases, Token};
+use crate::lease::{Acquire, LeaseOf, Leases, LeasesOf, ReleaseLeases, Token};
 use crate::membership::{Beat, Beats, End, EndBy, Join, Labels, MemberOf, Revision};
 use crate::memory::MemoryStore;
 use crate::registry::{ClaimKeys, ClaimMode, ClaimOf, Claims, ReleaseClaim};
 use crate::session::{Detach, Epoch, SessionSettings};
 use crate::settling::GapCause;
-use crate::store::{Call, Page, PageRequest, StoreOptions};
+use crate::store::{Call, PageRequest, StoreOptions};
 use crate::sweep::{EndLapsed, ListDoomed, Release, ReleaseRequest, Settle, Status, Tick};
 use crate::target::{PutTarget, RemoveTarget, TargetOf, TargetSpec};
 use crate::time::StoreTime;
@@ -197,40 +199,6 @@ const ALL: PageRequest = PageRequest {
     limit: 1_000,
 };
 
-/// A page in the order of its names.
-fn sorted(reply: Reply) -> Reply {
-    match reply {
-        Reply::Members(mut page) => {
-            page.items.sort_by(|a, b| a.member.cmp(&b.member));
-            Reply::Members(Page { next: None, ..page })
-        }
-        Reply::Claims(mut page) => {
-            page.items.sort_by(|a, b| (&a.key, &a.tenure).cmp(&(&b.key, &b.tenure)));
-            Reply::Claims(Page { next: None, ..page })
-        }
-        Reply::Leases(page) => Reply::Leases(leases_in_order(page)),
-        Reply::HeldLeases(held) => Reply::HeldLeases(HeldLeases {
-            page: leases_in_order(held.page),
-            ..held
-        }),
-        Reply::Sessions(mut page) => {
-            page.items.sort_by(|a, b| a.session.cmp(&b.session));
-            Reply::Sessions(Page { next: None, ..page })
-        }
-        Reply::Rows(mut rows) => {
-            rows.rows.sort_by(|a, b| a.row.provider.cmp(&b.row.provider));
-            Reply::Rows(rows)
-        }
-        other => other,
-    }
-}
-
-fn leases_in_order(mut page: Page<Lease>) -> Page<Lease> {
-    page.items
-        .sort_by(|a, b| (&a.lease, &a.tenure).cmp(&(&b.lease, &b.tenure)));
-    Page { next: None, ..page }
-}
-
 fn same<T: std::fmt::Debug>(what: &str, theirs: &Result<T>, ours: &Result<T>) -> Result<(), String> {
     let show = |result: &Result<T>| match result {
         Ok(done) => format!("{done:#?}"),
@@ -260,8 +228,10 @@ impl Pair {
             Verb::Tick | Verb::EndLapsed | Verb::Release | Verb::Reap | Verb::Doomed => self.world.sweeper(),
             _ => Arc::clone(&self.world.store),
         };
-        let ours = make(&*self.model, ask.clone()).await.map(sorted);
-        let theirs = make(&*store, ask).await.map(sorted);
+        let resolution = self.world.resolution();
+        let coarse = |reply| comparable(reply, resolution);
+        let ours = make(&*self.model, ask.clone()).await.map(coarse);
+        let theirs = make(&*store, ask).await.map(coarse);
         same(&verb.to_string(), &theirs, &ours)?;
         Ok(ours.map(|reply| R::reply(reply).expect("the model answers what it was asked")))
     }

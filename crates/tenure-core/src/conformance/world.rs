@@ -38,6 +38,11 @@ pub trait Harness: Send + Sync {
     fn fails_over(&self) -> bool {
         true
     }
+
+    /// The unit in which its replies tell durations: what lasts is rounded down to it, a wait up.
+    fn resolution(&self) -> Duration {
+        Duration::from_micros(1)
+    }
 }
 
 /// A future that gives a harness.
@@ -138,6 +143,11 @@ impl World {
     /// Whether the store can lose its newest writes while it serves.
     pub(super) fn fails_over(&self) -> bool {
         self.harness.fails_over()
+    }
+
+    /// The unit in which the store's replies tell durations.
+    pub(super) fn resolution(&self) -> Duration {
+        self.harness.resolution()
     }
 
     /// Lets time pass while the store serves: ticks as a sweeper does.

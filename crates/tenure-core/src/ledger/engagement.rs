@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::provider::{Provider, Version};
 use crate::error::{Error, Result};
 use crate::id::{EngagementId, ProviderId};
+use crate::millis;
 use crate::time::StoreTime;
-use crate::wire;
 
 /// The most candidates of one reserve.
 pub const MAX_CANDIDATES: usize = 200;
@@ -135,7 +135,7 @@ pub struct NewEngagement<Name = EngagementId> {
     #[serde(
         rename = "expires_in_ms",
         default,
-        with = "wire::ms_if_any",
+        with = "millis::down",
         skip_serializing_if = "Option::is_none"
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
@@ -225,13 +225,13 @@ impl Expiry {
 /// `null` for never; absent to keep it.
 impl Serialize for Expiry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        wire::ms_if_any::serialize(&self.after(), serializer)
+        millis::down::serialize(&self.after(), serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Expiry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let after = wire::ms_if_any::deserialize(deserializer)?;
+        let after: Option<Duration> = millis::down::deserialize(deserializer)?;
         Ok(after.map_or(Self::Never, Self::In))
     }
 }
@@ -243,11 +243,7 @@ impl<'de> Deserialize<'de> for Expiry {
 #[cfg_attr(feature = "openapi", schema(as = MoveRequest))]
 pub struct Move {
     /// Where it is to stand: `pending`, `active`, `ended`, `expired` or `cancelled`. What is over stays as it ended.
-    #[serde(
-        default,
-        deserialize_with = "wire::not_null",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "not_null", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub status: Option<Status>,
     /// Whose it is to be. A fact, also above the capacity.
@@ -268,6 +264,11 @@ impl Move {
     pub fn check(&self) -> Result<()> {
         check_expiry(self.expiry.after())
     }
+}
+
+/// A field that may be absent, and is not `null`.
+fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 fn check_expiry(expires_in: Option<Duration>) -> Result<()> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::provider::{Version, check_capacity};
 use crate::error::{Error, Result};
-use crate::wire;
+use crate::millis;
 
 /// The shortest time after which a provider who is not heard of counts as stale.
 pub const MIN_STALE_AFTER: Duration = Duration::from_secs(1);
@@ -22,13 +22,13 @@ pub struct RosterSettings {
     /// The capacity of every provider that has none of its own.
     pub default_capacity: u32,
     /// After how long without a heartbeat a provider goes offline.
-    #[serde(rename = "stale_after_ms", with = "wire::ms")]
+    #[serde(rename = "stale_after_ms", with = "millis::down")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub stale_after: Duration,
     /// Whether it does at all.
     pub require_heartbeat: bool,
     /// How long the shared answer to "is anyone available?" may be believed.
-    #[serde(rename = "snapshot_ms", with = "wire::ms")]
+    #[serde(rename = "snapshot_ms", with = "millis::down")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub snapshot: Duration,
     /// Rises with every change; 0 while nothing was ever set.
@@ -74,7 +74,7 @@ pub struct SettingsPatch {
     #[serde(
         rename = "stale_after_ms",
         default,
-        with = "wire::ms_if_any",
+        with = "millis::down",
         skip_serializing_if = "Option::is_none"
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
@@ -86,7 +86,7 @@ pub struct SettingsPatch {
     #[serde(
         rename = "snapshot_ms",
         default,
-        with = "wire::ms_if_any",
+        with = "millis::down",
         skip_serializing_if = "Option::is_none"
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
@@ -116,7 +116,7 @@ impl SettingsPatch {
     /// The settings with this change, version aside.
     #[must_use]
     pub fn applied_to(&self, settings: RosterSettings) -> RosterSettings {
-        let whole = |duration: Duration| Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        let whole = |duration| Duration::from_millis(millis::down(duration));
         RosterSettings {
             default_capacity: self.default_capacity.unwrap_or(settings.default_capacity),
             stale_after: self.stale_after.map_or(settings.stale_after, whole),

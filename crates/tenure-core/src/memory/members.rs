@@ -164,6 +164,7 @@ impl GroupModel {
         Some(Member {
             member: member.clone(),
             holdings: self.holdings(&tenure),
+            joined_at: tenure.began_at(),
             tenure,
             alive: now < end,
             ttl: live.ttl,

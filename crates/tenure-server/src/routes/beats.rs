@@ -1,11 +1,12 @@
 //! Beats, one by one and in batches.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use tenure::meters;
-use tenure::wire::{BeatItem, BeatRequest, BeatsAnswer, BeatsRequest, Renewed, ms};
+use tenure::wire::{BeatRequest, BeatsAnswer, BeatsRequest, Renewed, ms};
 use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::{Group, TenureId};
 use tenure_core::membership::{Beat, BeatReply, Beaten, EndReason, MAX_BEATS};
@@ -31,11 +32,11 @@ pub(crate) async fn one(
     _: NoQuery,
     OptionalJson(request): OptionalJson<BeatRequest>,
 ) -> Answer {
-    let beat = Beat::from(BeatItem {
+    let beat = Beat {
         tenure,
-        ttl_ms: request.ttl_ms,
+        ttl: request.ttl_ms.map(Duration::from_millis),
         revision: request.revision,
-    });
+    };
     let tenure = beat.tenure.clone();
     let beaten = app.step(1, app.beats.beat(&group, beat));
     let beaten = app.timed(beaten, |beaten| beaten.as_of).await?;
@@ -74,7 +75,7 @@ pub(crate) async fn many(
         let count = request.beats.len();
         return Err(Error::invalid(format!("{count} beats in one call; at most {MAX_BEATS}")).into());
     }
-    let beats: Vec<Beat> = request.beats.into_iter().map(Into::into).collect();
+    let beats = request.beats;
     let beaten = app.step(beats.len(), app.store.beat(&group, &beats));
     let beaten = app.timed(beaten, |beaten| beaten.as_of).await?;
     if beaten.replies.len() != beats.len() {

@@ -55,5 +55,5 @@ pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(quer
 pub(crate) async fn one(State(app): State<Arc<App>>, Names(group): Names<Group>, _: NoQuery) -> Answer {
     let status = app.read(app.store.status(&group));
     let status = app.timed(status, |status| status.as_of).await?;
-    json(StatusCode::OK, &GroupState::new(group, &status))
+    json(StatusCode::OK, &GroupState::new(group, status))
 }

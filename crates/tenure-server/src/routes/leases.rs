@@ -252,7 +252,7 @@ pub(crate) async fn look_up(
     _: NoQuery,
 ) -> Answer {
     match app.read(app.store.lease_of(&group, &lease)).await? {
-        Some(lease) => json(StatusCode::OK, &Lease::from(lease)),
+        Some(lease) => json(StatusCode::OK, &lease),
         None => Err(Failure::new(Code::NotFound, format!("nobody holds {lease}"))),
     }
 }

@@ -91,7 +91,7 @@ pub(crate) async fn one(
     _: NoQuery,
 ) -> Answer {
     match app.read(app.store.member(&group, &member)).await? {
-        Some(found) => json(StatusCode::OK, &Member::from(found)),
+        Some(found) => json(StatusCode::OK, &found),
         None => Err(Failure::new(
             Code::NotFound,
             format!("{group} has no member {member} with a current tenure"),

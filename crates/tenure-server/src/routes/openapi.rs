@@ -7,8 +7,9 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure::wire::{Code, EventShape, PROBLEM_JSON, Problem};
+use tenure::wire::{Code, PROBLEM_JSON, Problem};
 use tenure_core::clock::SystemClock;
+use tenure_core::event::Event;
 use tenure_core::memory::MemoryStore;
 use tenure_core::store::StoreOptions;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +34,7 @@ use crate::settings::Settings;
             stable `code`. A mutating call may carry the header `Tenure-Not-After`: the store time after which it must \
             not take effect (answers carry `Tenure-Store-Time` to make one from)."
     ),
-    components(schemas(Problem, EventShape)),
+    components(schemas(Problem, Event)),
     modifiers(&Schemes)
 )]
 struct Head;

@@ -133,7 +133,7 @@ pub(crate) async fn look_up(
     _: NoQuery,
 ) -> Answer {
     match app.read(app.store.claim_of(&group, &registry, &key)).await? {
-        Some(claim) => json(StatusCode::OK, &Claim::from(claim)),
+        Some(claim) => json(StatusCode::OK, &claim),
         None => Err(Failure::new(Code::NotFound, format!("nobody owns {key} in {registry}"))),
     }
 }

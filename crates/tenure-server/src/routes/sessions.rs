@@ -65,7 +65,7 @@ pub(crate) async fn attach(
         AttachOutcome::Full { of } => return Err(full(&attach.session, of)),
     };
     let answer = AttachAnswer {
-        session: session.into(),
+        session,
         outcome: how.into(),
         revision: attached.revision,
     };
@@ -97,7 +97,7 @@ pub(crate) async fn attach_many(
     Limits(call): Limits,
     Json(request): Json<AttachSessionsRequest>,
 ) -> Answer {
-    let attaches: Vec<Attach> = request.sessions.into_iter().map(Into::into).collect();
+    let attaches = request.sessions;
     let attached = ask(&app, &group, &request.tenure, &attaches, call).await?;
     let asked = attaches.into_iter().map(|attach| (attach.session, attach.connection));
     json(StatusCode::OK, &AttachSessionsAnswer::new(asked, attached))
@@ -179,7 +179,7 @@ pub(crate) async fn detach_many(
     Limits(call): Limits,
     Json(request): Json<DetachSessionsRequest>,
 ) -> Answer {
-    let detaches: Vec<Detach> = request.connections.into_iter().map(Into::into).collect();
+    let detaches = request.connections;
     let outcomes = give_up(&app, &group, &request.tenure, &detaches, call).await?;
     json(StatusCode::OK, &DetachSessionsAnswer::new(detaches, outcomes))
 }
@@ -229,7 +229,7 @@ pub(crate) async fn patch(
     check_data(&data)?;
     let patched = app.store.patch_session(&group, &session, tenure.as_ref(), &data, call);
     match app.write(patched).await? {
-        PatchOutcome::Patched(session) => json(StatusCode::OK, &Session::from(*session)),
+        PatchOutcome::Patched(session) => json(StatusCode::OK, &session),
         PatchOutcome::NotFound => Err(not_found(&group, &session)),
         PatchOutcome::Full { of } => Err(full(&session, of)),
     }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use tenure::wire::{SettleAnswer, SettleRequest};
+use tenure::wire::SettleRequest;
 use tenure_core::id::Group;
 use tenure_core::store::Call;
+use tenure_core::sweep::SettleReport;
 
 use super::openapi::Writes;
 use super::params::{InGroup, NotAfter};
@@ -25,7 +26,7 @@ use crate::reply::{Answer, json};
     security(("token" = ["operate", "everywhere"])),
     params(NotAfter),
     request_body(content = Option<SettleRequest>, description = "May be left out"),
-    responses((status = 200, description = "What was settled, and what was not", body = SettleAnswer), Writes)
+    responses((status = 200, description = "What was settled, and what was not", body = SettleReport), Writes)
 )]
 pub(crate) async fn all(
     State(app): State<Arc<App>>,
@@ -45,7 +46,7 @@ pub(crate) async fn all(
     security(("token" = ["operate"])),
     params(InGroup, NotAfter),
     request_body(content = Option<SettleRequest>, description = "May be left out"),
-    responses((status = 200, description = "Whether it was settled", body = SettleAnswer), Writes)
+    responses((status = 200, description = "Whether it was settled", body = SettleReport), Writes)
 )]
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
@@ -68,5 +69,5 @@ async fn settle(app: &App, group: Option<&Group>, call: Call, operated: &Operate
         left = report.left.len(),
         "an operator says that nothing was held"
     );
-    json(StatusCode::OK, &SettleAnswer::from(report))
+    json(StatusCode::OK, &report)
 }

@@ -64,6 +64,10 @@ impl Harness for OverHttp {
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
+
+    fn resolution(&self) -> Duration {
+        Duration::from_millis(1)
+    }
 }
 
 tenure_core::conformance_tests!(over_http);

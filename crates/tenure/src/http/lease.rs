@@ -10,8 +10,7 @@ use tenure_core::store::{Call, Page, PageRequest};
 
 use super::{HttpStore, check_page};
 use crate::wire::{
-    self, AcquireLeasesAnswer, AcquireLeasesRequest, LeaseToRelease, LeasesPage, ReleaseLeasesAnswer,
-    ReleaseLeasesRequest,
+    AcquireLeasesAnswer, AcquireLeasesRequest, LeaseToRelease, LeasesPage, ReleaseLeasesAnswer, ReleaseLeasesRequest,
 };
 
 #[async_trait]
@@ -52,7 +51,7 @@ impl Serve<LeaseOf> for HttpStore {
         let lease = ask.lease;
         let path = ["v1", "groups", group.as_str(), "leases", lease.as_str()];
         match self.send(self.read(&path)).await {
-            Ok(answer) => Ok(Some(answer.json::<wire::Lease>()?.into())),
+            Ok(answer) => Ok(Some(answer.json()?)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

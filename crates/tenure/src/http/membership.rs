@@ -9,7 +9,7 @@ use tenure_core::membership::{Beaten, Beats, End, EndBy, EndReason, Join, Joined
 use tenure_core::store::{Call, Page};
 
 use super::{HttpStore, check_page};
-use crate::wire::{self, BeatItem, BeatsAnswer, BeatsRequest, END_REASON, JoinAnswer, JoinRequest, MembersPage, ms};
+use crate::wire::{self, BeatsAnswer, BeatsRequest, END_REASON, JoinAnswer, JoinRequest, MembersPage, ms};
 
 #[async_trait]
 impl Serve<Join> for HttpStore {
@@ -30,25 +30,16 @@ impl Serve<Join> for HttpStore {
 #[async_trait]
 impl Serve<Beats> for HttpStore {
     async fn serve(&self, group: &Group, ask: Beats, _: Call) -> Result<Beaten> {
-        let beats = ask.beats;
-        let items = beats
-            .iter()
-            .map(|beat| BeatItem {
-                tenure: beat.tenure.clone(),
-                ttl_ms: beat.ttl.map(ms),
-                revision: beat.revision,
-            })
-            .collect();
-        let body = BeatsRequest { beats: items };
+        let body = BeatsRequest { beats: ask.beats };
         let request = self
             .harmless(Method::POST, &["v1", "groups", group.as_str(), "beats"])
             .json(&body);
         let answer: BeatsAnswer = self.send(request).await?.json()?;
-        let in_order = answer.results.len() == beats.len()
+        let in_order = answer.results.len() == body.beats.len()
             && answer
                 .results
                 .iter()
-                .zip(&beats)
+                .zip(&body.beats)
                 .all(|(result, beat)| result.tenure == beat.tenure);
         if !in_order {
             return Err(Error::new(
@@ -90,7 +81,7 @@ impl Serve<MemberOf> for HttpStore {
         let member = ask.member;
         let request = self.read(&["v1", "groups", group.as_str(), "members", member.as_str()]);
         match self.send(request).await {
-            Ok(answer) => Ok(Some(answer.json::<wire::Member>()?.into())),
+            Ok(answer) => Ok(Some(answer.json()?)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -107,7 +98,7 @@ impl Serve<Members> for HttpStore {
         let request = self.read(&["v1", "groups", group.as_str(), "members"]).query(&query);
         let answer: MembersPage = self.send(request).await?.json()?;
         Ok(Page {
-            items: answer.members.into_iter().map(Into::into).collect(),
+            items: answer.members,
             next: answer.next,
         })
     }

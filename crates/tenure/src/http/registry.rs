@@ -9,7 +9,7 @@ use tenure_core::registry::{Claim, ClaimKeys, ClaimMode, ClaimOf, Claimed, Claim
 use tenure_core::store::{Call, Page};
 
 use super::{HttpStore, check_page};
-use crate::wire::{self, ClaimResult, ClaimsAnswer, ClaimsPage, ClaimsRequest};
+use crate::wire::{ClaimResult, ClaimsAnswer, ClaimsPage, ClaimsRequest};
 
 #[async_trait]
 impl Serve<ClaimKeys> for HttpStore {
@@ -85,7 +85,7 @@ impl Serve<ClaimOf> for HttpStore {
             key.as_str(),
         ];
         match self.send(self.read(&path)).await {
-            Ok(answer) => Ok(Some(answer.json::<wire::Claim>()?.into())),
+            Ok(answer) => Ok(Some(answer.json()?)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -110,7 +110,7 @@ impl Serve<Claims> for HttpStore {
         ];
         let answer: ClaimsPage = self.send(self.read(&path).query(&query)).await?.json()?;
         Ok(Page {
-            items: answer.claims.into_iter().map(Into::into).collect(),
+            items: answer.claims,
             next: answer.next,
         })
     }

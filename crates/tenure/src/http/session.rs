@@ -13,8 +13,8 @@ use tenure_core::store::{Call, Page};
 
 use super::{HttpStore, check_page};
 use crate::wire::{
-    self, AttachSessionsAnswer, AttachSessionsRequest, Code, ConnectionToDetach, DetachSessionsAnswer,
-    DetachSessionsRequest, OrphansAnswer, PatchSessionRequest, SESSION_EPOCH, SessionToAttach, SessionsPage, ms_up,
+    AttachSessionsAnswer, AttachSessionsRequest, Code, DetachSessionsAnswer, DetachSessionsRequest,
+    PatchSessionRequest, SESSION_EPOCH, SessionsPage, ms_up,
 };
 
 /// About how many bytes of names and data go into one request: well below what a daemon reads.
@@ -23,30 +23,28 @@ const PART: usize = 2 << 20;
 #[async_trait]
 impl Serve<Attaches> for HttpStore {
     async fn serve(&self, group: &Group, ask: Attaches, call: Call) -> Result<Attached> {
-        let Attaches { tenure, attaches } = ask;
         let body = AttachSessionsRequest {
-            tenure,
-            sessions: attaches.iter().map(SessionToAttach::from).collect(),
+            tenure: ask.tenure,
+            sessions: ask.attaches,
         };
         let path = ["v1", "groups", group.as_str(), "sessions-attach"];
         let request = self.mutate(Method::POST, &path, call).json(&body);
         let answer: AttachSessionsAnswer = self.send(request).await?.json()?;
-        answer.attached(&attaches).ok_or_else(not_what_was_asked)
+        answer.attached(&body.sessions).ok_or_else(not_what_was_asked)
     }
 }
 
 #[async_trait]
 impl Serve<Detaches> for HttpStore {
     async fn serve(&self, group: &Group, ask: Detaches, call: Call) -> Result<Vec<DetachOutcome>> {
-        let Detaches { tenure, detaches } = ask;
         let body = DetachSessionsRequest {
-            tenure,
-            connections: detaches.iter().map(ConnectionToDetach::from).collect(),
+            tenure: ask.tenure,
+            connections: ask.detaches,
         };
         let path = ["v1", "groups", group.as_str(), "sessions-detach"];
         let request = self.mutate(Method::POST, &path, call).json(&body);
         let answer: DetachSessionsAnswer = self.send(request).await?.json()?;
-        answer.outcomes(&detaches).ok_or_else(not_what_was_asked)
+        answer.outcomes(&body.connections).ok_or_else(not_what_was_asked)
     }
 }
 
@@ -61,7 +59,7 @@ impl Serve<PatchSession> for HttpStore {
             .send(request.expects(&[Code::SessionNotFound, Code::SessionFull]))
             .await?;
         match &answer.problem {
-            None => Ok(PatchOutcome::Patched(Box::new(answer.json::<wire::Session>()?.into()))),
+            None => Ok(PatchOutcome::Patched(Box::new(answer.json()?))),
             Some((Code::SessionFull, problem)) => match problem.limit {
                 Some(of) => Ok(PatchOutcome::Full { of }),
                 None => Err(not_what_was_asked()),
@@ -103,7 +101,7 @@ impl Serve<SessionOf> for HttpStore {
         let session = ask.session;
         let path = ["v1", "groups", group.as_str(), "sessions", session.as_str()];
         match self.send(self.read(&path)).await {
-            Ok(answer) => Ok(Some(answer.json::<wire::Session>()?.into())),
+            Ok(answer) => Ok(Some(answer.json()?)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -138,7 +136,7 @@ impl Serve<ListOrphans> for HttpStore {
         let (overdue, limit) = (ms_up(ask.overdue).to_string(), ask.limit.to_string());
         let request = self.read(&["v1", "groups", group.as_str(), "sessions-orphans"]);
         let request = request.query(&[("overdue_ms", overdue.as_str()), ("limit", limit.as_str())]);
-        Ok(self.send(request).await?.json::<OrphansAnswer>()?.into())
+        self.send(request).await?.json()
     }
 }
 
@@ -146,7 +144,7 @@ impl Serve<ListOrphans> for HttpStore {
 impl Serve<CountSessions> for HttpStore {
     async fn serve(&self, group: &Group, _: CountSessions, _: Call) -> Result<SessionStats> {
         let request = self.read(&["v1", "groups", group.as_str(), "sessions-stats"]);
-        Ok(self.send(request).await?.json::<wire::SessionStats>()?.into())
+        self.send(request).await?.json()
     }
 }
 
@@ -155,7 +153,7 @@ impl HttpStore {
         let request = self.read(&["v1", "groups", group.as_str(), "sessions"]).query(query);
         let page: SessionsPage = self.send(request).await?.json()?;
         Ok(Page {
-            items: page.sessions.into_iter().map(Into::into).collect(),
+            items: page.sessions,
             next: page.next,
         })
     }
@@ -214,7 +212,7 @@ mod tests {
         assert!((250..=600).contains(&part), "{part}");
         let body = AttachSessionsRequest {
             tenure: "a@1".parse().unwrap(),
-            sessions: large[..part].iter().map(SessionToAttach::from).collect(),
+            sessions: large[..part].to_vec(),
         };
         assert!(serde_json::to_vec(&body).unwrap().len() <= PART + 100);
         assert_eq!(part_of(&[attach(0, 2 * PART)]), 1, "one alone is never cut");

@@ -9,13 +9,13 @@ use tenure_core::store::Call;
 use tenure_core::sweep::{GroupStatus, Pass, Settle, SettleReport, Status, SweepReport};
 
 use super::HttpStore;
-use crate::wire::{self, GroupState, SettleAnswer, SettleRequest, SweepAnswer};
+use crate::wire::{self, GroupState, SettleRequest, SweepAnswer};
 
 #[async_trait]
 impl Serve<Status> for HttpStore {
     async fn serve(&self, group: &Group, _: Status, _: Call) -> Result<GroupStatus> {
         let request = self.read(&["v1", "groups", group.as_str()]);
-        Ok(self.send(request).await?.json::<GroupState>()?.into())
+        Ok(self.send(request).await?.json::<GroupState>()?.status)
     }
 }
 
@@ -35,7 +35,7 @@ impl Serve<Pass> for HttpStore {
             .mutate(Method::POST, &["v1", "groups", group.as_str(), "sweep"], call)
             .json(&body)
             .patience(self.inner.settings.sweep_timeout);
-        Ok(self.send(request).await?.json::<SweepAnswer>()?.into())
+        Ok(self.send(request).await?.json::<SweepAnswer>()?.report)
     }
 }
 
@@ -48,6 +48,6 @@ impl Serve<Settle> for HttpStore {
             None => &["v1", "settle"],
         };
         let request = self.mutate(Method::POST, path, call).json(&SettleRequest { cause });
-        Ok(self.send(request).await?.json::<SettleAnswer>()?.into())
+        self.send(request).await?.json()
     }
 }

@@ -1,7 +1,5 @@
 //! Events on the wire.
 
-use std::collections::BTreeMap;
-
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -100,7 +98,6 @@ pub struct EventsPage {
     /// The events. Those of a type that this version does not know are passed over when they are read: a daemon may be newer
     /// than its clients.
     #[serde(deserialize_with = "known")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Vec<EventShape>))]
     pub events: Vec<Event>,
     /// Pass it as `after` to read on; as `before`, after a page that was read backwards. Always there: events never end.
     pub next: String,
@@ -157,65 +154,4 @@ pub struct Gap {
     pub after: u64,
     /// The stream goes on after this one.
     pub resumes_after: u64,
-}
-
-/// How an event looks. Documentation of [`tenure_core::event::Event`], which is what travels.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Event))]
-pub struct EventShape {
-    /// Its number: it rises in its group, with holes.
-    pub id: u64,
-    /// When, by the store's clock.
-    #[cfg_attr(feature = "openapi", schema(format = DateTime))]
-    pub at: String,
-    /// `joined`, `left`, `lapsed`, `superseded`, `expelled`, `evicted`, `lease_granted`, `lease_released`,
-    /// `lease_taken_over`, `target_changed`, `session_created`, `session_disconnected`, `session_resumed`,
-    /// `session_reaped`, `session_deleted`, `sessions_repaired`, `provider_activated`, `provider_deactivated`,
-    /// `sweep_braked`, `sweep_unbraked`, `group_unsettled`, `group_settled`; more may come.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Whose tenure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenure: Option<String>,
-    /// Why, in one word or phrase.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Which lease, or which target.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease: Option<String>,
-    /// The fencing token of the grant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<u64>,
-    /// With `lease_taken_over`: the ended tenure that still had it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
-    /// With `lease_released`: the member it is kept for. With `provider_activated` and `provider_deactivated`: the provider.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
-    /// Which session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<String>,
-    /// Which connection of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connection: Option<String>,
-    /// The session's other name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub alias: Option<String>,
-    /// The session's last attach. With the session it is a key for side effects that must not happen twice.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub epoch: Option<u64>,
-    /// Which sweep pass did it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pass: Option<String>,
-    /// How many, by what.
-    #[serde(default)]
-    pub counts: BTreeMap<String, u64>,
-    /// How many connections of sessions were removed, beside the counts.
-    #[serde(default)]
-    pub connections: u64,
-    /// The keys removed, as `registry/key`.
-    #[serde(default)]
-    pub keys: Vec<String>,
 }

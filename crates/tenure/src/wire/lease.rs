@@ -11,69 +11,13 @@ pub use release::{
     ReleaseLeasesRequest, ReleaseWord,
 };
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, Result};
-use tenure_core::id::{LeaseName, MemberId, TenureId};
-use tenure_core::lease::{self as core, Token};
+use tenure_core::id::{MemberId, TenureId};
+use tenure_core::lease::HeldLeases;
+pub use tenure_core::lease::Lease;
 use tenure_core::membership::Revision;
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
-use tenure_core::time::micros;
-
-use super::ms;
-
-/// A lease as the store sees it now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Lease {
-    /// Its name: the target it is about.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub lease: LeaseName,
-    /// The member that holds it.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub holder: MemberId,
-    /// The tenure it is held under.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub tenure: TenureId,
-    /// The fencing token of the grant.
-    #[serde(deserialize_with = "super::token")]
-    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
-    pub token: Token,
-    /// Whether that tenure is alive now. Never waits for a janitor.
-    pub alive: bool,
-    /// When another member can have it, if the holder is not heard of again; 0 when at once.
-    pub expires_in_ms: u64,
-    /// The same in microseconds, the resolution of the store's clock.
-    pub expires_in_us: u64,
-}
-
-impl From<core::Lease> for Lease {
-    fn from(lease: core::Lease) -> Self {
-        Self {
-            lease: lease.lease,
-            holder: lease.holder,
-            tenure: lease.tenure,
-            token: lease.token,
-            alive: lease.alive,
-            expires_in_ms: ms(lease.expires_in),
-            expires_in_us: micros(lease.expires_in),
-        }
-    }
-}
-
-impl From<Lease> for core::Lease {
-    fn from(lease: Lease) -> Self {
-        Self {
-            lease: lease.lease,
-            holder: lease.holder,
-            tenure: lease.tenure,
-            token: lease.token,
-            alive: lease.alive,
-            expires_in: Duration::from_micros(lease.expires_in_us),
-        }
-    }
-}
 
 /// Leases, page by page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,18 +35,18 @@ pub struct LeasesPage {
     pub revision: Revision,
 }
 
-impl From<Page<core::Lease>> for LeasesPage {
-    fn from(page: Page<core::Lease>) -> Self {
+impl From<Page<Lease>> for LeasesPage {
+    fn from(page: Page<Lease>) -> Self {
         Self {
-            leases: page.items.into_iter().map(Into::into).collect(),
+            leases: page.items,
             next: page.next,
             revision: Revision::NONE,
         }
     }
 }
 
-impl From<core::HeldLeases> for LeasesPage {
-    fn from(held: core::HeldLeases) -> Self {
+impl From<HeldLeases> for LeasesPage {
+    fn from(held: HeldLeases) -> Self {
         Self {
             revision: held.revision,
             ..held.page.into()
@@ -110,11 +54,11 @@ impl From<core::HeldLeases> for LeasesPage {
     }
 }
 
-impl From<LeasesPage> for core::HeldLeases {
+impl From<LeasesPage> for HeldLeases {
     fn from(page: LeasesPage) -> Self {
         Self {
             page: Page {
-                items: page.leases.into_iter().map(Into::into).collect(),
+                items: page.leases,
                 next: page.next,
             },
             revision: page.revision,

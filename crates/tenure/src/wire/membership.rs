@@ -5,9 +5,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_core::error::Result;
 use tenure_core::id::{MemberId, TenureId, Term};
-use tenure_core::membership::{self as core, BeatReply, EndReason, Holdings, Join, Joined, Labels, Revision};
+pub use tenure_core::membership::Member;
+use tenure_core::membership::{Beat, BeatReply, EndReason, Join, Joined, Labels, Revision};
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
-use tenure_core::time::{StoreTime, micros};
+use tenure_core::time::StoreTime;
 use tenure_core::timing::DEFAULT_TTL;
 
 use super::ms;
@@ -92,82 +93,6 @@ impl From<JoinAnswer> for Joined {
     }
 }
 
-/// How much a member holds, by kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct HoldingsShape {
-    /// Claims in registries.
-    pub claims: u64,
-    /// Leases.
-    pub leases: u64,
-    /// Connections of sessions.
-    pub connections: u64,
-}
-
-/// A member as the store sees it now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Member {
-    /// Who.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub member: MemberId,
-    /// Its current tenure.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub tenure: TenureId,
-    /// Whether that tenure is alive now.
-    pub alive: bool,
-    /// Its ttl.
-    pub ttl_ms: u64,
-    /// How long it lasts without a beat; 0 when it is not alive.
-    pub expires_in_ms: u64,
-    /// The same in microseconds, the resolution of the store's clock.
-    pub expires_in_us: u64,
-    /// When the tenure began.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
-    pub joined_at: StoreTime,
-    /// When it last beat (or joined), as far as the store knows.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
-    pub last_beat_at: StoreTime,
-    /// About it.
-    #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, String>))]
-    pub labels: Labels,
-    /// What it holds, counted.
-    #[cfg_attr(feature = "openapi", schema(value_type = HoldingsShape))]
-    pub holdings: Holdings,
-}
-
-impl From<core::Member> for Member {
-    fn from(member: core::Member) -> Self {
-        Self {
-            joined_at: member.joined_at(),
-            member: member.member,
-            tenure: member.tenure,
-            alive: member.alive,
-            ttl_ms: ms(member.ttl),
-            expires_in_ms: ms(member.expires_in),
-            expires_in_us: micros(member.expires_in),
-            last_beat_at: member.last_beat_at,
-            labels: member.labels,
-            holdings: member.holdings,
-        }
-    }
-}
-
-impl From<Member> for core::Member {
-    fn from(member: Member) -> Self {
-        Self {
-            member: member.member,
-            tenure: member.tenure,
-            alive: member.alive,
-            ttl: Duration::from_millis(member.ttl_ms),
-            expires_in: Duration::from_micros(member.expires_in_us),
-            last_beat_at: member.last_beat_at,
-            labels: member.labels,
-            holdings: member.holdings,
-        }
-    }
-}
-
 /// Members, page by page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -179,10 +104,10 @@ pub struct MembersPage {
     pub next: Option<String>,
 }
 
-impl From<Page<core::Member>> for MembersPage {
-    fn from(page: Page<core::Member>) -> Self {
+impl From<Page<Member>> for MembersPage {
+    fn from(page: Page<Member>) -> Self {
         Self {
-            members: page.items.into_iter().map(Into::into).collect(),
+            members: page.items,
             next: page.next,
         }
     }
@@ -230,11 +155,7 @@ pub struct BeatRequest {
     pub ttl_ms: Option<u64>,
     /// The highest revision that the member was told; below 2^53, and 0 or nothing when it was told none. One that the
     /// store does not know shows that it lost the end of its data.
-    #[serde(
-        default,
-        deserialize_with = "super::revision",
-        skip_serializing_if = "Revision::is_none"
-    )]
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
     pub revision: Revision,
 }
@@ -253,45 +174,13 @@ pub struct Renewed {
     pub revision: Revision,
 }
 
-/// One beat of a batch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct BeatItem {
-    /// Whose.
-    #[serde(deserialize_with = "super::name")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub tenure: TenureId,
-    /// A new ttl, from now on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl_ms: Option<u64>,
-    /// The highest revision that the member was told, as for a single beat.
-    #[serde(
-        default,
-        deserialize_with = "super::revision",
-        skip_serializing_if = "Revision::is_none"
-    )]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
-    pub revision: Revision,
-}
-
-impl From<BeatItem> for core::Beat {
-    fn from(item: BeatItem) -> Self {
-        Self {
-            tenure: item.tenure,
-            ttl: item.ttl_ms.map(Duration::from_millis),
-            revision: item.revision,
-        }
-    }
-}
-
 /// `POST …/beats`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BeatsRequest {
     /// At most 10,000. A malformed tenure id refuses the whole batch, naming its index; so does a ttl outside the limits.
-    pub beats: Vec<BeatItem>,
+    pub beats: Vec<Beat>,
 }
 
 /// What one beat of a batch came to.
@@ -312,7 +201,6 @@ pub enum BeatStatus {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BeatResult {
     /// Whose.
-    #[serde(deserialize_with = "super::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// What became of it.

@@ -18,15 +18,15 @@ mod status;
 mod sweep;
 mod target;
 
-pub use event::{EventShape, EventsPage, EventsQuery, Gap};
+pub use event::{EventsPage, EventsQuery, Gap};
 pub use lease::{
     AcquireAnswer, AcquireLeasesAnswer, AcquireLeasesRequest, AcquireRequest, AcquireResult, AcquireWord, Lease,
     LeaseToRelease, LeasesPage, LeasesQuery, ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeaseResult,
     ReleaseLeasesAnswer, ReleaseLeasesRequest, ReleaseWord, Whose,
 };
 pub use membership::{
-    BeatItem, BeatRequest, BeatResult, BeatStatus, BeatsAnswer, BeatsRequest, EndQuery, HoldingsShape, JoinAnswer,
-    JoinRequest, Member, MembersPage, PageQuery, Renewed,
+    BeatRequest, BeatResult, BeatStatus, BeatsAnswer, BeatsRequest, EndQuery, JoinAnswer, JoinRequest, Member,
+    MembersPage, PageQuery, Renewed,
 };
 pub use problem::{Code, PROBLEM_JSON, Problem};
 pub use registry::{
@@ -34,16 +34,13 @@ pub use registry::{
     ReleaseQuery,
 };
 pub use session::{
-    AttachAnswer, AttachRequest, AttachResult, AttachSessionsAnswer, AttachSessionsRequest, AttachWord,
-    ConnectionToDetach, DetachQuery, DetachResult, DetachSessionsAnswer, DetachSessionsRequest, DetachWord, Orphan,
-    OrphansAnswer, OrphansQuery, PatchSessionRequest, Session, SessionStats, SessionToAttach, SessionsPage,
-    SessionsQuery, WhichSessions,
+    AttachAnswer, AttachRequest, AttachResult, AttachSessionsAnswer, AttachSessionsRequest, AttachWord, DetachQuery,
+    DetachResult, DetachSessionsAnswer, DetachSessionsRequest, DetachWord, Orphans, OrphansQuery, PatchSessionRequest,
+    Session, SessionStats, SessionsPage, SessionsQuery, WhichSessions,
 };
-pub use settle::{Left, SettleAnswer, SettleRequest};
-pub use status::{
-    AccessState, FindingShape, Findings, GroupsPage, LoopState, Now, Readiness, ServerStatus, StoreState, Watched,
-};
-pub use sweep::{Brake, Doomed, Eviction, GroupState, SweepAnswer, SweepRequest, Unsettled};
+pub use settle::SettleRequest;
+pub use status::{AccessState, Findings, GroupsPage, LoopState, Now, Readiness, ServerStatus, StoreState, Watched};
+pub use sweep::{GroupState, SweepAnswer, SweepRequest};
 pub use target::{Target, TargetQuery, TargetRequest, TargetsPage, TargetsQuery};
 
 use std::fmt;
@@ -51,10 +48,8 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::{self, Deserialize, Deserializer, Visitor};
-use tenure_core::id::Term;
-use tenure_core::lease::Token;
-use tenure_core::membership::Revision;
+use serde::de::{self, Deserializer, Visitor};
+pub use tenure_core::millis::{down as ms, up as ms_up};
 
 /// The request header with the store time after which a mutating call must not take effect.
 pub const NOT_AFTER: &str = "tenure-not-after";
@@ -70,53 +65,6 @@ pub const SESSION_EPOCH: &str = "tenure-session-epoch";
 pub const MIRRORED: &str = "tenure-mirrored";
 /// The longest `wait_ms` of an events page.
 pub const MAX_EVENT_WAIT: Duration = Duration::from_secs(30);
-
-/// A duration in whole milliseconds, rounded down: a client may stop early, never late.
-#[must_use]
-pub fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A duration in whole milliseconds, rounded up: whoever retries after it is not too early.
-#[must_use]
-pub fn ms_up(duration: Duration) -> u64 {
-    ms(duration.saturating_add(Duration::from_nanos(999_999)))
-}
-
-/// Reads a checked name straight from the text of the input, without a `String` in between. Batches live on it.
-pub(crate) fn name<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err = tenure_core::Error>,
-{
-    struct Name<T>(PhantomData<T>);
-    impl<T: FromStr<Err = tenure_core::Error>> Visitor<'_> for Name<T> {
-        type Value = T;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a string")
-        }
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
-            text.parse().map_err(E::custom)
-        }
-    }
-    deserializer.deserialize_str(Name(PhantomData))
-}
-
-/// Reads a fencing token, refusing what cannot be one.
-pub(crate) fn token<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Token, D::Error> {
-    Token::new(u64::deserialize(deserializer)?).map_err(de::Error::custom)
-}
-
-/// Reads a revision. Like all numbers from the group's sequence it is below 2^53, so that every JSON parser and Lua's
-/// doubles keep it whole.
-pub(crate) fn revision<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Revision, D::Error> {
-    match u64::deserialize(deserializer)? {
-        number if number > Term::MAX => Err(de::Error::custom(format!(
-            "the revision {number} is outside 0..=2^53-1"
-        ))),
-        number => Ok(Revision(number)),
-    }
-}
 
 /// Reads an optional query value; `after=` with nothing behind it counts as not given.
 pub(crate) fn if_given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>

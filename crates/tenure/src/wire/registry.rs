@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use tenure_core::error::Result;
 use tenure_core::id::{Key, MemberId, TenureId};
 use tenure_core::membership::Revision;
-use tenure_core::registry::{self as core, ClaimMode, ClaimOutcome};
+pub use tenure_core::registry::Claim;
+use tenure_core::registry::{ClaimMode, ClaimOutcome};
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 
 /// `PUT …/claims/{key}`.
@@ -13,7 +14,6 @@ use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimRequest {
     /// Under which tenure.
-    #[serde(deserialize_with = "super::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// Only where the key is free, owned by the dead, or by an earlier tenure of the same member.
@@ -27,7 +27,6 @@ pub struct ClaimRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimsRequest {
     /// Under which tenure.
-    #[serde(deserialize_with = "super::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// At most 10,000.
@@ -175,45 +174,6 @@ pub struct ClaimsAnswer {
     pub revision_before: Revision,
 }
 
-/// Who owns a key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Claim {
-    /// The key.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub key: Key,
-    /// The member.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub owner: MemberId,
-    /// The tenure it is held under.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub tenure: TenureId,
-    /// Whether that tenure is alive now. Never waits for a janitor.
-    pub alive: bool,
-}
-
-impl From<core::Claim> for Claim {
-    fn from(claim: core::Claim) -> Self {
-        Self {
-            key: claim.key,
-            owner: claim.owner,
-            tenure: claim.tenure,
-            alive: claim.alive,
-        }
-    }
-}
-
-impl From<Claim> for core::Claim {
-    fn from(claim: Claim) -> Self {
-        Self {
-            key: claim.key,
-            owner: claim.owner,
-            tenure: claim.tenure,
-            alive: claim.alive,
-        }
-    }
-}
-
 /// Claims, page by page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -225,10 +185,10 @@ pub struct ClaimsPage {
     pub next: Option<String>,
 }
 
-impl From<Page<core::Claim>> for ClaimsPage {
-    fn from(page: Page<core::Claim>) -> Self {
+impl From<Page<Claim>> for ClaimsPage {
+    fn from(page: Page<Claim>) -> Self {
         Self {
-            claims: page.items.into_iter().map(Into::into).collect(),
+            claims: page.items,
             next: page.next,
         }
     }
@@ -284,7 +244,6 @@ impl ClaimsQuery {
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct ReleaseQuery {
     /// The tenure that gives the key up.
-    #[serde(deserialize_with = "super::name")]
     #[cfg_attr(feature = "openapi", param(value_type = String))]
     pub tenure: TenureId,
 }

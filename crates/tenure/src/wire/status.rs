@@ -34,22 +34,7 @@ pub struct GroupsPage {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Findings {
     /// One each.
-    #[cfg_attr(feature = "openapi", schema(value_type = Vec<FindingShape>))]
     pub findings: Vec<Finding>,
-}
-
-/// How a finding looks. Documentation of [`tenure_core::store::Finding`], which is what travels.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Finding))]
-pub struct FindingShape {
-    /// What was looked at.
-    pub check: String,
-    /// `ok`, `warning` or `error`.
-    pub severity: String,
-    /// What was found, and what to do about it.
-    pub detail: String,
 }
 
 /// Whether the daemon can do its work.

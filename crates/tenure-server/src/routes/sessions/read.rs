@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use tenure::wire::{
-    OrphansAnswer, OrphansQuery, Problem, Session, SessionStats, SessionsPage, SessionsQuery, WhichSessions,
-};
+use tenure::wire::{Orphans, OrphansQuery, Problem, Session, SessionStats, SessionsPage, SessionsQuery, WhichSessions};
 use tenure_core::error::Result;
 use tenure_core::id::{Group, SessionId};
 use tenure_core::session::{self as core, SessionState};
@@ -42,7 +40,7 @@ pub(crate) async fn look_up(
     _: NoQuery,
 ) -> Answer {
     match app.read(app.store.session(&group, &session)).await? {
-        Some(found) => json(StatusCode::OK, &Session::from(found)),
+        Some(found) => json(StatusCode::OK, &found),
         None => Err(not_found(&group, &session)),
     }
 }
@@ -112,7 +110,7 @@ fn length_of(session: &core::Session) -> usize {
 )]
 pub(crate) async fn stats(State(app): State<Arc<App>>, Names(group): Names<Group>, _: NoQuery) -> Answer {
     let stats = app.read(app.store.session_stats(&group)).await?;
-    json(StatusCode::OK, &SessionStats::from(stats))
+    json(StatusCode::OK, &stats)
 }
 
 /// List orphans
@@ -122,7 +120,7 @@ pub(crate) async fn stats(State(app): State<Arc<App>>, Names(group): Names<Group
     get, path = "/v1/groups/{g}/sessions-orphans", tag = "sessions",
     security(("token" = ["read"])),
     params(("g" = String, Path, description = "The group"), OrphansQuery),
-    responses((status = 200, description = "The orphans", body = OrphansAnswer), Reads)
+    responses((status = 200, description = "The orphans", body = Orphans), Reads)
 )]
 pub(crate) async fn orphans(
     State(app): State<Arc<App>>,
@@ -131,5 +129,5 @@ pub(crate) async fn orphans(
 ) -> Answer {
     let (overdue, limit) = query.request()?;
     let found = app.read(app.store.orphans(&group, overdue, limit)).await?;
-    json(StatusCode::OK, &OrphansAnswer::from(found))
+    json(StatusCode::OK, &found)
 }

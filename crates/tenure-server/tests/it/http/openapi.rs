@@ -166,7 +166,7 @@ async fn every_schema_that_is_named_is_there() {
         "Target",
         "Session",
         "AttachAnswer",
-        "OrphansAnswer",
+        "Orphans",
         "Provider",
         "AvailableAnswer",
         "Engagement",

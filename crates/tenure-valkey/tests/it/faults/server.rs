@@ -10,7 +10,7 @@ use tenure_core::membership::{BeatReply, EndBy, MembershipStore};
 use tenure_core::registry::RegistryStore;
 use tenure_core::settling::GapCause;
 use tenure_core::store::{Backend, Call, Health, PageRequest, Store, StoreOptions};
-use tenure_core::sweep::{Sweep, SweepRequest, SweepSteps};
+use tenure_core::sweep::{Left, Sweep, SweepRequest, SweepSteps};
 use tenure_core::target::{TargetSpec, TargetStore};
 use tenure_testkit::valkey::{DURABLE, Flavour};
 use tenure_testkit::wait;
@@ -157,7 +157,11 @@ async fn a_new_server_grants_nothing_until_settled(flavour: Flavour) {
     // A member from before proves that it was not new: then the operator must name that cause.
     assert_eq!(beat(&store, &tenure).await, BeatReply::Unknown);
     let done = store.settle(None, None, Call::default()).await.unwrap();
-    assert_eq!((done.settled, done.left), (1, vec![(group(), GapCause::DataLoss)]));
+    let left = Left {
+        group: group(),
+        cause: GapCause::DataLoss,
+    };
+    assert_eq!((done.settled, done.left), (1, vec![left]));
     let done = store
         .settle(Some(&group()), Some(GapCause::DataLoss), Call::default())
         .await

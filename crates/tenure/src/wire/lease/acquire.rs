@@ -7,7 +7,7 @@ use tenure_core::id::{LeaseName, MemberId, TenureId};
 use tenure_core::lease::{AcquireOutcome, Acquired, Token};
 use tenure_core::membership::Revision;
 use tenure_core::settling::GapCause;
-use tenure_core::time::{StoreTime, micros};
+use tenure_core::time::StoreTime;
 
 use crate::wire::{ms, ms_up};
 
@@ -17,7 +17,6 @@ use crate::wire::{ms, ms_up};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AcquireRequest {
     /// Under which tenure.
-    #[serde(deserialize_with = "crate::wire::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
 }
@@ -28,7 +27,6 @@ pub struct AcquireRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AcquireLeasesRequest {
     /// Under which tenure.
-    #[serde(deserialize_with = "crate::wire::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// At most 10,000. With none, the tenure alone is checked.
@@ -118,9 +116,6 @@ pub struct AcquireResult {
     /// With `held`, `reserved` and `unsettled`: when asking again makes sense, if nothing is heard until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// The same in microseconds, the resolution of the store's clock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_after_us: Option<u64>,
     /// With `unsettled`: why the group's grace began (`new`, `silent`, `clock_back`, `data_loss` or `tail_loss`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -147,7 +142,6 @@ impl AcquireResult {
             tenure: None,
             reserved_for: None,
             retry_after_ms: None,
-            retry_after_us: None,
             cause: None,
         };
         let wait = match outcome {
@@ -171,24 +165,19 @@ impl AcquireResult {
             }
         };
         result.retry_after_ms = Some(ms_up(wait));
-        result.retry_after_us = Some(micros(wait));
         result
     }
 
-    /// What it means to a Rust caller; `None` when a part is missing or a token is none.
+    /// What it means to a Rust caller; `None` when a part is missing.
     #[must_use]
     pub fn outcome(self) -> Option<AcquireOutcome> {
-        let token = self.token.and_then(|token| Token::new(token.get()).ok());
-        let wait = self
-            .retry_after_us
-            .map(Duration::from_micros)
-            .or(self.retry_after_ms.map(Duration::from_millis));
+        let wait = self.retry_after_ms.map(Duration::from_millis);
         Some(match self.outcome {
             AcquireWord::Granted => AcquireOutcome::Granted {
-                token: token?,
+                token: self.token?,
                 from: self.from,
             },
-            AcquireWord::Kept => AcquireOutcome::Kept { token: token? },
+            AcquireWord::Kept => AcquireOutcome::Kept { token: self.token? },
             AcquireWord::Held => AcquireOutcome::Held {
                 by: self.tenure?,
                 free_in: wait?,
@@ -213,8 +202,6 @@ pub struct AcquireLeasesAnswer {
     pub results: Vec<AcquireResult>,
     /// How long the asking tenure lasts without a beat. Count from when the request was sent.
     pub expires_in_ms: u64,
-    /// The same in microseconds.
-    pub expires_in_us: u64,
     /// What the tenure holds now goes by this number; send it with the next beat.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
@@ -239,7 +226,6 @@ impl AcquireLeasesAnswer {
                 .map(|(lease, outcome)| AcquireResult::new(lease, outcome))
                 .collect(),
             expires_in_ms: ms(acquired.expires_in),
-            expires_in_us: micros(acquired.expires_in),
             revision: acquired.revision,
             revision_before: acquired.before,
             as_of: acquired.as_of,
@@ -258,7 +244,7 @@ impl AcquireLeasesAnswer {
         let outcomes: Option<Vec<_>> = self.results.into_iter().map(AcquireResult::outcome).collect();
         Some(Acquired {
             outcomes: outcomes.filter(|_| in_order)?,
-            expires_in: Duration::from_micros(self.expires_in_us),
+            expires_in: Duration::from_millis(self.expires_in_ms),
             revision: self.revision,
             before: self.revision_before,
             as_of: self.as_of,

@@ -12,11 +12,9 @@ use tenure_core::time::StoreTime;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReleaseLeaseRequest {
     /// The tenure that gives it up.
-    #[serde(deserialize_with = "crate::wire::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// The token it was granted with.
-    #[serde(deserialize_with = "crate::wire::token")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_i64))]
     pub token: Token,
     /// Hand it off: keep it for this member for five seconds, if that is another one that is alive.
@@ -31,11 +29,9 @@ pub struct ReleaseLeaseRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeaseToRelease {
     /// The lease.
-    #[serde(deserialize_with = "crate::wire::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub lease: LeaseName,
     /// The token it was granted with.
-    #[serde(deserialize_with = "crate::wire::token")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_i64))]
     pub token: Token,
 }
@@ -46,7 +42,6 @@ pub struct LeaseToRelease {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReleaseLeasesRequest {
     /// The tenure that gives them up.
-    #[serde(deserialize_with = "crate::wire::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// At most 10,000.

@@ -8,7 +8,6 @@ use tenure_core::membership::Revision;
 use tenure_core::session::{Attach, AttachOutcome, Attached, Data, How, Limit};
 
 use super::Session;
-use crate::wire::ms_up;
 
 /// `PUT …/sessions/{s}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,11 +15,9 @@ use crate::wire::ms_up;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttachRequest {
     /// Under which tenure: that of the front-end instance that serves the connection.
-    #[serde(deserialize_with = "crate::wire::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// The connection. One that is attached elsewhere moves here.
-    #[serde(deserialize_with = "crate::wire::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub connection: ConnectionId,
     /// The session's other name from now on; left as it is when not given.
@@ -56,73 +53,16 @@ impl AttachRequest {
     }
 }
 
-/// One connection of many to attach.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct SessionToAttach {
-    /// The session.
-    #[serde(deserialize_with = "crate::wire::name")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub session: SessionId,
-    /// The connection.
-    #[serde(deserialize_with = "crate::wire::name")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub connection: ConnectionId,
-    /// As for a single one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub alias: Option<Alias>,
-    /// As for a single one.
-    #[serde(default, skip_serializing_if = "Data::is_empty")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub data: Data,
-    /// As for a single one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grace_ms: Option<u64>,
-    /// As for a single one.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub resume_only: bool,
-}
-
-impl From<SessionToAttach> for Attach {
-    fn from(item: SessionToAttach) -> Self {
-        Self {
-            session: item.session,
-            connection: item.connection,
-            alias: item.alias,
-            data: item.data,
-            grace: item.grace_ms.map(Duration::from_millis),
-            resume_only: item.resume_only,
-        }
-    }
-}
-
-impl From<&Attach> for SessionToAttach {
-    /// A grace that is no whole number of milliseconds becomes the next longer one that is.
-    fn from(attach: &Attach) -> Self {
-        Self {
-            session: attach.session.clone(),
-            connection: attach.connection.clone(),
-            alias: attach.alias.clone(),
-            data: attach.data.clone(),
-            grace_ms: attach.grace.map(ms_up),
-            resume_only: attach.resume_only,
-        }
-    }
-}
-
 /// `POST …/sessions-attach`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttachSessionsRequest {
     /// Under which tenure.
-    #[serde(deserialize_with = "crate::wire::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// At most 10,000. With none, the tenure alone is checked.
-    pub sessions: Vec<SessionToAttach>,
+    pub sessions: Vec<Attach>,
 }
 
 /// What asking to attach a connection came to, in a word.
@@ -209,7 +149,7 @@ impl AttachResult {
         match outcome {
             AttachOutcome::Attached { how, session } => {
                 result.outcome = how.into();
-                result.now = Some((*session).into());
+                result.now = Some(*session);
             }
             AttachOutcome::AliasTaken { by } => {
                 result.outcome = AttachWord::AliasTaken;
@@ -235,7 +175,7 @@ impl AttachResult {
             AttachWord::Gone => return Some(AttachOutcome::Gone),
             AttachWord::Full => return self.limit.map(|of| AttachOutcome::Full { of }),
         };
-        let session = Box::new(self.now?.into());
+        let session = Box::new(self.now?);
         Some(AttachOutcome::Attached { how, session })
     }
 }

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{ConnectionId, MemberId, SessionId, TenureId};
 use tenure_core::session::{Detach, DetachOutcome, Epoch};
-use tenure_core::time::micros;
 
 use crate::wire::ms;
 
@@ -17,7 +16,6 @@ use crate::wire::ms;
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct DetachQuery {
     /// The tenure that it is held under.
-    #[serde(deserialize_with = "crate::wire::name")]
     #[cfg_attr(feature = "openapi", param(value_type = String))]
     pub tenure: TenureId,
     /// Only if it was not attached again since this epoch.
@@ -46,60 +44,16 @@ impl DetachQuery {
     }
 }
 
-/// One connection of many to detach.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ConnectionToDetach {
-    /// The session.
-    #[serde(deserialize_with = "crate::wire::name")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub session: SessionId,
-    /// The connection.
-    #[serde(deserialize_with = "crate::wire::name")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub connection: ConnectionId,
-    /// Only if it was not attached again since this epoch.
-    #[serde(
-        default,
-        deserialize_with = "super::epoch_if_given",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub epoch: Option<Epoch>,
-}
-
-impl From<ConnectionToDetach> for Detach {
-    fn from(item: ConnectionToDetach) -> Self {
-        Self {
-            session: item.session,
-            connection: item.connection,
-            epoch: item.epoch,
-        }
-    }
-}
-
-impl From<&Detach> for ConnectionToDetach {
-    fn from(detach: &Detach) -> Self {
-        Self {
-            session: detach.session.clone(),
-            connection: detach.connection.clone(),
-            epoch: detach.epoch,
-        }
-    }
-}
-
 /// `POST …/sessions-detach`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DetachSessionsRequest {
     /// The tenure that they are held under.
-    #[serde(deserialize_with = "crate::wire::name")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// At most 10,000.
-    pub connections: Vec<ConnectionToDetach>,
+    pub connections: Vec<Detach>,
 }
 
 /// What asking to detach a connection came to, in a word.
@@ -132,15 +86,8 @@ pub struct DetachResult {
     /// With `detached`, when it was the last of its session: the grace has begun, and is this long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reap_in_ms: Option<u64>,
-    /// The same in microseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reap_in_us: Option<u64>,
     /// With `stale`: the epoch of the later attach.
-    #[serde(
-        default,
-        deserialize_with = "super::epoch_if_given",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub epoch: Option<Epoch>,
     /// With `not_holder`: the member that holds it.
@@ -162,7 +109,6 @@ impl DetachResult {
             connection,
             outcome: DetachWord::NotAttached,
             reap_in_ms: None,
-            reap_in_us: None,
             epoch: None,
             holder: None,
             tenure: None,
@@ -171,7 +117,6 @@ impl DetachResult {
             DetachOutcome::Detached { reap_in } => {
                 result.outcome = DetachWord::Detached;
                 result.reap_in_ms = reap_in.map(ms);
-                result.reap_in_us = reap_in.map(micros);
             }
             DetachOutcome::NotAttached => {}
             DetachOutcome::Stale { epoch } => {
@@ -192,10 +137,7 @@ impl DetachResult {
     pub fn outcome(self) -> Option<DetachOutcome> {
         match self.outcome {
             DetachWord::Detached => Some(DetachOutcome::Detached {
-                reap_in: self
-                    .reap_in_us
-                    .map(Duration::from_micros)
-                    .or(self.reap_in_ms.map(Duration::from_millis)),
+                reap_in: self.reap_in_ms.map(Duration::from_millis),
             }),
             DetachWord::NotAttached => Some(DetachOutcome::NotAttached),
             DetachWord::Stale => self.epoch.map(|epoch| DetachOutcome::Stale { epoch }),
