@@ -51,7 +51,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    fn is_beat(self) -> bool {
+    pub(crate) fn is_beat(self) -> bool {
         matches!(self, Self::Beat | Self::Heartbeat | Self::Beats)
     }
 

@@ -22,7 +22,6 @@ use crate::reply::{Answer, json, json_bytes};
 #[utoipa::path(
     put, path = "/v1/groups/{g}/tenures/{t}/beat", tag = "beats",
     security(("token" = ["beat"])),
-    params(("g" = String, Path, description = "The group"), ("t" = String, Path, description = "The tenure")),
     request_body(content = Option<BeatRequest>, description = "May be left out"),
     responses((status = 200, description = "It goes on", body = Renewed), Ended, Writes)
 )]
@@ -61,7 +60,6 @@ pub(crate) async fn one(
 #[utoipa::path(
     post, path = "/v1/groups/{g}/beats", tag = "beats",
     security(("token" = ["beat"])),
-    params(("g" = String, Path, description = "The group")),
     request_body = BeatsRequest,
     responses((status = 200, description = "The answers, in the order asked", body = BeatsAnswer), Writes)
 )]

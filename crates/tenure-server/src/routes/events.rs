@@ -12,7 +12,6 @@ use tenure_core::event::{EventPage, EventQuery};
 use tenure_core::id::Group;
 
 use super::openapi::Reads;
-use super::params::{InGroup, LastEvent};
 use super::stream::{self, Feed, PAGE};
 use crate::app::App;
 use crate::auth::Caller;
@@ -31,7 +30,7 @@ use crate::room::{Place, Share};
 #[utoipa::path(
     get, path = "/v1/groups/{g}/events", tag = "events",
     security(("token" = ["read"])),
-    params(InGroup, LastEvent, EventsQuery),
+    params(("Last-Event-ID" = Option<u64>, Header, description = "For streams: goes before `after`"), EventsQuery),
     responses((status = 200, description = "A page of events, or a stream", content(
         (EventsPage = "application/json"), (String = "text/event-stream"),
     )), Reads)

@@ -49,7 +49,6 @@ pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(quer
 #[utoipa::path(
     get, path = "/v1/groups/{g}", tag = "groups",
     security(("token" = ["read"])),
-    params(("g" = String, Path, description = "The group")),
     responses((status = 200, description = "Its state", body = GroupState), Reads)
 )]
 pub(crate) async fn one(State(app): State<Arc<App>>, Names(group): Names<Group>, _: NoQuery) -> Answer {

@@ -33,11 +33,6 @@ const LEASES: &str = "leases";
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases/{l}/acquire", tag = "leases",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("l" = String, Path, description = "The lease"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body = AcquireRequest,
     responses(
         (status = 200, description = "That tenure holds it now", body = AcquireAnswer),
@@ -103,10 +98,6 @@ fn unsettled(cause: GapCause, retry_in: Duration, as_of: StoreTime) -> Failure {
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases-acquire", tag = "leases",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body = AcquireLeasesRequest,
     responses((status = 200, description = "The answers, in the order asked", body = AcquireLeasesAnswer), Ended, Writes)
 )]
@@ -144,11 +135,6 @@ async fn ask(
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases/{l}/release", tag = "leases",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("l" = String, Path, description = "The lease"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body = ReleaseLeaseRequest,
     responses(
         (status = 200, description = "That tenure does not hold it (any more)", body = ReleaseLeaseAnswer),
@@ -196,10 +182,6 @@ pub(crate) async fn release(
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases-release", tag = "leases",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body = ReleaseLeasesRequest,
     responses((status = 200, description = "The answers, in the order asked", body = ReleaseLeasesAnswer), Ended, Writes)
 )]
@@ -239,7 +221,6 @@ async fn give_up(
 #[utoipa::path(
     get, path = "/v1/groups/{g}/leases/{l}", tag = "leases",
     security(("token" = ["read"]), ("token" = ["beat"])),
-    params(("g" = String, Path, description = "The group"), ("l" = String, Path, description = "The lease")),
     responses(
         (status = 200, description = "Its holder", body = Lease),
         (status = 404, description = "`not_found`: it is free", body = Problem, content_type = "application/problem+json"),
@@ -263,7 +244,7 @@ pub(crate) async fn look_up(
 #[utoipa::path(
     get, path = "/v1/groups/{g}/leases", tag = "leases",
     security(("token" = ["read"])),
-    params(("g" = String, Path, description = "The group"), LeasesQuery),
+    params(LeasesQuery),
     responses((status = 200, description = "A page of leases", body = LeasesPage), Reads)
 )]
 pub(crate) async fn list(

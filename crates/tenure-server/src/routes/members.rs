@@ -23,10 +23,6 @@ use crate::reply::{Answer, Failure, json, no_content};
 #[utoipa::path(
     post, path = "/v1/groups/{g}/members", tag = "members",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body = JoinRequest,
     responses((status = 201, description = "The tenure", body = JoinAnswer), Writes)
 )]
@@ -61,7 +57,7 @@ pub(crate) async fn join(
 #[utoipa::path(
     get, path = "/v1/groups/{g}/members", tag = "members",
     security(("token" = ["read"])),
-    params(("g" = String, Path, description = "The group"), PageQuery),
+    params(PageQuery),
     responses((status = 200, description = "A page of members", body = MembersPage), Reads)
 )]
 pub(crate) async fn list(
@@ -78,7 +74,6 @@ pub(crate) async fn list(
 #[utoipa::path(
     get, path = "/v1/groups/{g}/members/{m}", tag = "members",
     security(("token" = ["read"]), ("token" = ["beat"])),
-    params(("g" = String, Path, description = "The group"), ("m" = String, Path, description = "The member")),
     responses(
         (status = 200, description = "The member", body = Member),
         (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
@@ -106,12 +101,7 @@ pub(crate) async fn one(
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/tenures/{t}", tag = "members",
     security(("token" = ["beat"]), ("token" = ["operate"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("t" = String, Path, description = "The tenure"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-        EndQuery
-    ),
+    params(EndQuery),
     responses(
         (status = 204, description = "It has ended", headers(("Tenure-End-Reason" = String, description = "Why"))),
         Writes

@@ -8,7 +8,7 @@ mod leases;
 mod members;
 mod metrics;
 pub(crate) mod openapi;
-mod params;
+mod parameters;
 mod registries;
 mod root;
 mod rosters;
@@ -137,6 +137,7 @@ fn behind(app: &Arc<App>, class: Class, route: UtoipaMethodRouter<Arc<App>>) -> 
     if let Some(item) = paths.paths.get_mut(&path) {
         rules = Rules::of(&path, item);
         openapi::guarded(item);
+        parameters::complete(&path, item, class.is_beat());
     }
     if path == metrics::PATH && app.settings.public_metrics {
         rules = rules.opened();

@@ -14,7 +14,7 @@ use tenure_core::memory::MemoryStore;
 use tenure_core::store::StoreOptions;
 use tokio_util::sync::CancellationToken;
 use utoipa::openapi::content::ContentBuilder;
-use utoipa::openapi::path::PathItem;
+use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{OpenApi, Ref, RefOr, Response as Described, ResponseBuilder};
 use utoipa::{IntoResponses, OpenApi as _};
@@ -69,8 +69,8 @@ impl utoipa::Modify for Schemes {
     }
 }
 
-/// Adds what routes can answer before they are asked.
-pub(crate) fn guarded(item: &mut PathItem) {
+/// The operations of a route, and whether they change something.
+pub(crate) fn operations(item: &mut PathItem) -> impl Iterator<Item = (bool, &mut Operation)> {
     let operations = [
         (false, &mut item.get),
         (true, &mut item.put),
@@ -78,10 +78,13 @@ pub(crate) fn guarded(item: &mut PathItem) {
         (true, &mut item.delete),
         (true, &mut item.patch),
     ];
-    let operations = operations
-        .into_iter()
-        .filter_map(|(changes, of)| Some((changes, of.as_mut()?)));
-    for (changes, operation) in operations {
+    let operations = operations.into_iter();
+    operations.filter_map(|(changes, of)| Some((changes, of.as_mut()?)))
+}
+
+/// Adds what routes can answer before they are asked.
+pub(crate) fn guarded(item: &mut PathItem) {
+    for (changes, operation) in operations(item) {
         let mut codes = vec![Code::WrongHost];
         if operation.security != Some(vec![SecurityRequirement::default()]) {
             codes.extend([Code::Unauthenticated, Code::Forbidden, Code::RateLimited]);

@@ -24,12 +24,6 @@ const KEYS: &str = "keys";
 #[utoipa::path(
     put, path = "/v1/groups/{g}/registries/{r}/claims/{key}", tag = "registries",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("r" = String, Path, description = "The registry"),
-        ("key" = String, Path, description = "The key"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body = ClaimRequest,
     responses(
         (status = 200, description = "It is owned by that tenure now", body = ClaimAnswer),
@@ -75,11 +69,6 @@ pub(crate) async fn claim(
 #[utoipa::path(
     post, path = "/v1/groups/{g}/registries/{r}/claims", tag = "registries",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("r" = String, Path, description = "The registry"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body = ClaimsRequest,
     responses((status = 200, description = "The answers, in the order asked", body = ClaimsAnswer), Ended, Writes)
 )]
@@ -116,11 +105,6 @@ pub(crate) async fn claim_many(
 #[utoipa::path(
     get, path = "/v1/groups/{g}/registries/{r}/claims/{key}", tag = "registries",
     security(("token" = ["read"]), ("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("r" = String, Path, description = "The registry"),
-        ("key" = String, Path, description = "The key"),
-    ),
     responses(
         (status = 200, description = "Its owner", body = Claim),
         (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
@@ -142,7 +126,7 @@ pub(crate) async fn look_up(
 #[utoipa::path(
     get, path = "/v1/groups/{g}/registries/{r}/claims", tag = "registries",
     security(("token" = ["read"])),
-    params(("g" = String, Path, description = "The group"), ("r" = String, Path, description = "The registry"), ClaimsQuery),
+    params(ClaimsQuery),
     responses((status = 200, description = "A page of claims", body = ClaimsPage), Reads)
 )]
 pub(crate) async fn list(
@@ -166,13 +150,7 @@ pub(crate) async fn list(
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/registries/{r}/claims/{key}", tag = "registries",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("r" = String, Path, description = "The registry"),
-        ("key" = String, Path, description = "The key"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-        ReleaseQuery
-    ),
+    params(ReleaseQuery),
     responses(
         (status = 204, description = "That tenure does not own it (any more)"),
         Ended,

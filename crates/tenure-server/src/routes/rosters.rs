@@ -19,7 +19,6 @@ use tenure_core::ledger::{RosterSettings, SettingsPatch};
 use tenure_core::store::bad_cursor;
 
 use super::openapi::{OfOperators, Reads, RosterReads, Unbuilt};
-use super::params::{BeginsBefore, InRoster};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::extract::{Json, Limits, Names, NoQuery, Query};
@@ -60,7 +59,6 @@ pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(quer
 #[utoipa::path(
     get, path = "/v1/rosters/{r}", tag = "rosters",
     security(("token" = ["read"])),
-    params(InRoster),
     responses((status = 200, description = "Its settings", body = RosterSettings), RosterReads)
 )]
 pub(crate) async fn settings(
@@ -80,7 +78,6 @@ pub(crate) async fn settings(
 #[utoipa::path(
     patch, path = "/v1/rosters/{r}", tag = "rosters",
     security(("token" = ["operate"])),
-    params(InRoster, BeginsBefore),
     request_body = SettingsPatch,
     responses((status = 200, description = "Its settings now", body = Written<RosterSettings>), OfOperators)
 )]

@@ -34,11 +34,6 @@ const CONNECTIONS: &str = "connections";
 #[utoipa::path(
     put, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("s" = String, Path, description = "The session"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body = AttachRequest,
     responses(
         (status = 200, description = "It had connections, or is resumed", body = AttachAnswer),
@@ -83,10 +78,6 @@ pub(crate) async fn attach(
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sessions-attach", tag = "sessions",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body = AttachSessionsRequest,
     responses((status = 200, description = "The answers, in the order asked", body = AttachSessionsAnswer), Ended, Writes)
 )]
@@ -124,13 +115,7 @@ async fn ask(
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/sessions/{s}/connections/{c}", tag = "sessions",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("s" = String, Path, description = "The session"),
-        ("c" = String, Path, description = "The connection"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-        DetachQuery
-    ),
+    params(DetachQuery),
     responses(
         (status = 204, description = "It is gone, or was before"),
         Ended,
@@ -165,10 +150,6 @@ pub(crate) async fn detach(
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sessions-detach", tag = "sessions",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body = DetachSessionsRequest,
     responses((status = 200, description = "The answers, in the order asked", body = DetachSessionsAnswer), Ended, Writes)
 )]
@@ -204,11 +185,6 @@ async fn give_up(
 #[utoipa::path(
     patch, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("s" = String, Path, description = "The session"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body = PatchSessionRequest,
     responses(
         (status = 200, description = "The session now", body = Session),
@@ -242,11 +218,6 @@ pub(crate) async fn patch(
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
     security(("token" = ["beat"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("s" = String, Path, description = "The session"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     responses(
         (status = 204, description = "It is gone", headers(("Tenure-Session-Epoch" = u64, description = "Its last epoch"))),
         Writes,

@@ -10,7 +10,6 @@ use tenure_core::store::Call;
 use tenure_core::sweep::SettleReport;
 
 use super::openapi::Writes;
-use super::params::{InGroup, NotAfter};
 use crate::app::App;
 use crate::audit::Operated;
 use crate::extract::{Limits, Names, NoQuery, OptionalJson};
@@ -22,9 +21,8 @@ use crate::reply::{Answer, json};
 /// leases at once, and so do those that are made later in the same wait (in a cluster they wait for themselves). Groups that
 /// wait for another cause keep waiting, unless it is named. A command, never a setting.
 #[utoipa::path(
-    post, path = "/v1/settle", tag = "groups",
+    post, path = "/v1/settle", tag = "groups", operation_id = "settle_all",
     security(("token" = ["operate", "everywhere"])),
-    params(NotAfter),
     request_body(content = Option<SettleRequest>, description = "May be left out"),
     responses((status = 200, description = "What was settled, and what was not", body = SettleReport), Writes)
 )]
@@ -42,9 +40,8 @@ pub(crate) async fn all(
 ///
 /// As for all groups, for this one alone.
 #[utoipa::path(
-    post, path = "/v1/groups/{g}/settle", tag = "groups",
+    post, path = "/v1/groups/{g}/settle", tag = "groups", operation_id = "settle",
     security(("token" = ["operate"])),
-    params(InGroup, NotAfter),
     request_body(content = Option<SettleRequest>, description = "May be left out"),
     responses((status = 200, description = "Whether it was settled", body = SettleReport), Writes)
 )]

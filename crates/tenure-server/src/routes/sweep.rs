@@ -13,7 +13,6 @@ use tenure_core::store::Call;
 use tenure_core::sweep::{self as core, Eviction, SweepReport};
 
 use super::openapi::Writes;
-use super::params::{InGroup, NotAfter};
 use crate::app::App;
 use crate::audit::Operated;
 use crate::extract::{Limits, Names, NoQuery, OptionalJson};
@@ -35,7 +34,6 @@ const MAX_PASS: usize = 100;
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sweep", tag = "sweep",
     security(("token" = ["operate"])),
-    params(InGroup, NotAfter),
     request_body(content = Option<SweepRequest>, description = "May be left out"),
     responses((status = 200, description = "What was done, or would be", body = SweepAnswer), Writes)
 )]

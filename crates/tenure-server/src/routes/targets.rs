@@ -21,11 +21,6 @@ use crate::reply::{Answer, Failure, json, no_content};
 #[utoipa::path(
     put, path = "/v1/groups/{g}/targets/{t}", tag = "targets",
     security(("token" = ["write"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("t" = String, Path, description = "The target, and its lease"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     request_body(content = Option<TargetRequest>, description = "May be left out"),
     responses(
         (status = 200, description = "It was there, and is like this now", body = Target),
@@ -54,11 +49,6 @@ pub(crate) async fn put(
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/targets/{t}", tag = "targets",
     security(("token" = ["write"])),
-    params(
-        ("g" = String, Path, description = "The group"),
-        ("t" = String, Path, description = "The target"),
-        ("Tenure-Not-After" = Option<String>, Header, description = "Store time after which nothing must happen"),
-    ),
     responses(
         (status = 204, description = "It is not there (any more)", headers(("Tenure-Removed" = String, description = "Whether it was"))),
         Writes
@@ -84,7 +74,7 @@ pub(crate) async fn remove(
 #[utoipa::path(
     get, path = "/v1/groups/{g}/targets/{t}", tag = "targets",
     security(("token" = ["read"]), ("token" = ["beat"])),
-    params(("g" = String, Path, description = "The group"), ("t" = String, Path, description = "The target"), TargetQuery),
+    params(TargetQuery),
     responses(
         (status = 200, description = "The target", body = Target),
         (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
@@ -116,7 +106,7 @@ pub(crate) async fn one(
 #[utoipa::path(
     get, path = "/v1/groups/{g}/targets", tag = "targets",
     security(("token" = ["read"])),
-    params(("g" = String, Path, description = "The group"), TargetsQuery),
+    params(TargetsQuery),
     responses((status = 200, description = "A page of targets", body = TargetsPage), Reads)
 )]
 pub(crate) async fn list(

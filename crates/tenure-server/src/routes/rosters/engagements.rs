@@ -17,7 +17,6 @@ use crate::auth::Caller;
 use crate::extract::{Json, Limits, Names, NoQuery, OptionalJson};
 use crate::reply::{Answer, Failure, json};
 use crate::routes::openapi::{RosterReads, RosterWrites};
-use crate::routes::params::{BeginsBefore, InRoster, OfEngagement};
 
 /// Write an engagement down
 ///
@@ -26,7 +25,6 @@ use crate::routes::params::{BeginsBefore, InRoster, OfEngagement};
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/engagements", tag = "rosters",
     security(("token" = ["write"])),
-    params(InRoster, BeginsBefore),
     request_body = EngagementRequest,
     responses(
         (status = 201, description = "It is written down, now or since an earlier call", body = Written<Engagement>),
@@ -61,7 +59,6 @@ pub(crate) async fn create(
 #[utoipa::path(
     patch, path = "/v1/rosters/{r}/engagements/{e}", tag = "rosters",
     security(("token" = ["write"])),
-    params(InRoster, OfEngagement, BeginsBefore),
     request_body = Move,
     responses(
         (status = 200, description = "The engagement now", body = Written<Engagement>),
@@ -91,9 +88,8 @@ pub(crate) async fn change(
 
 /// Look an engagement up
 #[utoipa::path(
-    get, path = "/v1/rosters/{r}/engagements/{e}", tag = "rosters",
+    get, path = "/v1/rosters/{r}/engagements/{e}", tag = "rosters", operation_id = "engagement",
     security(("token" = ["read"]), ("token" = ["write"])),
-    params(InRoster, OfEngagement),
     responses((status = 200, description = "The engagement", body = Engagement), RosterReads)
 )]
 pub(crate) async fn one(
@@ -122,7 +118,6 @@ pub(crate) async fn one(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/reserve", tag = "rosters",
     security(("token" = ["write"])),
-    params(InRoster, BeginsBefore),
     request_body(content = Option<ReserveRequest>, description = "May be left out"),
     responses(
         (status = 201, description = "The engagement has its provider, since now or since an earlier call", body = Written<Engagement>),

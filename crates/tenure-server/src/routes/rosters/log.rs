@@ -19,7 +19,6 @@ use crate::front::overloaded;
 use crate::reply::{Answer, json};
 use crate::room::{Place, Share};
 use crate::routes::openapi::RosterReads;
-use crate::routes::params::{InRoster, LastEvent};
 use crate::routes::stream::{self, Feed, PAGE};
 
 /// How often a stream reads the ledger, which does not announce changes.
@@ -33,7 +32,7 @@ const POLL: Duration = Duration::from_secs(1);
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/log", tag = "rosters",
     security(("token" = ["read"])),
-    params(InRoster, LastEvent, LogQuery),
+    params(("Last-Event-ID" = Option<u64>, Header, description = "For streams: goes before `after`"), LogQuery),
     responses((status = 200, description = "A page of the log, or a stream", content(
         (LogPage = "application/json"), (String = "text/event-stream"),
     )), RosterReads)

@@ -17,7 +17,6 @@ use crate::auth::Caller;
 use crate::extract::{Limits, Names, NoQuery, OptionalJson};
 use crate::reply::{Answer, Failure, json, no_content};
 use crate::routes::openapi::{NotFound, OfOperators, OfProviders};
-use crate::routes::params::{BeginsBefore, InRoster, OfProvider};
 
 /// Write a provider down, or change it
 ///
@@ -25,7 +24,6 @@ use crate::routes::params::{BeginsBefore, InRoster, OfProvider};
 #[utoipa::path(
     put, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
     security(("token" = ["write"])),
-    params(InRoster, OfProvider, BeginsBefore),
     request_body(content = Option<ProviderSpec>, description = "May be left out"),
     responses((status = 200, description = "The provider now", body = Written<Provider>), OfOperators)
 )]
@@ -52,7 +50,6 @@ pub(crate) async fn put(
 #[utoipa::path(
     delete, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
     security(("token" = ["operate"])),
-    params(InRoster, OfProvider, BeginsBefore),
     responses(
         (status = 204, description = "It is gone", headers(("Tenure-Mirrored" = String, description = "Whether the hot store knows"))),
         OfOperators, NotFound,
@@ -95,7 +92,6 @@ pub(crate) async fn remove(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/online", tag = "rosters",
     security(("token" = ["beat"]), ("provider" = [])),
-    params(InRoster, OfProvider, BeginsBefore),
     request_body(content = Option<NoFields>, description = "May be left out"),
     responses((status = 200, description = "The provider now", body = Written<Provider>), OfProviders)
 )]
@@ -127,7 +123,6 @@ pub(crate) async fn online(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/offline", tag = "rosters",
     security(("token" = ["beat"]), ("provider" = [])),
-    params(InRoster, OfProvider, BeginsBefore),
     request_body(content = Option<NoFields>, description = "May be left out"),
     responses((status = 200, description = "The provider now", body = Written<Provider>), OfProviders)
 )]
@@ -155,7 +150,6 @@ pub(crate) async fn offline(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/activate", tag = "rosters",
     security(("token" = ["operate"])),
-    params(InRoster, OfProvider, BeginsBefore),
     request_body(content = Option<NoFields>, description = "May be left out"),
     responses((status = 200, description = "The provider now", body = Written<Provider>), OfOperators, NotFound)
 )]
@@ -181,7 +175,6 @@ pub(crate) async fn activate(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/deactivate", tag = "rosters",
     security(("token" = ["operate"])),
-    params(InRoster, OfProvider, BeginsBefore),
     request_body(content = Option<NoFields>, description = "May be left out"),
     responses((status = 200, description = "The provider now", body = Written<Provider>), OfOperators, NotFound)
 )]
@@ -207,7 +200,6 @@ pub(crate) async fn deactivate(
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/heartbeat", tag = "rosters",
     security(("token" = ["beat"]), ("provider" = [])),
-    params(InRoster, OfProvider),
     request_body(content = Option<NoFields>, description = "May be left out"),
     responses(
         (status = 200, description = "It counts", body = HeartbeatAnswer),

@@ -16,15 +16,13 @@ use crate::auth::Caller;
 use crate::extract::{Names, NoQuery, Query};
 use crate::reply::{Answer, json};
 use crate::routes::openapi::RosterReads;
-use crate::routes::params::{InRoster, OfProvider};
 
 /// Look a provider up
 ///
 /// Whether it is alive is as of now and waits for no sweep.
 #[utoipa::path(
-    get, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
+    get, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters", operation_id = "provider",
     security(("token" = ["read"]), ("token" = ["beat"])),
-    params(InRoster, OfProvider),
     responses((status = 200, description = "The provider", body = Sourced<Provider>), RosterReads)
 )]
 pub(crate) async fn one(
@@ -44,9 +42,9 @@ pub(crate) async fn one(
 ///
 /// All, or those in one state. A page may be shorter than its limit, and empty, and still have a `next`.
 #[utoipa::path(
-    get, path = "/v1/rosters/{r}/providers", tag = "rosters",
+    get, path = "/v1/rosters/{r}/providers", tag = "rosters", operation_id = "providers",
     security(("token" = ["read"])),
-    params(InRoster, ProvidersQuery),
+    params(ProvidersQuery),
     responses((status = 200, description = "A page of providers", body = ProvidersPage), RosterReads)
 )]
 pub(crate) async fn list(
@@ -81,7 +79,7 @@ pub(crate) async fn list(
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/available", tag = "rosters",
     security(("token" = ["read"])),
-    params(InRoster, PageQuery),
+    params(PageQuery),
     responses((status = 200, description = "They", body = AvailableAnswer), RosterReads)
 )]
 pub(crate) async fn available(
@@ -103,7 +101,6 @@ pub(crate) async fn available(
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/availability", tag = "rosters",
     security(("token" = ["read"])),
-    params(InRoster),
     responses((status = 200, description = "Whether, and how many", body = AvailabilityAnswer), RosterReads)
 )]
 pub(crate) async fn availability(
@@ -121,7 +118,6 @@ pub(crate) async fn availability(
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/stats", tag = "rosters",
     security(("token" = ["read"])),
-    params(InRoster),
     responses((status = 200, description = "How many are in which state", body = Sourced<RosterStats>), RosterReads)
 )]
 pub(crate) async fn stats(

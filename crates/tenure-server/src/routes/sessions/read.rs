@@ -27,7 +27,6 @@ const LONG: usize = 4 << 20;
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
     security(("token" = ["read"]), ("token" = ["beat"])),
-    params(("g" = String, Path, description = "The group"), ("s" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "The session", body = Session),
         (status = 404, description = "`session_not_found`", body = Problem, content_type = "application/problem+json"),
@@ -53,7 +52,7 @@ pub(crate) async fn look_up(
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions", tag = "sessions",
     security(("token" = ["read"])),
-    params(("g" = String, Path, description = "The group"), SessionsQuery),
+    params(SessionsQuery),
     responses((status = 200, description = "A page of sessions", body = SessionsPage), Reads)
 )]
 pub(crate) async fn list(
@@ -105,7 +104,6 @@ fn length_of(session: &core::Session) -> usize {
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions-stats", tag = "sessions",
     security(("token" = ["read"])),
-    params(("g" = String, Path, description = "The group")),
     responses((status = 200, description = "How many there are", body = SessionStats), Reads)
 )]
 pub(crate) async fn stats(State(app): State<Arc<App>>, Names(group): Names<Group>, _: NoQuery) -> Answer {
@@ -119,7 +117,7 @@ pub(crate) async fn stats(State(app): State<Arc<App>>, Names(group): Names<Group
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions-orphans", tag = "sessions",
     security(("token" = ["read"])),
-    params(("g" = String, Path, description = "The group"), OrphansQuery),
+    params(OrphansQuery),
     responses((status = 200, description = "The orphans", body = Orphans), Reads)
 )]
 pub(crate) async fn orphans(

@@ -114,6 +114,55 @@ async fn every_served_route_is_described_and_every_described_one_is_served() {
     }
 }
 
+/// Generators of clients name a function after each.
+#[tokio::test]
+async fn operation_ids_are_unique() {
+    let daemon = Daemon::start().await;
+    let document = daemon.get("/openapi.json").await.json();
+    let all = operations(&document);
+    let ids: BTreeSet<_> = all
+        .iter()
+        .map(|(.., operation)| operation["operationId"].as_str())
+        .collect();
+    assert_eq!(ids.len(), all.len(), "{ids:?}");
+    assert!(
+        ids.contains(&Some("members_join")) && ids.contains(&Some("rosters_providers")),
+        "{ids:?}"
+    );
+}
+
+/// What the routes do not say of themselves: the names in their paths, and the header of what changes something.
+#[tokio::test]
+async fn common_parameters_are_described() {
+    let daemon = Daemon::start().await;
+    let document = daemon.get("/openapi.json").await.json();
+    let of = |method: &str, path: &str| -> Vec<String> {
+        let parameters = document["paths"][path][method]["parameters"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let told = |one: &Value| format!("{} {} {}", one["in"], one["name"], one["description"]).replace('"', "");
+        parameters.iter().map(told).collect()
+    };
+    let key = "/v1/groups/{g}/registries/{r}/claims/{key}";
+    let names = ["path g The group", "path r The registry", "path key The key"];
+    let not_after = "header Tenure-Not-After Store time after which nothing must happen";
+    assert_eq!(of("get", key), names);
+    assert_eq!(of("put", key), [&names[..], &[not_after]].concat());
+    assert_eq!(
+        of("put", "/v1/groups/{g}/tenures/{t}/beat"),
+        ["path g The group", "path t The tenure"]
+    );
+    assert_eq!(
+        of("post", "/v1/rosters/{r}/reserve"),
+        [
+            "path r The roster",
+            "header Tenure-Not-After Store time after which nothing must begin"
+        ]
+    );
+    assert_eq!(of("get", "/v1/now"), [""; 0]);
+}
+
 #[tokio::test]
 async fn every_route_describes_its_parameters_bodies_and_errors() {
     let daemon = Daemon::start().await;
