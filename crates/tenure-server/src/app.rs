@@ -199,8 +199,13 @@ impl App {
     ) -> Result<T> {
         let asked = self.clock.mono();
         let answer = work.await?;
-        self.store_clock.learn(as_of(&answer), asked, self.clock.mono());
+        self.learn(as_of(&answer), asked, self.clock.mono());
         Ok(answer)
+    }
+
+    /// A reply showed the store's time.
+    pub(crate) fn learn(&self, shown: StoreTime, asked: Mono, arrived: Mono) {
+        self.store_clock.learn(shown, asked, arrived);
     }
 
     /// Asks for the store's time.

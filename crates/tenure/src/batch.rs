@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure_core::clock::Clock;
+use tenure_core::clock::{Clock, Mono};
 use tenure_core::error::Result;
 use tenure_core::id::Group;
 use tenure_core::membership::{Beat, BeatReply};
@@ -55,13 +55,17 @@ impl Default for BatchSettings {
     }
 }
 
-/// What a beat came to, and the store's time of it.
+/// What a beat came to, and the times of the batch that it was in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beated {
     /// The answer.
     pub reply: BeatReply,
-    /// The store's time of the batch that it was in.
+    /// The store's time.
     pub as_of: StoreTime,
+    /// The local time at which the batch was sent.
+    pub asked: Mono,
+    /// The local time at which it was answered.
+    pub arrived: Mono,
 }
 
 /// Gathers beats. Cheap to clone; all clones are one.
@@ -83,7 +87,15 @@ impl BeatBatcher {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runtime: Handle, settings: BatchSettings) -> Self {
         Self {
-            gatherer: Gatherer::new(Beats { store }, clock, runtime, settings),
+            gatherer: Gatherer::new(
+                Beats {
+                    store,
+                    clock: Arc::clone(&clock),
+                },
+                clock,
+                runtime,
+                settings,
+            ),
         }
     }
 
@@ -100,6 +112,7 @@ impl BeatBatcher {
 /// Beats, on their way to a store.
 struct Beats {
     store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
 }
 
 #[async_trait]
@@ -109,10 +122,17 @@ impl Gathered for Beats {
     const WHAT: &'static str = "beats";
 
     async fn send(&self, group: &Group, beats: &[Beat]) -> Result<Vec<Beated>> {
+        // Once for a batch: the clock costs a beat more than its place in the batch does.
+        let asked = self.clock.mono();
         let beaten = self.store.beat(group, beats).await?;
-        let as_of = beaten.as_of;
-        let replies = beaten.replies.into_iter();
-        Ok(replies.map(|reply| Beated { reply, as_of }).collect())
+        let (as_of, arrived) = (beaten.as_of, self.clock.mono());
+        let beated = |reply| Beated {
+            reply,
+            as_of,
+            asked,
+            arrived,
+        };
+        Ok(beaten.replies.into_iter().map(beated).collect())
     }
 
     fn sent(&self, done: &Result<Vec<Beated>>, beats: usize) {

@@ -37,8 +37,8 @@ pub(crate) async fn one(
         revision: request.revision,
     };
     let tenure = beat.tenure.clone();
-    let beaten = app.step(1, app.beats.beat(&group, beat));
-    let beaten = app.timed(beaten, |beaten| beaten.as_of).await?;
+    let beaten = app.step(1, app.beats.beat(&group, beat)).await?;
+    app.learn(beaten.as_of, beaten.asked, beaten.arrived);
     match beaten.reply {
         BeatReply::Renewed { expires_in, revision } => json(
             StatusCode::OK,

@@ -157,7 +157,7 @@ impl Beating {
     /// Takes an answer. `Some` reason when the membership must not go on.
     fn arrived(&mut self, sent_at: Mono, answer: Answer) -> Option<EndReason> {
         match answer {
-            Answer::Beat(sent, Ok(Beated { reply, as_of })) => {
+            Answer::Beat(sent, Ok(Beated { reply, as_of, .. })) => {
                 self.shared.learn_store_time(as_of, sent_at);
                 self.well_again();
                 match reply {
