@@ -5,17 +5,19 @@
 //! whoever counts, delays, loses, records or forwards calls does so in one place. The typed methods that callers use are
 //! written once, on the trait of the noun.
 //!
-//! What holds for calls of every store is here: their limits ([`Op::check`]) and how one that is too long for a step is
-//! cut into parts.
+//! The limits of a call stand beside its noun, too ([`Limits`]), with how it is cut into parts where it is too long for one
+//! step. Both are applied above the stores ([`make`]).
 
-mod check;
+mod limits;
 mod parts;
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub use self::parts::Parts;
+pub use self::limits::Limits;
+pub use self::parts::{Parts, make};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventPage, EventQuery, WaitForEvents};
 use crate::id::Group;
@@ -108,13 +110,29 @@ macro_rules! is_read {
     };
 }
 
+/// Of the word after a call in the table: the limits of a `limited` call stand beside its noun, a `paged` one has those of its
+/// page, every other call has none.
+macro_rules! limits {
+    ($request:ident limited) => {};
+    ($request:ident paged) => {
+        impl Limits for $request {
+            fn check(&self, _: Duration) -> Result<()> {
+                self.page.check()
+            }
+        }
+    };
+    ($request:ident) => {
+        impl Limits for $request {}
+    };
+}
+
 /// Makes, from the table of all calls, what has a case for each of them. The calls of a section are served by all stores or
 /// by those of one kind.
 macro_rules! calls {
     ($(
         $(#[$doc:meta])*
         $section:ident($about:ty), served by $serves:ident {
-            $($kind:ident $verb:ident: $request:ident -> $reply:ty;)+
+            $($kind:ident $verb:ident: $request:ident -> $reply:ty $(, $limits:ident)?;)+
         }
     )+) => {
         /// What is asked of a store.
@@ -149,10 +167,46 @@ macro_rules! calls {
                 match self { $($(Self::$verb(_) => is_read!($kind),)+)+ }
             }
 
+            /// Refuses a call that breaks a limit.
+            ///
+            /// # Errors
+            /// `Invalid`, with the value and the limit.
+            pub fn check(&self, max_ttl: Duration) -> Result<()> {
+                match self { $($(Self::$verb(ask) => Limits::check(ask, max_ttl),)+)+ }
+            }
+
+            /// How many items it lists: beats, keys, leases. 0 for a call that takes no list.
+            #[must_use]
+            pub fn items(&self) -> usize {
+                match self { $($(Self::$verb(ask) => ask.items(),)+)+ }
+            }
+
+            fn answer_to_nothing(&self) -> Option<Reply> {
+                match self { $($(Self::$verb(ask) => ask.answer_to_nothing().map(Reply::$verb),)+)+ }
+            }
+
+            fn split_off(&mut self, at: usize) -> Option<Self> {
+                match self {
+                    $($(Self::$verb(ask) if ask.items() > at => Some(Self::$verb(ask.split_off(at)?)),)+)+
+                    _ => None,
+                }
+            }
+
             fn section(&self) -> Section {
                 match self { $($(Self::$verb(_))|+ => Section::$section,)+ }
             }
         }
+
+        /// The answer to a call from those to its parts so far and to the next one.
+        fn add(all: Reply, next: Reply) -> Reply {
+            match (all, next) {
+                $($((Reply::$verb(all), Reply::$verb(next)) => Reply::$verb(<$request as Limits>::add(all, next)),)+)+
+                // A call has one kind of answer; `ask` refuses another one.
+                (_, next) => next,
+            }
+        }
+
+        $($(limits! { $request $($limits)? })+)+
 
         $($(
             impl Request for $request {
@@ -197,39 +251,39 @@ macro_rules! calls {
 calls! {
     /// The calls that every store answers.
     nouns(Group), served by ServeNouns {
-        step Join: Join -> Joined;
-        step Beat: Beats -> Beaten;
+        step Join: Join -> Joined, limited;
+        step Beat: Beats -> Beaten, limited;
         step End: End -> EndReason;
         read Member: MemberOf -> Option<Member>;
-        read Members: Members -> Page<Member>;
+        read Members: Members -> Page<Member>, paged;
 
-        step Claim: ClaimKeys -> Claimed;
+        step Claim: ClaimKeys -> Claimed, limited;
         step ReleaseClaim: ReleaseClaim -> ();
         read ClaimOf: ClaimOf -> Option<Claim>;
-        read Claims: Claims -> Page<Claim>;
+        read Claims: Claims -> Page<Claim>, paged;
 
-        step Acquire: Acquire -> Acquired;
-        step ReleaseLeases: ReleaseLeases -> GivenUp;
+        step Acquire: Acquire -> Acquired, limited;
+        step ReleaseLeases: ReleaseLeases -> GivenUp, limited;
         read LeaseOf: LeaseOf -> Option<Lease>;
-        read Leases: Leases -> Page<Lease>;
-        read HeldLeases: LeasesOf -> HeldLeases;
+        read Leases: Leases -> Page<Lease>, paged;
+        read HeldLeases: LeasesOf -> HeldLeases, paged;
 
-        step PutTarget: PutTarget -> bool;
+        step PutTarget: PutTarget -> bool, limited;
         step RemoveTarget: RemoveTarget -> bool;
         read Target: TargetOf -> Option<Target>;
-        read Targets: Targets -> Page<Target>;
+        read Targets: Targets -> Page<Target>, paged;
 
-        step Attach: Attaches -> Attached;
-        step Detach: Detaches -> Vec<DetachOutcome>;
-        step PatchSession: PatchSession -> PatchOutcome;
+        step Attach: Attaches -> Attached, limited;
+        step Detach: Detaches -> Vec<DetachOutcome>, limited;
+        step PatchSession: PatchSession -> PatchOutcome, limited;
         step DeleteSession: DeleteSession -> DeleteOutcome;
         read Session: SessionOf -> Option<Session>;
         read SessionByAlias: SessionByAlias -> Option<Session>;
-        read Sessions: Sessions -> Page<Session>;
-        read Orphans: ListOrphans -> Orphans;
+        read Sessions: Sessions -> Page<Session>, paged;
+        read Orphans: ListOrphans -> Orphans, limited;
         read SessionStats: CountSessions -> SessionStats;
 
-        read Events: EventQuery -> EventPage;
+        read Events: EventQuery -> EventPage, limited;
         read WaitForEvents: WaitForEvents -> ();
         read Status: Status -> GroupStatus;
     }
@@ -239,7 +293,7 @@ calls! {
         read Now: Now -> StoreTime;
         step Probe: Probe -> Probed;
         read Groups: ListGroups -> Vec<Group>;
-        read NewestEvents: NewestEvents -> Vec<(Group, crate::event::EventId)>;
+        read NewestEvents: NewestEvents -> Vec<(Group, crate::event::EventId)>, limited;
         step FindGroups: FindGroups -> bool;
         step Settle: Settle -> SettleReport;
     }
@@ -251,31 +305,31 @@ calls! {
         step Spare: Spare -> EndedBatch;
         step Release: Release -> ReleasedBatch;
         step Reap: Reap -> ReapedBatch;
-        step Reconcile: Reconcile -> Reconciled;
+        step Reconcile: Reconcile -> Reconciled, limited;
         read Doomed: ListDoomed -> Vec<Doomed>;
         step ForgetGroup: ForgetGroup -> bool;
     }
 
     /// The mirror of a roster, of a store that has one.
     mirror(Group), served by ServeMirror {
-        step PutProviders: PutProviders -> Vec<PutOutcome>;
-        step Seat: Seat -> Vec<Seated>;
-        step Heartbeat: BeatProviders -> Heartbeats;
-        read Available: ListAvailable -> Ranked;
+        step PutProviders: PutProviders -> Vec<PutOutcome>, limited;
+        step Seat: Seat -> Vec<Seated>, limited;
+        step Heartbeat: BeatProviders -> Heartbeats, limited;
+        read Available: ListAvailable -> Ranked, paged;
         read Availability: CountAvailable -> Availability;
-        read Look: LookUp -> Looked;
-        read Rows: ListRows -> Rows;
+        read Look: LookUp -> Looked, limited;
+        read Rows: ListRows -> Rows, paged;
         read RosterStats: CountRoster -> Stats;
         read Stamp: ReadStamp -> Stamp;
-        step PendingOffline: ListPending -> Pending;
-        step OfflineDone: OfflineDone -> u64;
-        step PutRosterSettings: PutRosterSettings -> bool;
+        step PendingOffline: ListPending -> Pending, limited;
+        step OfflineDone: OfflineDone -> u64, limited;
+        step PutRosterSettings: PutRosterSettings -> bool, limited;
         read RosterSettings: ReadSettings -> Option<RosterSettings>;
-        step Retime: Retime -> bool;
-        step TakeTurn: TurnRequest -> Turn;
-        step EndTurn: EndTurn -> ();
+        step Retime: Retime -> bool, limited;
+        step TakeTurn: TurnRequest -> Turn, limited;
+        step EndTurn: EndTurn -> (), limited;
         step MarkSeeded: MarkSeeded -> bool;
-        step VerifyRoster: VerifyRoster -> Verified;
+        step VerifyRoster: VerifyRoster -> Verified, limited;
     }
 
     /// A whole pass of a sweep, of a store that is a daemon elsewhere: that sweeps.
@@ -342,38 +396,6 @@ pub(crate) async fn ask<S: Backend + ?Sized, R: Request>(
         )
     };
     R::reply(reply).ok_or_else(mixed_up)
-}
-
-/// Makes a call of any kind as the typed methods do.
-///
-/// # Errors
-/// Those of the call. After a part that was done, every error is `Unavailable` with the outcome `Unknown`.
-pub async fn make<S: Backend + ?Sized>(store: &S, mut ask: Ask) -> Result<Reply> {
-    ask.op.check(store.max_ttl())?;
-    if let Some(reply) = ask.op.asks_for_nothing() {
-        return Ok(reply);
-    }
-    let (mut done, mut all) = (Parts::default(), None);
-    loop {
-        let rest = ask.op.split_off(store.part(&ask.op));
-        let next = rest.map(|op| Ask {
-            group: ask.group.clone(),
-            op,
-            call: ask.call,
-        });
-        let is_read = ask.op.is_read();
-        let part = store.call(ask).await;
-        // A read that ends halfway has changed nothing.
-        let part = if is_read { part? } else { done.take(part)? };
-        let whole = match all {
-            None => part,
-            Some(all) => parts::add(all, part),
-        };
-        match next {
-            None => return Ok(whole),
-            Some(next) => (all, ask) = (Some(whole), next),
-        }
-    }
 }
 
 impl fmt::Display for Verb {

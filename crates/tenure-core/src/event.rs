@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::call::ask;
+use crate::call::{Limits, ask};
 use crate::error::{Error, Result};
 use crate::id::{Alias, ConnectionId, Group, LeaseName, MemberId, SessionId, TenureId};
 use crate::lease::Token;
@@ -265,6 +265,12 @@ pub struct EventQuery {
     pub limit: u32,
     /// Only these kinds; all when empty.
     pub kinds: Vec<EventKind>,
+}
+
+impl Limits for EventQuery {
+    fn check(&self, _: Duration) -> Result<()> {
+        EventQuery::check(self)
+    }
 }
 
 impl EventQuery {

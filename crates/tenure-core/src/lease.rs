@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::call::ask;
+use crate::call::{Limits, ask};
 use crate::error::{Error, Result};
 use crate::id::{Group, LeaseName, MemberId, TenureId, Term};
 use crate::membership::Revision;
@@ -212,6 +212,26 @@ pub struct Acquire {
     pub leases: Vec<LeaseName>,
 }
 
+impl Limits for Acquire {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_leases(self.leases.len())
+    }
+    fn items(&self) -> usize {
+        self.leases.len()
+    }
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let leases = self.leases.split_off(at);
+        Some(Self { leases, ..self.clone() })
+    }
+    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
+        Acquired {
+            outcomes: [all.outcomes, next.outcomes].concat(),
+            before: all.before,
+            ..next
+        }
+    }
+}
+
 /// [`LeaseStore::release_leases`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseLeases {
@@ -221,6 +241,26 @@ pub struct ReleaseLeases {
     pub leases: Vec<(LeaseName, Token)>,
     /// For whom they are kept.
     pub to: Option<MemberId>,
+}
+
+impl Limits for ReleaseLeases {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_leases(self.leases.len())
+    }
+    fn items(&self) -> usize {
+        self.leases.len()
+    }
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let leases = self.leases.split_off(at);
+        Some(Self { leases, ..self.clone() })
+    }
+    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
+        GivenUp {
+            outcomes: [all.outcomes, next.outcomes].concat(),
+            before: all.before,
+            ..next
+        }
+    }
 }
 
 /// [`LeaseStore::lease_of`] as a value.

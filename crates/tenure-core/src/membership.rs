@@ -6,11 +6,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::call::ask;
+use crate::call::{Limits, ask};
 use crate::error::{Error, Result};
 use crate::id::{Group, MemberId, TenureId, Term};
 use crate::store::{Backend, Call, Page, PageRequest};
 use crate::time::StoreTime;
+use crate::timing::check_ttl;
 
 /// The most labels a member may carry.
 pub const MAX_LABELS: usize = 16;
@@ -134,6 +135,12 @@ pub struct Join {
     pub ttl: Duration,
     /// About the member.
     pub labels: Labels,
+}
+
+impl Limits for Join {
+    fn check(&self, max_ttl: Duration) -> Result<()> {
+        check_ttl(self.ttl, max_ttl).map(drop)
+    }
 }
 
 /// A tenure that began.
@@ -330,6 +337,25 @@ pub fn check_beats(beats: &[Beat], max_ttl: Duration) -> Result<()> {
 pub struct Beats {
     /// Each is answered by itself.
     pub beats: Vec<Beat>,
+}
+
+impl Limits for Beats {
+    fn check(&self, max_ttl: Duration) -> Result<()> {
+        check_beats(&self.beats, max_ttl)
+    }
+    fn items(&self) -> usize {
+        self.beats.len()
+    }
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let beats = self.beats.split_off(at);
+        Some(Self { beats })
+    }
+    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
+        Beaten {
+            replies: [all.replies, next.replies].concat(),
+            ..next
+        }
+    }
 }
 
 /// [`MembershipStore::end`] as a value.

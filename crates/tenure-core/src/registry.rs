@@ -1,9 +1,11 @@
 //! Registries: which member owns which key.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::call::ask;
+use crate::call::{Limits, ask};
 use crate::error::{Error, Result};
 use crate::id::{Group, Key, MemberId, RegistryName, TenureId};
 use crate::membership::Revision;
@@ -108,6 +110,29 @@ pub struct ClaimKeys {
     pub keys: Vec<Key>,
     /// Whether to take a key from a living owner.
     pub mode: ClaimMode,
+}
+
+impl Limits for ClaimKeys {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_keys(&self.keys)
+    }
+    fn items(&self) -> usize {
+        self.keys.len()
+    }
+    fn answer_to_nothing(&self) -> Option<Self::Reply> {
+        self.keys.is_empty().then(Claimed::default)
+    }
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let keys = self.keys.split_off(at);
+        Some(Self { keys, ..self.clone() })
+    }
+    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
+        Claimed {
+            outcomes: [all.outcomes, next.outcomes].concat(),
+            before: all.before,
+            ..next
+        }
+    }
 }
 
 /// [`RegistryStore::release_claim`] as a value.

@@ -14,11 +14,11 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::call::ask;
+use crate::call::{Limits, ask};
 use crate::error::{Error, Result};
 use crate::id::{Alias, ConnectionId, Group, SessionId, TenureId, Term};
 use crate::membership::Revision;
-use crate::store::{Backend, Call, Page, PageRequest};
+use crate::store::{Backend, Call, Page, PageRequest, check_limit};
 use crate::time::StoreTime;
 
 /// The most attaches or detaches in one call.
@@ -500,6 +500,29 @@ pub struct Attaches {
     pub attaches: Vec<Attach>,
 }
 
+impl Limits for Attaches {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_attaches(&self.attaches)
+    }
+    fn items(&self) -> usize {
+        self.attaches.len()
+    }
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let attaches = self.attaches.split_off(at);
+        Some(Self {
+            attaches,
+            ..self.clone()
+        })
+    }
+    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
+        Attached {
+            outcomes: [all.outcomes, next.outcomes].concat(),
+            before: all.before,
+            ..next
+        }
+    }
+}
+
 /// [`SessionStore::detach`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Detaches {
@@ -507,6 +530,25 @@ pub struct Detaches {
     pub tenure: TenureId,
     /// Each is answered by itself.
     pub detaches: Vec<Detach>,
+}
+
+impl Limits for Detaches {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_count(self.detaches.len(), "detaches")
+    }
+    fn items(&self) -> usize {
+        self.detaches.len()
+    }
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let detaches = self.detaches.split_off(at);
+        Some(Self {
+            detaches,
+            ..self.clone()
+        })
+    }
+    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
+        [all, next].concat()
+    }
 }
 
 /// [`SessionStore::patch_session`] as a value.
@@ -518,6 +560,12 @@ pub struct PatchSession {
     pub tenure: Option<TenureId>,
     /// What changes.
     pub data: Data,
+}
+
+impl Limits for PatchSession {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_data(&self.data)
+    }
 }
 
 /// [`SessionStore::delete_session`] as a value.
@@ -557,6 +605,12 @@ pub struct ListOrphans {
     pub overdue: Duration,
     /// At most this many.
     pub limit: u32,
+}
+
+impl Limits for ListOrphans {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_limit(self.limit).map(drop)
+    }
 }
 
 /// [`SessionStore::session_stats`] as a value.

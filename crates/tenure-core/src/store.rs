@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::brake::BrakeSettings;
-use crate::call::{Ask, Op, Reply, ask};
+use crate::call::{Ask, Limits, Op, Reply, ask};
 use crate::error::{Error, Result};
 use crate::event::{EventId, EventLog};
 use crate::id::Group;
@@ -67,8 +67,16 @@ impl PageRequest {
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.
     pub fn new(after: Option<String>, limit: u32) -> Result<Self> {
-        check_limit(limit)?;
-        Ok(Self { after, limit })
+        let page = Self { after, limit };
+        page.check().map(|()| page)
+    }
+
+    /// Refuses a limit outside 1..=1000.
+    ///
+    /// # Errors
+    /// `Invalid`, with the number.
+    pub fn check(&self) -> Result<()> {
+        check_limit(self.limit).map(drop)
     }
 }
 
@@ -284,6 +292,13 @@ pub struct ListGroups;
 pub struct NewestEvents {
     /// Of which groups.
     pub groups: Vec<Group>,
+}
+
+/// It is not cut: the groups lie on many nodes, and the store cuts by node.
+impl Limits for NewestEvents {
+    fn items(&self) -> usize {
+        self.groups.len()
+    }
 }
 
 /// [`Store::find_groups`] as a value.

@@ -13,14 +13,14 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::brake::Brake;
-use crate::call::ask;
+use crate::call::{Limits, ask};
 use crate::error::Result;
 use crate::event::EventId;
 use crate::id::{Group, SessionId, TenureId};
 use crate::membership::{EndReason, Holdings};
 use crate::session::{Epoch, SessionStore};
 use crate::settling::GapCause;
-use crate::store::{Backend, Call};
+use crate::store::{Backend, Call, check_limit};
 use crate::time::StoreTime;
 
 /// How long after its end a tenure's holdings are left alone, so that the brake sees a burst whole.
@@ -308,6 +308,12 @@ pub struct Reap(pub ReleaseRequest);
 /// [`SweepSteps::reconcile`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reconcile(pub ReconcileRequest);
+
+impl Limits for Reconcile {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_limit(self.0.limit).map(drop)
+    }
+}
 
 /// [`SweepSteps::doomed`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]

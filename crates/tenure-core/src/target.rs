@@ -3,11 +3,13 @@
 //! A target says only that it exists, whether it is paused, and how much it weighs. Who works on it is the lease of the
 //! same name.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::call::ask;
+use crate::call::{Limits, ask};
 use crate::error::{Error, Result};
 use crate::id::{Group, LeaseName};
 use crate::store::{Backend, Call, Page, PageRequest};
@@ -84,6 +86,12 @@ pub struct PutTarget {
     pub target: LeaseName,
     /// How it is to be treated.
     pub spec: TargetSpec,
+}
+
+impl Limits for PutTarget {
+    fn check(&self, _: Duration) -> Result<()> {
+        self.spec.check().map(drop)
+    }
 }
 
 /// [`TargetStore::remove_target`] as a value.

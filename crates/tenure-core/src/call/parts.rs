@@ -1,155 +1,38 @@
 //! Calls that are made in parts, because one step takes a bounded number of items.
 
-use super::{Op, Reply};
+use super::{Ask, Reply, add};
 use crate::error::{Error, Outcome, Result};
-use crate::lease::{Acquire, Acquired, GivenUp, ReleaseLeases};
-use crate::membership::Beats;
-use crate::registry::{ClaimKeys, Claimed};
-use crate::roster::{BeatProviders, LookUp, OfflineDone, PutProviders, Seat};
-use crate::session::{Attached, Attaches, Detaches};
+use crate::store::Backend;
 
-impl Op {
-    /// How many things it lists: beats, keys, leases. 0 for a call that takes no list.
-    #[must_use]
-    pub fn items(&self) -> usize {
-        match self {
-            Self::Beat(ask) => ask.beats.len(),
-            Self::Claim(ask) => ask.keys.len(),
-            Self::Acquire(ask) => ask.leases.len(),
-            Self::ReleaseLeases(ask) => ask.leases.len(),
-            Self::Attach(ask) => ask.attaches.len(),
-            Self::Detach(ask) => ask.detaches.len(),
-            Self::PutProviders(ask) => ask.puts.len(),
-            Self::Seat(ask) => ask.providers.len(),
-            Self::Heartbeat(ask) => ask.heartbeats.len(),
-            Self::Look(ask) => ask.providers.len(),
-            Self::OfflineDone(ask) => ask.tenures.len(),
-            Self::NewestEvents(ask) => ask.groups.len(),
-            _ => 0,
-        }
+/// Makes a call of any kind as the typed methods do.
+///
+/// # Errors
+/// Those of the call. After a part that was done, every error is `Unavailable` with the outcome `Unknown`.
+pub async fn make<S: Backend + ?Sized>(store: &S, mut ask: Ask) -> Result<Reply> {
+    ask.op.check(store.max_ttl())?;
+    if let Some(reply) = ask.op.answer_to_nothing() {
+        return Ok(reply);
     }
-
-    /// The answer to a call that asks for nothing, of those that then are no step either: no tenure is looked at, and no
-    /// revision told.
-    pub(super) fn asks_for_nothing(&self) -> Option<Reply> {
-        match self {
-            Self::Claim(ask) if ask.keys.is_empty() => Some(Reply::Claim(Claimed::default())),
-            Self::PutProviders(ask) if ask.puts.is_empty() => Some(Reply::PutProviders(Vec::new())),
-            Self::Seat(ask) if ask.providers.is_empty() => Some(Reply::Seat(Vec::new())),
-            _ => None,
+    let (mut done, mut all) = (Parts::default(), None);
+    loop {
+        let rest = ask.op.split_off(store.part(&ask.op));
+        let next = rest.map(|op| Ask {
+            group: ask.group.clone(),
+            op,
+            call: ask.call,
+        });
+        let is_read = ask.op.is_read();
+        let part = store.call(ask).await;
+        // A read that ends halfway has changed nothing.
+        let part = if is_read { part? } else { done.take(part)? };
+        let whole = match all {
+            None => part,
+            Some(all) => add(all, part),
+        };
+        match next {
+            None => return Ok(whole),
+            Some(next) => (all, ask) = (Some(whole), next),
         }
-    }
-
-    /// Keeps the first `at` things that it lists and answers the same call for the rest; `None` when there is no rest.
-    pub(super) fn split_off(&mut self, at: usize) -> Option<Self> {
-        if self.items() <= at {
-            return None;
-        }
-        Some(match self {
-            Self::Beat(ask) => {
-                let beats = ask.beats.split_off(at);
-                Self::Beat(Beats { beats })
-            }
-            Self::Claim(ask) => {
-                let keys = ask.keys.split_off(at);
-                Self::Claim(ClaimKeys { keys, ..ask.clone() })
-            }
-            Self::Acquire(ask) => {
-                let leases = ask.leases.split_off(at);
-                Self::Acquire(Acquire { leases, ..ask.clone() })
-            }
-            Self::ReleaseLeases(ask) => {
-                let leases = ask.leases.split_off(at);
-                Self::ReleaseLeases(ReleaseLeases { leases, ..ask.clone() })
-            }
-            Self::Attach(ask) => {
-                let attaches = ask.attaches.split_off(at);
-                Self::Attach(Attaches {
-                    attaches,
-                    ..ask.clone()
-                })
-            }
-            Self::Detach(ask) => {
-                let detaches = ask.detaches.split_off(at);
-                Self::Detach(Detaches {
-                    detaches,
-                    ..ask.clone()
-                })
-            }
-            Self::PutProviders(ask) => {
-                let puts = ask.puts.split_off(at);
-                Self::PutProviders(PutProviders { puts })
-            }
-            Self::Seat(ask) => {
-                let providers = ask.providers.split_off(at);
-                Self::Seat(Seat {
-                    providers,
-                    ..ask.clone()
-                })
-            }
-            Self::Heartbeat(ask) => {
-                let heartbeats = ask.heartbeats.split_off(at);
-                Self::Heartbeat(BeatProviders { heartbeats })
-            }
-            Self::Look(ask) => {
-                let providers = ask.providers.split_off(at);
-                Self::Look(LookUp { providers })
-            }
-            Self::OfflineDone(ask) => {
-                let tenures = ask.tenures.split_off(at);
-                Self::OfflineDone(OfflineDone { tenures })
-            }
-            // The groups lie on many nodes, and the store cuts by node.
-            _ => return None,
-        })
-    }
-}
-
-/// The answer to a call from those to its first parts and to the next one: the outcomes in the order asked, what held
-/// before the first part, and what holds after the last.
-pub(super) fn add(all: Reply, next: Reply) -> Reply {
-    match (all, next) {
-        (Reply::Beat(mut all), Reply::Beat(next)) => {
-            all.replies.extend(next.replies);
-            all.as_of = next.as_of;
-            Reply::Beat(all)
-        }
-        (Reply::Claim(all), Reply::Claim(next)) => Reply::Claim(Claimed {
-            outcomes: [all.outcomes, next.outcomes].concat(),
-            before: all.before,
-            ..next
-        }),
-        (Reply::Acquire(all), Reply::Acquire(next)) => Reply::Acquire(Acquired {
-            outcomes: [all.outcomes, next.outcomes].concat(),
-            before: all.before,
-            ..next
-        }),
-        (Reply::ReleaseLeases(all), Reply::ReleaseLeases(next)) => Reply::ReleaseLeases(GivenUp {
-            outcomes: [all.outcomes, next.outcomes].concat(),
-            before: all.before,
-            ..next
-        }),
-        (Reply::Attach(all), Reply::Attach(next)) => Reply::Attach(Attached {
-            outcomes: [all.outcomes, next.outcomes].concat(),
-            before: all.before,
-            ..next
-        }),
-        (Reply::Detach(all), Reply::Detach(next)) => Reply::Detach([all, next].concat()),
-        (Reply::PutProviders(all), Reply::PutProviders(next)) => Reply::PutProviders([all, next].concat()),
-        (Reply::Seat(all), Reply::Seat(next)) => Reply::Seat([all, next].concat()),
-        (Reply::Heartbeat(mut all), Reply::Heartbeat(next)) => {
-            all.replies.extend(next.replies);
-            all.stamp = next.stamp;
-            Reply::Heartbeat(all)
-        }
-        (Reply::Look(mut all), Reply::Look(next)) => {
-            all.seen.extend(next.seen);
-            all.stamp = next.stamp;
-            Reply::Look(all)
-        }
-        (Reply::OfflineDone(all), Reply::OfflineDone(next)) => Reply::OfflineDone(all + next),
-        // A call has one kind of answer; `ask` refuses another one.
-        (_, next) => next,
     }
 }
 

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use super::RosterMirror;
-use super::{Heartbeat, Over, Put, Task};
+use super::put::check_versions;
+use super::{Heartbeat, Heartbeats, Looked, Over, Put, Task, check_holder, check_items, check_puts, check_stale_after};
+use crate::call::Limits;
+use crate::error::Result;
 use crate::id::{ProviderId, TenureId};
 use crate::ledger::RosterSettings;
-use crate::store::PageRequest;
+use crate::store::{PageRequest, check_limit};
 use crate::sweep::ReconcileRequest;
 use crate::time::StoreTime;
 
@@ -16,6 +19,25 @@ use crate::time::StoreTime;
 pub struct PutProviders {
     /// Each is answered by itself.
     pub puts: Vec<Put>,
+}
+
+impl Limits for PutProviders {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_puts(&self.puts)
+    }
+    fn items(&self) -> usize {
+        self.puts.len()
+    }
+    fn answer_to_nothing(&self) -> Option<Self::Reply> {
+        self.puts.is_empty().then(Vec::new)
+    }
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let puts = self.puts.split_off(at);
+        Some(Self { puts })
+    }
+    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
+        [all, next].concat()
+    }
 }
 
 /// [`RosterMirror::seat`] as a value.
@@ -29,11 +51,53 @@ pub struct Seat {
     pub beat: bool,
 }
 
+impl Limits for Seat {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_items(self.providers.len())?;
+        check_stale_after(self.stale_after)
+    }
+    fn items(&self) -> usize {
+        self.providers.len()
+    }
+    fn answer_to_nothing(&self) -> Option<Self::Reply> {
+        self.providers.is_empty().then(Vec::new)
+    }
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let providers = self.providers.split_off(at);
+        Some(Self {
+            providers,
+            ..self.clone()
+        })
+    }
+    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
+        [all, next].concat()
+    }
+}
+
 /// [`RosterMirror::heartbeat`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeatProviders {
     /// Each is answered by itself.
     pub heartbeats: Vec<Heartbeat>,
+}
+
+impl Limits for BeatProviders {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_items(self.heartbeats.len())
+    }
+    fn items(&self) -> usize {
+        self.heartbeats.len()
+    }
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let heartbeats = self.heartbeats.split_off(at);
+        Some(Self { heartbeats })
+    }
+    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
+        Heartbeats {
+            replies: [all.replies, next.replies].concat(),
+            ..next
+        }
+    }
 }
 
 /// [`RosterMirror::available`] as a value.
@@ -55,6 +119,25 @@ pub struct CountAvailable {
 pub struct LookUp {
     /// Each is answered by itself.
     pub providers: Vec<ProviderId>,
+}
+
+impl Limits for LookUp {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_items(self.providers.len())
+    }
+    fn items(&self) -> usize {
+        self.providers.len()
+    }
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let providers = self.providers.split_off(at);
+        Some(Self { providers })
+    }
+    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
+        Looked {
+            seen: [all.seen, next.seen].concat(),
+            ..next
+        }
+    }
 }
 
 /// [`RosterMirror::rows`] as a value.
@@ -81,11 +164,33 @@ pub struct ListPending {
     pub force: bool,
 }
 
+impl Limits for ListPending {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_limit(self.limit).map(drop)
+    }
+}
+
 /// [`RosterMirror::offline_done`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfflineDone {
     /// Which the ledger has followed.
     pub tenures: Vec<TenureId>,
+}
+
+impl Limits for OfflineDone {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_items(self.tenures.len())
+    }
+    fn items(&self) -> usize {
+        self.tenures.len()
+    }
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let tenures = self.tenures.split_off(at);
+        Some(Self { tenures })
+    }
+    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
+        all + next
+    }
 }
 
 /// [`RosterMirror::put_roster_settings`] as a value.
@@ -95,6 +200,12 @@ pub struct PutRosterSettings {
     pub settings: RosterSettings,
     /// What they are put over.
     pub over: Over,
+}
+
+impl Limits for PutRosterSettings {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_versions(self.settings.version, self.over)
+    }
 }
 
 /// [`RosterMirror::roster_settings`] as a value.
@@ -108,6 +219,12 @@ pub struct Retime {
     pub limit: u32,
 }
 
+impl Limits for Retime {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_limit(self.limit).map(drop)
+    }
+}
+
 /// [`RosterMirror::end_turn`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndTurn {
@@ -117,6 +234,12 @@ pub struct EndTurn {
     pub holder: String,
     /// Whether the task was done.
     pub done: bool,
+}
+
+impl Limits for EndTurn {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_holder(&self.holder)
+    }
 }
 
 /// [`RosterMirror::mark_seeded`] as a value.
@@ -129,3 +252,9 @@ pub struct MarkSeeded {
 /// [`RosterMirror::verify_roster`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyRoster(pub ReconcileRequest);
+
+impl Limits for VerifyRoster {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_limit(self.0.limit).map(drop)
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::call::Limits;
 use crate::error::{Error, Result};
 use crate::time::StoreTime;
 
@@ -45,6 +46,12 @@ pub struct TurnRequest {
     pub lasts: Duration,
     /// Do not take it when it was done less long ago than this.
     pub every: Duration,
+}
+
+impl Limits for TurnRequest {
+    fn check(&self, _: Duration) -> Result<()> {
+        check_holder(&self.holder)
+    }
 }
 
 /// Whose turn it is.
