@@ -24,6 +24,7 @@ use crate::id::Group;
 use crate::lease::{Acquire, Acquired, GivenUp, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases};
 use crate::ledger::RosterSettings;
 use crate::membership::{Beaten, Beats, End, EndReason, Join, Joined, Member, MemberOf, Members};
+use crate::memory::{Decide, GroupModel};
 use crate::registry::{Claim, ClaimKeys, ClaimOf, Claimed, Claims, ReleaseClaim};
 use crate::roster::{
     Availability, BeatProviders, CountAvailable, CountRoster, EndTurn, Heartbeats, ListAvailable, ListPending,
@@ -55,6 +56,8 @@ pub struct Ask {
 
 /// What is asked of a store: one struct for each of its calls.
 pub trait Request: Sized + Send + 'static {
+    /// Which call it is.
+    const VERB: Verb;
     /// What it is answered with.
     type Reply: Send + 'static;
     /// What it is about: a group, or the whole store where it may be.
@@ -192,6 +195,16 @@ macro_rules! calls {
                 }
             }
 
+            /// Takes it as a step on the model of its group.
+            pub(crate) fn step(&self, model: &mut GroupModel, call: Call, now: StoreTime) -> Result<Reply> {
+                match self { $($(Self::$verb(ask) => model.step(ask, call, now).map(Reply::$verb),)+)+ }
+            }
+
+            /// Reads it from the model of its group.
+            pub(crate) fn read(&self, model: &GroupModel, now: StoreTime) -> Result<Reply> {
+                match self { $($(Self::$verb(ask) => model.read(ask, now).map(Reply::$verb),)+)+ }
+            }
+
             fn section(&self) -> Section {
                 match self { $($(Self::$verb(_))|+ => Section::$section,)+ }
             }
@@ -210,6 +223,7 @@ macro_rules! calls {
 
         $($(
             impl Request for $request {
+                const VERB: Verb = Verb::$verb;
                 type Reply = $reply;
                 type About = $about;
 
@@ -387,12 +401,11 @@ pub(crate) async fn ask<S: Backend + ?Sized, R: Request>(
     call: Call,
 ) -> Result<R::Reply> {
     let (group, op) = (group.cloned(), request.op());
-    let verb = op.verb();
     let reply = make(store, Ask { group, op, call }).await?;
     let mixed_up = || {
         Error::new(
             ErrorKind::Internal,
-            format!("the answer to {verb} is that of another call"),
+            format!("the answer to {} is that of another call", R::VERB),
         )
     };
     R::reply(reply).ok_or_else(mixed_up)

@@ -19,5 +19,6 @@ mod store;
 mod sweep;
 mod targets;
 
+pub(crate) use decide::Decide;
 pub use group::GroupModel;
 pub use store::MemoryStore;

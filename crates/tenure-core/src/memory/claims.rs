@@ -1,29 +1,24 @@
 //! Claims of registries, on one group.
 
+use super::decide::Decide;
 use super::group::GroupModel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Key, RegistryName, TenureId};
 use crate::membership::Revision;
-use crate::registry::{Claim, ClaimMode, ClaimOutcome, Claimed};
+use crate::registry::{Claim, ClaimKeys, ClaimMode, ClaimOf, ClaimOutcome, Claimed, ReleaseClaim};
 use crate::store::Call;
 use crate::time::StoreTime;
 
-impl GroupModel {
+impl Decide<ClaimKeys> for GroupModel {
     /// Claims keys. A tenure that is met past its end is ended even though the call fails.
-    pub(super) fn claim(
-        &mut self,
-        registry: &RegistryName,
-        tenure: &TenureId,
-        keys: &[Key],
-        mode: ClaimMode,
-        call: Call,
-        now: StoreTime,
-    ) -> Result<Claimed> {
+    fn step(&mut self, ask: &ClaimKeys, call: Call, now: StoreTime) -> Result<Claimed> {
+        let ClaimKeys { registry, tenure, .. } = ask;
         self.open(now, call)?;
         let before = self.revision_of(tenure);
         let outcomes = self.require_alive(tenure, now).map(|()| {
-            keys.iter()
-                .map(|key| self.claim_one(registry, tenure, key, mode, now))
+            ask.keys
+                .iter()
+                .map(|key| self.claim_one(registry, tenure, key, ask.mode, now))
                 .collect::<Vec<_>>()
         });
         let gained = |outcome: &ClaimOutcome| matches!(outcome, ClaimOutcome::New | ClaimOutcome::Moved { .. });
@@ -38,7 +33,9 @@ impl GroupModel {
             before,
         })
     }
+}
 
+impl GroupModel {
     fn claim_one(
         &mut self,
         registry: &RegistryName,
@@ -70,16 +67,12 @@ impl GroupModel {
         self.held.entry(tenure.clone()).or_default().insert(holding);
         outcome
     }
+}
 
+impl Decide<ReleaseClaim> for GroupModel {
     /// Gives one up.
-    pub(super) fn release_claim(
-        &mut self,
-        registry: &RegistryName,
-        key: &Key,
-        tenure: &TenureId,
-        call: Call,
-        now: StoreTime,
-    ) -> Result<()> {
+    fn step(&mut self, ask: &ReleaseClaim, call: Call, now: StoreTime) -> Result<()> {
+        let ReleaseClaim { registry, key, tenure } = ask;
         self.open(now, call)?;
         let done = self.require_alive(tenure, now).and_then(|()| {
             match self.claims.get(registry).and_then(|claims| claims.get(key)) {
@@ -98,7 +91,9 @@ impl GroupModel {
         self.engage_brake(now);
         done
     }
+}
 
+impl GroupModel {
     /// Removes an entry, and the registry with its last one.
     pub(super) fn remove_claim(&mut self, registry: &RegistryName, key: &Key) {
         if let Some(claims) = self.claims.get_mut(registry) {
@@ -108,13 +103,17 @@ impl GroupModel {
             }
         }
     }
+}
 
+impl Decide<ClaimOf> for GroupModel {
     /// Looks one up.
-    pub(super) fn claim_of(&self, registry: &RegistryName, key: &Key, now: StoreTime) -> Option<Claim> {
-        let tenure = self.claims.get(registry)?.get(key)?;
-        Some(self.claim_view(key, tenure, now))
+    fn read(&self, ClaimOf { registry, key }: &ClaimOf, now: StoreTime) -> Result<Option<Claim>> {
+        let tenure = self.claims.get(registry).and_then(|claims| claims.get(key));
+        Ok(tenure.map(|tenure| self.claim_view(key, tenure, now)))
     }
+}
 
+impl GroupModel {
     pub(super) fn claim_view(&self, key: &Key, tenure: &TenureId, now: StoreTime) -> Claim {
         let alive = self.is_alive(tenure, self.resumed_for_reading(now), now);
         Claim {

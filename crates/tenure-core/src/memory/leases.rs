@@ -1,24 +1,21 @@
 //! Leases, on one group.
 
+use super::decide::Decide;
 use super::group::GroupModel;
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{LeaseName, MemberId, TenureId};
-use crate::lease::{AcquireOutcome, Acquired, GivenUp, Lease, RESERVATION, ReleaseOutcome, Token};
+use crate::lease::{
+    Acquire, AcquireOutcome, Acquired, GivenUp, Lease, LeaseOf, RESERVATION, ReleaseLeases, ReleaseOutcome, Token,
+};
 use crate::membership::Revision;
 use crate::settling::end_of;
 use crate::store::Call;
 use crate::time::StoreTime;
 
-impl GroupModel {
+impl Decide<Acquire> for GroupModel {
     /// Asks for leases. A tenure that is met past its end is ended even though the call fails.
-    pub(super) fn acquire(
-        &mut self,
-        tenure: &TenureId,
-        leases: &[LeaseName],
-        call: Call,
-        now: StoreTime,
-    ) -> Result<Acquired> {
+    fn step(&mut self, Acquire { tenure, leases }: &Acquire, call: Call, now: StoreTime) -> Result<Acquired> {
         self.open(now, call)?;
         let before = self.revision_of(tenure);
         let outcomes = self.require_alive(tenure, now).and_then(|()| {
@@ -36,7 +33,9 @@ impl GroupModel {
             as_of: now,
         })
     }
+}
 
+impl GroupModel {
     fn acquire_one(&mut self, tenure: &TenureId, lease: &LeaseName, now: StoreTime) -> Result<AcquireOutcome> {
         let before = self.leases.get(lease).cloned();
         if let Some((holder, token)) = &before {
@@ -103,20 +102,16 @@ impl GroupModel {
             _ => std::time::Duration::ZERO,
         }
     }
+}
 
+impl Decide<ReleaseLeases> for GroupModel {
     /// Gives leases up.
-    pub(super) fn release_leases(
-        &mut self,
-        tenure: &TenureId,
-        leases: &[(LeaseName, Token)],
-        to: Option<&MemberId>,
-        call: Call,
-        now: StoreTime,
-    ) -> Result<GivenUp> {
+    fn step(&mut self, ask: &ReleaseLeases, call: Call, now: StoreTime) -> Result<GivenUp> {
+        let ReleaseLeases { tenure, leases, to } = ask;
         self.open(now, call)?;
         let before = self.revision_of(tenure);
         let outcomes = self.require_alive(tenure, now).map(|()| {
-            let heir = to.filter(|to| *to != tenure.member() && self.lives(to, now));
+            let heir = to.as_ref().filter(|to| *to != tenure.member() && self.lives(to, now));
             let outcomes: Vec<_> = leases
                 .iter()
                 .map(|(lease, token)| self.release_one(tenure, lease, *token, heir, now))
@@ -135,7 +130,9 @@ impl GroupModel {
             as_of: now,
         })
     }
+}
 
+impl GroupModel {
     /// Whether a member has a living tenure. One past its end is ended.
     fn lives(&mut self, member: &MemberId, now: StoreTime) -> bool {
         let Some(live) = self.members.get(member) else {
@@ -261,5 +258,11 @@ impl GroupModel {
             alive: self.is_alive(tenure, resumed_at, now),
             expires_in: self.free_in(tenure, resumed_at, now),
         })
+    }
+}
+
+impl Decide<LeaseOf> for GroupModel {
+    fn read(&self, ask: &LeaseOf, now: StoreTime) -> Result<Option<Lease>> {
+        Ok(self.lease_of(&ask.lease, now))
     }
 }

@@ -2,6 +2,9 @@
 
 use std::collections::VecDeque;
 
+use super::decide::Decide;
+use super::group::GroupModel;
+use crate::error::Result;
 use crate::event::{Event, EventId, EventKind, EventPage, EventQuery};
 use crate::store::StoreOptions;
 use crate::time::StoreTime;
@@ -65,6 +68,12 @@ impl Log {
         let looked_at: Vec<&Event> = self.events.range(begin..).take(most).collect();
         let last = looked_at.last().map_or(after.unwrap_or(self.last), |event| event.id);
         page(looked_at, last, missed, query)
+    }
+}
+
+impl Decide<EventQuery> for GroupModel {
+    fn read(&self, query: &EventQuery, _: StoreTime) -> Result<EventPage> {
+        Ok(self.log.read(query))
     }
 }
 

@@ -2,21 +2,24 @@
 
 use std::time::Duration;
 
+use super::decide::Decide;
 use super::group::{GroupModel, Live};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{MemberId, TenureId, Term};
 use crate::ledger::settings::MAX_STALE_AFTER;
-use crate::membership::{Beat, BeatReply, EndBy, EndReason, Holdings, Join, Joined, Labels, Member, Revision};
+use crate::membership::{
+    Beat, BeatReply, Beaten, Beats, End, EndBy, EndReason, Holdings, Join, Joined, Labels, Member, MemberOf, Revision,
+};
 use crate::store::Call;
 use crate::time::StoreTime;
 
 /// How far the sequence may run ahead of the clock: each act takes a number, and a number lasts a microsecond.
 const AHEAD_MICROS: u64 = 1_000_000;
 
-impl GroupModel {
+impl Decide<Join> for GroupModel {
     /// Begins a tenure.
-    pub(super) fn join(&mut self, join: &Join, call: Call, now: StoreTime) -> Result<Joined> {
+    fn step(&mut self, join: &Join, call: Call, now: StoreTime) -> Result<Joined> {
         self.open(now, call)?;
         let alone = self.is_alone(&join.member);
         let before = self
@@ -40,7 +43,9 @@ impl GroupModel {
             as_of: now,
         })
     }
+}
 
+impl GroupModel {
     /// Whether nobody else is there, and nobody has lapsed of late: then the ttls of others are history.
     pub(super) fn is_alone(&self, member: &MemberId) -> bool {
         self.lapses.is_empty() && self.members.keys().all(|other| other == member)
@@ -85,15 +90,19 @@ impl GroupModel {
         let (shortest, longest) = self.ttls.unwrap_or((ttl, ttl));
         self.ttls = Some((shortest.min(ttl), longest.max(ttl)));
     }
+}
 
+impl Decide<Beats> for GroupModel {
     /// Extends tenures.
-    pub(super) fn beat(&mut self, beats: &[Beat], now: StoreTime) -> Result<Vec<BeatReply>> {
+    fn step(&mut self, Beats { beats }: &Beats, _: Call, now: StoreTime) -> Result<Beaten> {
         self.open(now, Call::default())?;
         let replies = beats.iter().map(|beat| self.beat_one(beat, now)).collect();
         self.engage_brake(now);
-        Ok(replies)
+        Ok(Beaten { replies, as_of: now })
     }
+}
 
+impl GroupModel {
     fn beat_one(&mut self, beat: &Beat, now: StoreTime) -> BeatReply {
         if self.end_if_past(&beat.tenure, now) {
             return BeatReply::Ended(EndReason::Lapsed);
@@ -141,9 +150,11 @@ impl GroupModel {
         self.note_loss_of_data(term, now);
         BeatReply::Unknown
     }
+}
 
+impl Decide<End> for GroupModel {
     /// Ends a tenure on purpose.
-    pub(super) fn end(&mut self, tenure: &TenureId, by: EndBy, call: Call, now: StoreTime) -> Result<EndReason> {
+    fn step(&mut self, End { tenure, by }: &End, call: Call, now: StoreTime) -> Result<EndReason> {
         self.open(now, call)?;
         if !self.end_if_past(tenure, now) && self.current(tenure).is_some() {
             let reason = match by {
@@ -155,7 +166,9 @@ impl GroupModel {
         self.engage_brake(now);
         Ok(self.reason_of(tenure))
     }
+}
 
+impl GroupModel {
     /// Looks one member up.
     pub(super) fn member(&self, member: &MemberId, now: StoreTime) -> Option<Member> {
         let live = self.members.get(member)?;
@@ -173,7 +186,15 @@ impl GroupModel {
             labels: live.labels.clone(),
         })
     }
+}
 
+impl Decide<MemberOf> for GroupModel {
+    fn read(&self, ask: &MemberOf, now: StoreTime) -> Result<Option<Member>> {
+        Ok(self.member(&ask.member, now))
+    }
+}
+
+impl GroupModel {
     /// Counts what a tenure holds.
     pub(super) fn holdings(&self, tenure: &TenureId) -> Holdings {
         Holdings {

@@ -1,19 +1,20 @@
 //! Sorted, exact pages: the cursor is the last item's own key.
 
+use super::decide::Decide;
 use super::group::GroupModel;
 use crate::error::Result;
-use crate::id::{Key, LeaseName, MemberId, RegistryName, SessionId, TenureId};
-use crate::lease::Lease;
-use crate::membership::Member;
-use crate::registry::Claim;
-use crate::session::{Session, SessionState};
+use crate::id::{Key, LeaseName, MemberId, SessionId, TenureId};
+use crate::lease::{HeldLeases, Lease, Leases, LeasesOf};
+use crate::membership::{Member, Members};
+use crate::registry::{Claim, Claims};
+use crate::session::{Session, SessionState, Sessions};
 use crate::store::{Page, PageRequest, bad_cursor};
-use crate::target::Target;
+use crate::target::{Target, Targets};
 use crate::time::StoreTime;
 
-impl GroupModel {
+impl Decide<Members> for GroupModel {
     /// Members by name.
-    pub(super) fn members_page(&self, page: &PageRequest, now: StoreTime) -> Result<Page<Member>> {
+    fn read(&self, Members { page }: &Members, now: StoreTime) -> Result<Page<Member>> {
         let after = page
             .after
             .as_deref()
@@ -30,15 +31,11 @@ impl GroupModel {
             |member| self.member(member, now),
         ))
     }
+}
 
+impl Decide<Claims> for GroupModel {
     /// Claims by key, or of one owner by tenure and key.
-    pub(super) fn claims_page(
-        &self,
-        registry: &RegistryName,
-        owner: Option<&MemberId>,
-        page: &PageRequest,
-        now: StoreTime,
-    ) -> Result<Page<Claim>> {
+    fn read(&self, Claims { registry, owner, page }: &Claims, now: StoreTime) -> Result<Page<Claim>> {
         let Some(owner) = owner else {
             let after = page
                 .after
@@ -82,14 +79,9 @@ impl GroupModel {
     }
 }
 
-impl GroupModel {
+impl Decide<Leases> for GroupModel {
     /// Leases by name, or of one holder by tenure and name.
-    pub(super) fn leases_page(
-        &self,
-        holder: Option<&MemberId>,
-        page: &PageRequest,
-        now: StoreTime,
-    ) -> Result<Page<Lease>> {
+    fn read(&self, Leases { holder, page }: &Leases, now: StoreTime) -> Result<Page<Lease>> {
         let Some(holder) = holder else {
             let after = lease_cursor(page)?;
             let names = self
@@ -125,22 +117,30 @@ impl GroupModel {
             |(_, lease)| self.lease_of(lease, now),
         ))
     }
+}
 
+impl Decide<LeasesOf> for GroupModel {
     /// What one tenure holds, by name.
-    pub(super) fn held_page(&self, tenure: &TenureId, page: &PageRequest, now: StoreTime) -> Result<Page<Lease>> {
+    fn read(&self, LeasesOf { tenure, page }: &LeasesOf, now: StoreTime) -> Result<HeldLeases> {
         let after = lease_cursor(page)?;
         let leased = self.leased.get(tenure).into_iter().flatten();
         let leased = leased.filter(|lease| after.as_ref().is_none_or(|after| *lease > after));
-        Ok(cut(
+        let page = cut(
             leased,
             page.limit,
             |lease| lease.to_string(),
             |lease| self.lease_of(lease, now),
-        ))
+        );
+        Ok(HeldLeases {
+            page,
+            revision: self.revision_of(tenure),
+        })
     }
+}
 
+impl Decide<Targets> for GroupModel {
     /// Targets by name.
-    pub(super) fn targets_page(&self, page: &PageRequest) -> Result<Page<Target>> {
+    fn read(&self, Targets { page }: &Targets, _: StoreTime) -> Result<Page<Target>> {
         let after = lease_cursor(page)?;
         let names = self
             .targets
@@ -155,14 +155,9 @@ impl GroupModel {
     }
 }
 
-impl GroupModel {
+impl Decide<Sessions> for GroupModel {
     /// Sessions by name, or the disconnected ones by when their grace ends.
-    pub(super) fn sessions_page(
-        &self,
-        state: Option<SessionState>,
-        page: &PageRequest,
-        now: StoreTime,
-    ) -> Result<Page<Session>> {
+    fn read(&self, Sessions { state, page }: &Sessions, now: StoreTime) -> Result<Page<Session>> {
         let seen = |session: &SessionId| {
             self.session(session, now)
                 .filter(|session| state.is_none_or(|state| session.state == state))

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::decide::Decide;
 use super::group::GroupModel;
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{ConnectionId, SessionId, TenureId};
-use crate::session::{Orphan, Orphans, SessionStats};
+use crate::session::{CountSessions, ListOrphans, Orphan, Orphans, SessionStats};
 use crate::store::{Call, bad_cursor};
-use crate::sweep::{Reaped, ReapedBatch, ReconcileRequest, Reconciled, ReleaseRequest, drift};
+use crate::sweep::{Reap, Reaped, ReapedBatch, Reconcile, Reconciled, drift};
 use crate::time::StoreTime;
 
 impl GroupModel {
@@ -35,9 +36,11 @@ impl GroupModel {
         }
         (removed, holdings.len(), last)
     }
+}
 
+impl Decide<Reap> for GroupModel {
     /// Step 3.
-    pub(super) fn reap(&mut self, request: &ReleaseRequest, call: Call, now: StoreTime) -> Result<ReapedBatch> {
+    fn step(&mut self, Reap(request): &Reap, call: Call, now: StoreTime) -> Result<ReapedBatch> {
         self.open(now, call)?;
         self.lift_brake(now, request.force);
         let braked = self.brake_in_force(now);
@@ -69,9 +72,11 @@ impl GroupModel {
         batch.more = self.away.first().is_some_and(|(at, _)| *at <= now);
         Ok(batch)
     }
+}
 
+impl Decide<Reconcile> for GroupModel {
     /// A part of a reconcile. Nothing can drift here, so all there is to find are connections that are too old.
-    pub(super) fn reconcile(&mut self, request: &ReconcileRequest, call: Call, now: StoreTime) -> Result<Reconciled> {
+    fn step(&mut self, Reconcile(request): &Reconcile, call: Call, now: StoreTime) -> Result<Reconciled> {
         let after = request
             .after
             .as_deref()
@@ -102,7 +107,9 @@ impl GroupModel {
         }
         Ok(done)
     }
+}
 
+impl GroupModel {
     /// Drops the connections of a session that were attached too long ago. The epoch tells when: it is made from the
     /// store's clock.
     fn drop_aged(&mut self, session: &SessionId, max_age: Duration, now: StoreTime) -> u64 {
@@ -121,9 +128,11 @@ impl GroupModel {
         }
         aged
     }
+}
 
+impl Decide<ListOrphans> for GroupModel {
     /// Sessions whose grace is over.
-    pub(super) fn orphans(&self, overdue: Duration, limit: u32, now: StoreTime) -> Orphans {
+    fn read(&self, &ListOrphans { overdue, limit }: &ListOrphans, now: StoreTime) -> Result<Orphans> {
         let resumed_at = self.resumed_for_reading(now);
         let due = self.away.iter().take_while(|(at, _)| *at + overdue <= now);
         let orphan = |(_, session): &(StoreTime, SessionId)| {
@@ -137,24 +146,26 @@ impl GroupModel {
                 overdue: now.since(over_at),
             })
         };
-        Orphans {
+        Ok(Orphans {
             orphans: due.take(limit as usize).filter_map(orphan).collect(),
             skipped: 0,
-        }
+        })
     }
+}
 
+impl Decide<CountSessions> for GroupModel {
     /// Counts sessions.
-    pub(super) fn session_stats(&self, now: StoreTime) -> SessionStats {
+    fn read(&self, _: &CountSessions, now: StoreTime) -> Result<SessionStats> {
         let orphans = match self.resumed_for_reading(now) == now && self.resumed_at != now {
             // A gap that nobody has noticed yet: everyone has the whole grace anew.
             true => 0,
             false => self.away.iter().take_while(|(at, _)| *at <= now).count() as u64,
         };
         let away = self.away.len() as u64;
-        SessionStats {
+        Ok(SessionStats {
             active: self.sessions.len() as u64 - away,
             disconnected: away - orphans,
             orphans,
-        }
+        })
     }
 }

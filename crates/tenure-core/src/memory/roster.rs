@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::decide::Decide;
 use super::group::{GroupModel, Live};
 use crate::error::Result;
 use crate::event::EventKind;
@@ -11,8 +12,9 @@ use crate::ledger::settings::MAX_STALE_AFTER;
 use crate::ledger::{Provider, RosterSettings, Version};
 use crate::membership::{EndReason, Labels};
 use crate::roster::{
-    Entry, Heartbeat, HeartbeatReply, Heartbeats, Offlined, Over, Pending, Put, PutOutcome, Seated, Standing, Task,
-    Turn, TurnRequest,
+    BeatProviders, EndTurn, Entry, Heartbeat, HeartbeatReply, Heartbeats, ListPending, MarkSeeded, OfflineDone,
+    Offlined, Pending, Put, PutOutcome, PutProviders, PutRosterSettings, Retime, Seat, Seated, Standing, Task, Turn,
+    TurnRequest,
 };
 use crate::store::Call;
 use crate::sweep::BURST;
@@ -68,15 +70,17 @@ impl RosterModel {
     }
 }
 
-impl GroupModel {
+impl Decide<PutProviders> for GroupModel {
     /// Takes rows and removals over.
-    pub(super) fn put_providers(&mut self, puts: &[Put], call: Call, now: StoreTime) -> Result<Vec<PutOutcome>> {
+    fn step(&mut self, PutProviders { puts }: &PutProviders, call: Call, now: StoreTime) -> Result<Vec<PutOutcome>> {
         self.open(now, call)?;
         let outcomes = puts.iter().map(|put| self.put_provider(put, now)).collect();
         self.engage_brake(now);
         Ok(outcomes)
     }
+}
 
+impl GroupModel {
     fn put_provider(&mut self, put: &Put, now: StoreTime) -> PutOutcome {
         let provider = put.entry.provider().clone();
         let there = self.roster.version_of(&provider);
@@ -174,18 +178,14 @@ impl GroupModel {
         self.roster.offlined.insert(tenure.clone(), (now, offlined));
         self.roster.note_change();
     }
+}
 
+impl Decide<Seat> for GroupModel {
     /// Gives tenures to those who have none.
-    pub(super) fn seat(
-        &mut self,
-        providers: &[ProviderId],
-        stale_after: Duration,
-        beat: bool,
-        call: Call,
-        now: StoreTime,
-    ) -> Result<Vec<Seated>> {
+    fn step(&mut self, ask: &Seat, call: Call, now: StoreTime) -> Result<Vec<Seated>> {
         self.open(now, call)?;
-        let ttl = self.roster.settings.map_or(stale_after, |settings| settings.ttl());
+        let providers = &ask.providers;
+        let ttl = self.roster.settings.map_or(ask.stale_after, |settings| settings.ttl());
         let mut seated = Vec::with_capacity(providers.len());
         for provider in providers {
             let member = provider.member();
@@ -195,7 +195,7 @@ impl GroupModel {
             let alive = before.filter(|tenure| !self.end_if_past(tenure, now));
             seated.push(match alive {
                 Some(tenure) => {
-                    if beat {
+                    if ask.beat {
                         self.extend(&member, now);
                     }
                     Seated { tenure, new: false }
@@ -209,15 +209,19 @@ impl GroupModel {
         self.engage_brake(now);
         Ok(seated)
     }
+}
 
+impl GroupModel {
     fn extend(&mut self, member: &MemberId, now: StoreTime) {
         if let Some(live) = self.members.get_mut(member) {
             live.deadline = now + live.ttl;
         }
     }
+}
 
+impl Decide<BeatProviders> for GroupModel {
     /// Records heartbeats.
-    pub(super) fn heartbeat(&mut self, heartbeats: &[Heartbeat], now: StoreTime) -> Result<Heartbeats> {
+    fn step(&mut self, BeatProviders { heartbeats }: &BeatProviders, _: Call, now: StoreTime) -> Result<Heartbeats> {
         self.open(now, Call::default())?;
         let replies = heartbeats
             .iter()
@@ -229,7 +233,9 @@ impl GroupModel {
             stamp: self.stamp(now),
         })
     }
+}
 
+impl GroupModel {
     fn heartbeat_of(&mut self, heartbeat: &Heartbeat, now: StoreTime) -> HeartbeatReply {
         let Some(row) = self.roster.rows.get(&heartbeat.provider) else {
             return HeartbeatReply::Absent;
@@ -254,9 +260,11 @@ impl GroupModel {
             Standing::Offline | Standing::Ended => HeartbeatReply::Offline,
         }
     }
+}
 
+impl Decide<ListPending> for GroupModel {
     /// Whom the ledger has to follow now.
-    pub(super) fn pending_offline(&mut self, limit: u32, force: bool, call: Call, now: StoreTime) -> Result<Pending> {
+    fn step(&mut self, &ListPending { limit, force }: &ListPending, call: Call, now: StoreTime) -> Result<Pending> {
         self.open(now, call)?;
         self.lift_brake(now, force);
         let brake = self.brake_in_force(now);
@@ -280,7 +288,9 @@ impl GroupModel {
         }
         Ok(pending)
     }
+}
 
+impl GroupModel {
     /// The earliest time at which the ledger may follow somebody.
     pub(super) fn next_offline(&self, now: StoreTime) -> Option<StoreTime> {
         let brake = self.brake_in_force(now);
@@ -290,24 +300,23 @@ impl GroupModel {
         });
         times.min()
     }
+}
 
+impl Decide<OfflineDone> for GroupModel {
     /// The ledger has followed.
-    pub(super) fn offline_done(&mut self, tenures: &[TenureId], call: Call, now: StoreTime) -> Result<u64> {
+    fn step(&mut self, OfflineDone { tenures }: &OfflineDone, call: Call, now: StoreTime) -> Result<u64> {
         self.open(now, call)?;
         let done = tenures
             .iter()
             .filter(|tenure| self.roster.offlined.remove(*tenure).is_some());
         Ok(done.count() as u64)
     }
+}
 
+impl Decide<PutRosterSettings> for GroupModel {
     /// Takes settings over.
-    pub(super) fn put_roster_settings(
-        &mut self,
-        settings: &RosterSettings,
-        over: Over,
-        call: Call,
-        now: StoreTime,
-    ) -> Result<bool> {
+    fn step(&mut self, ask: &PutRosterSettings, call: Call, now: StoreTime) -> Result<bool> {
+        let PutRosterSettings { settings, over } = ask;
         self.open(now, call)?;
         let there = self.roster.settings.map(|there| there.version);
         if !over.allows(there, settings.version) {
@@ -318,9 +327,11 @@ impl GroupModel {
         self.roster.note_change();
         Ok(true)
     }
+}
 
+impl Decide<Retime> for GroupModel {
     /// Gives a part of the members the ttl that the settings say.
-    pub(super) fn retime(&mut self, limit: u32, call: Call, now: StoreTime) -> Result<bool> {
+    fn step(&mut self, &Retime { limit }: &Retime, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
         let (Some(after), Some(settings)) = (self.roster.retiming.clone(), self.roster.settings) else {
             return Ok(false);
@@ -341,7 +352,9 @@ impl GroupModel {
         self.engage_brake(now);
         Ok(more)
     }
+}
 
+impl GroupModel {
     fn retime_one(&mut self, member: &MemberId, ttl: Duration, now: StoreTime) {
         let Some(live) = self.members.get(member) else { return };
         let tenure = TenureId::new(member.clone(), live.term);
@@ -364,9 +377,11 @@ impl GroupModel {
             self.due.insert((live.due, member.clone()));
         }
     }
+}
 
+impl Decide<TurnRequest> for GroupModel {
     /// Takes the turn at a task.
-    pub(super) fn take_turn(&mut self, request: &TurnRequest, call: Call, now: StoreTime) -> Result<Turn> {
+    fn step(&mut self, request: &TurnRequest, call: Call, now: StoreTime) -> Result<Turn> {
         self.open(now, call)?;
         let state = self.roster.turns.entry(request.task).or_default();
         let mine = match &state.holder {
@@ -384,22 +399,26 @@ impl GroupModel {
         state.holder = Some((request.holder.clone(), until));
         Ok(Turn::Mine(until))
     }
+}
 
+impl Decide<EndTurn> for GroupModel {
     /// Ends the turn at a task.
-    pub(super) fn end_turn(&mut self, task: Task, holder: &str, done: bool, call: Call, now: StoreTime) -> Result<()> {
+    fn step(&mut self, ask: &EndTurn, call: Call, now: StoreTime) -> Result<()> {
         self.open(now, call)?;
-        let state = self.roster.turns.entry(task).or_default();
-        if state.holder.as_ref().is_some_and(|(theirs, _)| theirs == holder) {
+        let state = self.roster.turns.entry(ask.task).or_default();
+        if state.holder.as_ref().is_some_and(|(theirs, _)| *theirs == ask.holder) {
             state.holder = None;
-            if done {
+            if ask.done {
                 state.done_at = Some(now);
             }
         }
         Ok(())
     }
+}
 
+impl Decide<MarkSeeded> for GroupModel {
     /// Everything has arrived.
-    pub(super) fn mark_seeded(&mut self, since: StoreTime, call: Call, now: StoreTime) -> Result<bool> {
+    fn step(&mut self, &MarkSeeded { since }: &MarkSeeded, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
         let same = self.resumed_at == since;
         self.roster.seeded |= same;

@@ -1,19 +1,18 @@
 //! What the mirror of a roster answers, on one group.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use super::decide::Decide;
 use super::group::GroupModel;
 use super::pages::cut;
 use crate::error::Result;
 use crate::id::ProviderId;
-use crate::ledger::{Candidate, Provider, RosterStats, Version};
+use crate::ledger::{Candidate, Provider, RosterSettings, RosterStats, Version};
 use crate::roster::{
-    Availability, Entry, Looked, Ranked, Rows, SNAPSHOT_AT_MOST_EVERY, Seen, Stamp, Standing, Stats, TOMBSTONES_KEPT,
-    Verified,
+    Availability, CountAvailable, CountRoster, Entry, ListAvailable, ListRows, LookUp, Looked, Ranked, ReadSettings,
+    ReadStamp, Rows, SNAPSHOT_AT_MOST_EVERY, Seen, Stamp, Standing, Stats, TOMBSTONES_KEPT, Verified, VerifyRoster,
 };
-use crate::store::{Call, PageRequest, bad_cursor};
-use crate::sweep::ReconcileRequest;
+use crate::store::{Call, bad_cursor};
 use crate::time::StoreTime;
 
 impl GroupModel {
@@ -27,7 +26,21 @@ impl GroupModel {
             as_of: now,
         }
     }
+}
 
+impl Decide<ReadStamp> for GroupModel {
+    fn read(&self, _: &ReadStamp, now: StoreTime) -> Result<Stamp> {
+        Ok(self.stamp(now))
+    }
+}
+
+impl Decide<ReadSettings> for GroupModel {
+    fn read(&self, _: &ReadSettings, _: StoreTime) -> Result<Option<RosterSettings>> {
+        Ok(self.roster.settings)
+    }
+}
+
+impl GroupModel {
     fn seen(&self, row: &Provider, now: StoreTime) -> Seen {
         let resumed_at = self.resumed_for_reading(now);
         let standing = match &row.online {
@@ -52,9 +65,11 @@ impl GroupModel {
     fn everyone(&self, now: StoreTime) -> impl Iterator<Item = Seen> {
         self.roster.rows.values().map(move |row| self.seen(row, now))
     }
+}
 
+impl Decide<ListAvailable> for GroupModel {
     /// Who can take work.
-    pub(super) fn available(&self, page: &PageRequest, now: StoreTime) -> Result<Ranked> {
+    fn read(&self, ListAvailable { page }: &ListAvailable, now: StoreTime) -> Result<Ranked> {
         let after = Candidate::after(page)?;
         let free = self.everyone(now).filter(Seen::is_available).map(|seen| seen.row);
         let mut free: Vec<Provider> = free.collect();
@@ -83,9 +98,11 @@ impl GroupModel {
             stamp: self.stamp(now),
         })
     }
+}
 
-    /// How many can take work.
-    pub(super) fn availability(&mut self, snapshot: Duration, now: StoreTime) -> Availability {
+impl Decide<CountAvailable> for GroupModel {
+    /// How many can take work. A step of the model, because it keeps what it counted; it changes nothing else.
+    fn step(&mut self, &CountAvailable { snapshot }: &CountAvailable, _: Call, now: StoreTime) -> Result<Availability> {
         let overdue = self.due.first().is_some_and(|(at, _)| *at <= now);
         let kept = self.roster.snapshot.filter(|(as_of, _, changed)| {
             let fresh_for = match *changed || overdue {
@@ -101,25 +118,29 @@ impl GroupModel {
         if kept.is_none() {
             self.roster.snapshot = Some((as_of, count, false));
         }
-        Availability {
+        Ok(Availability {
             count,
             as_of,
             complete: true,
             stamp: self.stamp(now),
-        }
+        })
     }
+}
 
+impl Decide<LookUp> for GroupModel {
     /// Looks providers up.
-    pub(super) fn look(&self, providers: &[ProviderId], now: StoreTime) -> Looked {
+    fn read(&self, LookUp { providers }: &LookUp, now: StoreTime) -> Result<Looked> {
         let look = |provider| self.roster.rows.get(provider).map(|row| self.seen(row, now));
-        Looked {
+        Ok(Looked {
             seen: providers.iter().map(look).collect(),
             stamp: self.stamp(now),
-        }
+        })
     }
+}
 
+impl Decide<ListRows> for GroupModel {
     /// Rows by name.
-    pub(super) fn rows_page(&self, page: &PageRequest, now: StoreTime) -> Result<Rows> {
+    fn read(&self, ListRows { page }: &ListRows, now: StoreTime) -> Result<Rows> {
         let after = page.after.as_deref().map(provider_cursor).transpose()?;
         let rows = self.roster.rows.values();
         let rows = rows.filter(|row| after.as_ref().is_none_or(|after| row.provider > *after));
@@ -135,9 +156,11 @@ impl GroupModel {
             stamp: self.stamp(now),
         })
     }
+}
 
+impl Decide<CountRoster> for GroupModel {
     /// Counts.
-    pub(super) fn roster_stats(&self, now: StoreTime) -> Stats {
+    fn read(&self, _: &CountRoster, now: StoreTime) -> Result<Stats> {
         let mut stats = RosterStats::default();
         for seen in self.everyone(now) {
             let alive = seen.standing == Standing::Alive;
@@ -147,16 +170,18 @@ impl GroupModel {
             stats.offline += u64::from(seen.row.active && !alive);
             stats.deactivated += u64::from(!seen.row.active);
         }
-        Stats {
+        Ok(Stats {
             stats,
             pending: self.roster.offlined.len() as u64,
             complete: true,
             stamp: self.stamp(now),
-        }
+        })
     }
+}
 
+impl Decide<VerifyRoster> for GroupModel {
     /// Goes through a part: rows, then removals. Nothing can drift here.
-    pub(super) fn verify_roster(&mut self, request: &ReconcileRequest, call: Call, now: StoreTime) -> Result<Verified> {
+    fn step(&mut self, VerifyRoster(request): &VerifyRoster, call: Call, now: StoreTime) -> Result<Verified> {
         let after = match request.after.as_deref() {
             None => None,
             Some(text) => Some(part_cursor(text).ok_or_else(|| bad_cursor(text))?),

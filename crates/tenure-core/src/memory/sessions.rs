@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::decide::Decide;
 use super::group::GroupModel;
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{Alias, ConnectionId, SessionId, TenureId};
 use crate::membership::Revision;
 use crate::session::{
-    Attach, AttachOutcome, Attached, Data, DeleteOutcome, Detach, DetachOutcome, Epoch, How, Limit, MAX_CONNECTIONS,
-    MAX_FIELDS, PatchOutcome, Session, SessionState,
+    Attach, AttachOutcome, Attached, Attaches, Data, DeleteOutcome, DeleteSession, Detach, DetachOutcome, Detaches,
+    Epoch, How, Limit, MAX_CONNECTIONS, MAX_FIELDS, PatchOutcome, PatchSession, Session, SessionByAlias, SessionOf,
+    SessionState,
 };
 use crate::settling::end_of;
 use crate::store::Call;
@@ -50,15 +52,9 @@ impl Away {
     }
 }
 
-impl GroupModel {
+impl Decide<Attaches> for GroupModel {
     /// Attaches connections. A tenure that is met past its end is ended even though the call fails.
-    pub(super) fn attach(
-        &mut self,
-        tenure: &TenureId,
-        attaches: &[Attach],
-        call: Call,
-        now: StoreTime,
-    ) -> Result<Attached> {
+    fn step(&mut self, Attaches { tenure, attaches }: &Attaches, call: Call, now: StoreTime) -> Result<Attached> {
         self.open(now, call)?;
         let before = self.revision_of(tenure);
         let outcomes = self.require_alive(tenure, now).and_then(|()| {
@@ -74,7 +70,9 @@ impl GroupModel {
             before,
         })
     }
+}
 
+impl GroupModel {
     fn attach_one(&mut self, tenure: &TenureId, attach: &Attach, now: StoreTime) -> Result<AttachOutcome> {
         self.reap_if_over(&attach.session, now);
         let session = self.sessions.get(&attach.session);
@@ -171,12 +169,13 @@ impl GroupModel {
         self.connected.entry(tenure.clone()).or_default().insert(holding);
         how
     }
+}
 
+impl Decide<Detaches> for GroupModel {
     /// Detaches connections.
-    pub(super) fn detach(
+    fn step(
         &mut self,
-        tenure: &TenureId,
-        detaches: &[Detach],
+        Detaches { tenure, detaches }: &Detaches,
         call: Call,
         now: StoreTime,
     ) -> Result<Vec<DetachOutcome>> {
@@ -190,7 +189,9 @@ impl GroupModel {
         self.engage_brake(now);
         outcomes
     }
+}
 
+impl GroupModel {
     fn detach_one(&mut self, tenure: &TenureId, detach: &Detach, now: StoreTime) -> DetachOutcome {
         let record = self.sessions.get(&detach.session);
         let held = record.and_then(|record| record.connections.get(&detach.connection));
@@ -264,23 +265,21 @@ impl GroupModel {
         }
         self.note_loss(tenure);
     }
+}
 
+impl Decide<PatchSession> for GroupModel {
     /// Changes the data of a session.
-    pub(super) fn patch_session(
-        &mut self,
-        session: &SessionId,
-        tenure: Option<&TenureId>,
-        data: &Data,
-        call: Call,
-        now: StoreTime,
-    ) -> Result<PatchOutcome> {
+    fn step(&mut self, ask: &PatchSession, call: Call, now: StoreTime) -> Result<PatchOutcome> {
+        let PatchSession { session, tenure, data } = ask;
         self.open(now, call)?;
-        let alive = tenure.map_or(Ok(()), |tenure| self.require_alive(tenure, now));
+        let alive = tenure.as_ref().map_or(Ok(()), |tenure| self.require_alive(tenure, now));
         let outcome = alive.map(|()| self.patch_one(session, data, now));
         self.engage_brake(now);
         outcome
     }
+}
 
+impl GroupModel {
     fn patch_one(&mut self, session: &SessionId, data: &Data, now: StoreTime) -> PatchOutcome {
         self.reap_if_over(session, now);
         let Some(record) = self.sessions.get_mut(session) else {
@@ -296,9 +295,11 @@ impl GroupModel {
         let seen = self.session_seen(session, self.resumed_at, now);
         seen.map_or(PatchOutcome::NotFound, |seen| PatchOutcome::Patched(Box::new(seen)))
     }
+}
 
+impl Decide<DeleteSession> for GroupModel {
     /// Deletes a session without connections.
-    pub(super) fn delete_session(&mut self, session: &SessionId, call: Call, now: StoreTime) -> Result<DeleteOutcome> {
+    fn step(&mut self, DeleteSession { session }: &DeleteSession, call: Call, now: StoreTime) -> Result<DeleteOutcome> {
         self.open(now, call)?;
         let Some(record) = self.sessions.get(session) else {
             return Ok(DeleteOutcome::NotFound);
@@ -311,7 +312,9 @@ impl GroupModel {
         self.remove_session(session, EventKind::SessionDeleted, None, now);
         Ok(DeleteOutcome::Deleted { epoch })
     }
+}
 
+impl GroupModel {
     /// Reaps a session if it is an orphan and nothing holds the reaper back.
     pub(super) fn reap_if_over(&mut self, session: &SessionId, now: StoreTime) -> bool {
         let away = self.sessions.get(session).and_then(|record| record.away);
@@ -345,7 +348,22 @@ impl GroupModel {
     pub(super) fn session(&self, session: &SessionId, now: StoreTime) -> Option<Session> {
         self.session_seen(session, self.resumed_for_reading(now), now)
     }
+}
 
+impl Decide<SessionOf> for GroupModel {
+    fn read(&self, ask: &SessionOf, now: StoreTime) -> Result<Option<Session>> {
+        Ok(self.session(&ask.session, now))
+    }
+}
+
+impl Decide<SessionByAlias> for GroupModel {
+    fn read(&self, ask: &SessionByAlias, now: StoreTime) -> Result<Option<Session>> {
+        let session = self.aliases.get(&ask.alias);
+        Ok(session.and_then(|session| self.session(session, now)))
+    }
+}
+
+impl GroupModel {
     pub(super) fn session_seen(&self, session: &SessionId, resumed_at: StoreTime, now: StoreTime) -> Option<Session> {
         let record = self.sessions.get(session)?;
         let alive = |(tenure, _): &&(TenureId, Epoch)| self.is_alive(tenure, resumed_at, now);

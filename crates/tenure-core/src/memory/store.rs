@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
+use super::decide::Decide;
 use super::group::GroupModel;
 use super::log::Log;
 use crate::call::{About, Ask, Op, Reply};
@@ -15,10 +16,10 @@ use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::event::{EventId, WaitForEvents};
 use crate::id::Group;
 use crate::recall::Recall;
-use crate::roster::Availability;
+use crate::roster::{Availability, CountAvailable};
 use crate::settling::GapCause;
 use crate::store::{Backend, Call, Finding, Health, PROBE_GROUP, Probed, Severity, StoreOptions};
-use crate::sweep::{EndedBatch, SettleReport};
+use crate::sweep::{EndedBatch, ForgetGroup, SettleReport, Tick};
 use crate::time::StoreTime;
 
 /// Everything in memory, gone with the process. `memory:`.
@@ -149,7 +150,7 @@ impl MemoryStore {
                 Ok(Reply::EndLapsed(EndedBatch::default()))
             }
             Op::ForgetGroup(_) => self.forget(group, call).map(Reply::ForgetGroup),
-            Op::Availability(ask) => self.availability(group, ask.snapshot).map(Reply::Availability),
+            Op::Availability(ask) => self.availability(group, ask).map(Reply::Availability),
             read if read.is_read() => self.read(group, |model, now| model.look_up(read, now))?,
             step => self.step(group, |model, now| model.decide(step, call, now)),
         }
@@ -169,7 +170,7 @@ impl MemoryStore {
         if !self.knows(group)? {
             return Ok(true);
         }
-        let forget = self.step(group, |model, now| model.may_be_forgotten(call, now))?;
+        let forget = self.step(group, |model, now| model.step(&ForgetGroup, call, now))?;
         if forget {
             let mut state = self.open()?;
             let last = state.groups.remove(group).map(|model| model.seq);
@@ -179,12 +180,14 @@ impl MemoryStore {
     }
 
     /// The one read that keeps what it counted. A group that is not there is not made by asking about it.
-    fn availability(&self, group: &Group, snapshot: Duration) -> Result<Availability> {
+    fn availability(&self, group: &Group, ask: &CountAvailable) -> Result<Availability> {
+        let count = |model: &mut GroupModel, now| model.step(ask, Call::default(), now);
         if !self.knows(group)? {
-            let asked = |_: &GroupModel, now| GroupModel::new(StoreOptions::default(), now).availability(snapshot, now);
-            return self.read(group, asked);
+            return self.read(group, |_, now| {
+                count(&mut GroupModel::new(StoreOptions::default(), now), now)
+            })?;
         }
-        self.step(group, |model, now| Ok(model.availability(snapshot, now)))
+        self.step(group, count)
     }
 
     fn settle(&self, group: Option<Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
@@ -209,7 +212,8 @@ impl MemoryStore {
     }
 
     fn probe(&self) -> Result<Probed> {
-        let status = self.step(&Group::new(PROBE_GROUP)?, GroupModel::tick)?;
+        let tick = |model: &mut GroupModel, now| model.step(&Tick, Call::default(), now);
+        let status = self.step(&Group::new(PROBE_GROUP)?, tick)?;
         Ok(Probed {
             as_of: status.as_of,
             away: Vec::new(),

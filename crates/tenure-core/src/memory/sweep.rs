@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use super::decide::Decide;
 use super::group::{GroupModel, Holding};
 use crate::error::Result;
 use crate::event::{EventKind, count_by_registry, shares_of};
 use crate::id::{MemberId, TenureId};
 use crate::membership::EndReason;
 use crate::store::Call;
-use crate::sweep::{Doomed, EndedBatch, Eviction, GroupStatus, ReleaseRequest, ReleasedBatch, turn_of};
+use crate::sweep::{
+    Doomed, EndLapsed, EndedBatch, Eviction, ForgetGroup, GroupStatus, ListDoomed, Release, ReleasedBatch, Spare,
+    Status, Tick, turn_of,
+};
 use crate::time::StoreTime;
 
-impl GroupModel {
+impl Decide<Tick> for GroupModel {
     /// Keeps the cadence.
-    pub(super) fn tick(&mut self, now: StoreTime) -> Result<GroupStatus> {
+    fn step(&mut self, _: &Tick, _: Call, now: StoreTime) -> Result<GroupStatus> {
         self.open(now, Call::default())?;
         if let Some(unsettled) = self.unsettled.filter(|unsettled| now >= unsettled.until) {
             self.unsettled = None;
@@ -25,9 +29,11 @@ impl GroupModel {
         self.empty_since = is_empty.then(|| since.unwrap_or(now));
         Ok(self.status(now))
     }
+}
 
+impl Decide<ForgetGroup> for GroupModel {
     /// Whether the group may be forgotten. If something still keeps it, its wait restarts.
-    pub(super) fn may_be_forgotten(&mut self, call: Call, now: StoreTime) -> Result<bool> {
+    fn step(&mut self, _: &ForgetGroup, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
         let long = self.options.forget_after;
         if self.empty_since.is_none_or(|since| now.since(since) < long) {
@@ -45,7 +51,9 @@ impl GroupModel {
         self.empty_since = Some(now);
         Ok(is_empty)
     }
+}
 
+impl GroupModel {
     /// The state now.
     pub(super) fn status(&self, now: StoreTime) -> GroupStatus {
         let brake = self.brake_in_force(now);
@@ -80,9 +88,17 @@ impl GroupModel {
             empty_since: self.empty_since,
         }
     }
+}
 
+impl Decide<Status> for GroupModel {
+    fn read(&self, _: &Status, now: StoreTime) -> Result<GroupStatus> {
+        Ok(self.status(now))
+    }
+}
+
+impl Decide<EndLapsed> for GroupModel {
     /// Step 1.
-    pub(super) fn end_lapsed(&mut self, limit: u32, call: Call, now: StoreTime) -> Result<EndedBatch> {
+    fn step(&mut self, &EndLapsed { limit }: &EndLapsed, call: Call, now: StoreTime) -> Result<EndedBatch> {
         self.open(now, call)?;
         let due: Vec<MemberId> = self
             .due
@@ -121,16 +137,20 @@ impl GroupModel {
         self.engage_brake(now);
         Ok(batch)
     }
+}
 
+impl Decide<Spare> for GroupModel {
     /// Step 1; once no member is past its end, notes that beats are refused now.
-    pub(super) fn spare(&mut self, limit: u32, call: Call, now: StoreTime) -> Result<EndedBatch> {
-        let batch = self.end_lapsed(limit, call, now)?;
+    fn step(&mut self, &Spare { limit }: &Spare, call: Call, now: StoreTime) -> Result<EndedBatch> {
+        let batch = self.step(&EndLapsed { limit }, call, now)?;
         if !batch.more {
             self.refused = self.refused.noted(now, self.options.max_ttl);
         }
         Ok(batch)
     }
+}
 
+impl GroupModel {
     fn forget(&mut self, limit: u32, now: StoreTime) {
         let due = self.forget.iter().take_while(|(at, _)| *at <= now);
         let mut old: Vec<_> = due
@@ -144,9 +164,11 @@ impl GroupModel {
             self.forget.remove(&entry);
         }
     }
+}
 
+impl Decide<Release> for GroupModel {
     /// Step 2.
-    pub(super) fn release(&mut self, request: &ReleaseRequest, call: Call, now: StoreTime) -> Result<ReleasedBatch> {
+    fn step(&mut self, Release(request): &Release, call: Call, now: StoreTime) -> Result<ReleasedBatch> {
         self.open(now, call)?;
         self.lift_brake(now, request.force);
         let braked = self.brake_in_force(now);
@@ -209,7 +231,9 @@ impl GroupModel {
         batch.more = !self.releasable(now, braked.is_some()).is_empty();
         Ok(batch)
     }
+}
 
+impl GroupModel {
     /// Ended tenures whose turn it is, in order.
     fn releasable(&self, now: StoreTime, braked: bool) -> Vec<TenureId> {
         let lapsed = self.releasing_lapsed.0.iter().filter(|_| !braked);
@@ -269,9 +293,11 @@ impl GroupModel {
         }
         count_by_registry(&keys)
     }
+}
 
+impl Decide<ListDoomed> for GroupModel {
     /// What a pass would do.
-    pub(super) fn doomed(&self, limit: u32, now: StoreTime) -> Vec<Doomed> {
+    fn read(&self, &ListDoomed { limit }: &ListDoomed, now: StoreTime) -> Result<Vec<Doomed>> {
         let resumed_at = self.resumed_for_reading(now);
         let lapsed = self
             .members
@@ -299,6 +325,6 @@ impl GroupModel {
                     braked,
                 })
             });
-        lapsed.chain(left).take(limit as usize).collect()
+        Ok(lapsed.chain(left).take(limit as usize).collect())
     }
 }

@@ -1,34 +1,31 @@
 //! Targets, on one group.
 
+use super::decide::Decide;
 use super::group::GroupModel;
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::LeaseName;
 use crate::store::Call;
-use crate::target::{Target, TargetSpec};
+use crate::target::{PutTarget, RemoveTarget, Target, TargetOf};
 use crate::time::StoreTime;
 
-impl GroupModel {
+impl Decide<PutTarget> for GroupModel {
     /// Makes one, or replaces its specification.
-    pub(super) fn put_target(
-        &mut self,
-        target: &LeaseName,
-        spec: TargetSpec,
-        call: Call,
-        now: StoreTime,
-    ) -> Result<bool> {
+    fn step(&mut self, PutTarget { target, spec }: &PutTarget, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
-        let before = self.targets.insert(target.clone(), spec);
+        let before = self.targets.insert(target.clone(), *spec);
         match before {
             None => self.tell_target(target, "added", now),
-            Some(before) if before != spec => self.tell_target(target, "changed", now),
+            Some(before) if before != *spec => self.tell_target(target, "changed", now),
             Some(_) => {}
         }
         Ok(before.is_none())
     }
+}
 
+impl Decide<RemoveTarget> for GroupModel {
     /// Removes one.
-    pub(super) fn remove_target(&mut self, target: &LeaseName, call: Call, now: StoreTime) -> Result<bool> {
+    fn step(&mut self, RemoveTarget { target }: &RemoveTarget, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
         let known = self.targets.remove(target).is_some();
         if known {
@@ -36,7 +33,9 @@ impl GroupModel {
         }
         Ok(known)
     }
+}
 
+impl GroupModel {
     fn tell_target(&mut self, target: &LeaseName, what: &str, now: StoreTime) {
         let event = self.emit(now, EventKind::TargetChanged);
         event.lease = Some(target.clone());
@@ -49,5 +48,11 @@ impl GroupModel {
             target: target.clone(),
             spec: *spec,
         })
+    }
+}
+
+impl Decide<TargetOf> for GroupModel {
+    fn read(&self, ask: &TargetOf, _: StoreTime) -> Result<Option<Target>> {
+        Ok(self.target(&ask.target))
     }
 }
