@@ -203,12 +203,16 @@ pub fn check_leases(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// [`LeaseStore::acquire`] as a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// [`LeaseStore::acquire`] as a value; also the body of `POST …/leases-acquire`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Acquire {
     /// Under which tenure.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// Each is answered by itself.
+    /// At most 10,000. With none, the tenure alone is checked.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub leases: Vec<LeaseName>,
 }
 
@@ -232,15 +236,51 @@ impl Limits for Acquire {
     }
 }
 
-/// [`LeaseStore::release_leases`] as a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// [`LeaseStore::release_leases`] as a value; also the body of `POST …/leases-release`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReleaseLeases {
-    /// Whose.
+    /// The tenure that gives them up.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// Each is answered by itself.
+    /// At most 10,000, each with the token it was granted with.
+    #[serde(with = "to_release")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<LeaseToRelease>))]
     pub leases: Vec<(LeaseName, Token)>,
-    /// For whom they are kept.
+    /// Hand them off: keep them for this member for five seconds, if that is another one that is alive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub to: Option<MemberId>,
+}
+
+/// One lease of many to give up, in JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+struct LeaseToRelease {
+    /// The lease.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    lease: LeaseName,
+    /// The token it was granted with.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_i64))]
+    token: Token,
+}
+
+mod to_release {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{LeaseName, LeaseToRelease, Token};
+
+    pub(super) fn serialize<S: Serializer>(leases: &[(LeaseName, Token)], serializer: S) -> Result<S::Ok, S::Error> {
+        let items = leases.iter().cloned();
+        serializer.collect_seq(items.map(|(lease, token)| LeaseToRelease { lease, token }))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(LeaseName, Token)>, D::Error> {
+        let items = Vec::<LeaseToRelease>::deserialize(deserializer)?;
+        Ok(items.into_iter().map(|item| (item.lease, item.token)).collect())
+    }
 }
 
 impl Limits for ReleaseLeases {

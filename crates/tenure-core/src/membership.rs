@@ -332,10 +332,12 @@ pub fn check_beats(beats: &[Beat], max_ttl: Duration) -> Result<()> {
         .try_for_each(|ttl| crate::timing::check_ttl(ttl, max_ttl).map(|_| ()))
 }
 
-/// [`MembershipStore::beat`] as a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// [`MembershipStore::beat`] as a value; also the body of `POST …/beats`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Beats {
-    /// Each is answered by itself.
+    /// At most 10,000. A malformed tenure id refuses the whole batch, naming its index; so does a ttl outside the limits.
     pub beats: Vec<Beat>,
 }
 

@@ -491,12 +491,16 @@ pub fn check_grace(grace: Duration) -> Result<Duration> {
     Ok(grace)
 }
 
-/// [`SessionStore::attach`] as a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// [`SessionStore::attach`] as a value; also the body of `POST …/sessions-attach`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Attaches {
     /// Under which tenure.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// Each is answered by itself.
+    /// At most 10,000. With none, the tenure alone is checked.
+    #[serde(rename = "sessions")]
     pub attaches: Vec<Attach>,
 }
 
@@ -523,12 +527,16 @@ impl Limits for Attaches {
     }
 }
 
-/// [`SessionStore::detach`] as a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// [`SessionStore::detach`] as a value; also the body of `POST …/sessions-detach`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Detaches {
-    /// Whose.
+    /// The tenure that they are held under.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// Each is answered by itself.
+    /// At most 10,000.
+    #[serde(rename = "connections")]
     pub detaches: Vec<Detach>,
 }
 

@@ -203,7 +203,7 @@ impl GroupModel {
 
     /// Removes up to `room` leases of an ended tenure, if its process cannot be running any more. Answers how many, and
     /// when to look again if that is later than now.
-    pub(super) fn release_leases_of(
+    pub(super) fn free_leases_of(
         &mut self,
         tenure: &TenureId,
         room: usize,

@@ -208,7 +208,7 @@ impl Decide<Release> for GroupModel {
             let others = self.held.contains_key(&tenure) || self.connected.contains_key(&tenure);
             let (leases, wait_until) = match others {
                 true => (0, None),
-                false => self.release_leases_of(&tenure, room.min(budget), &request.pass, now),
+                false => self.free_leases_of(&tenure, room.min(budget), &request.pass, now),
             };
             budget -= usize::try_from(leases).unwrap_or(budget);
             if let Some(at) = self

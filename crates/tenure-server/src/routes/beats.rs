@@ -6,10 +6,10 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use tenure::meters;
-use tenure::wire::{BeatRequest, BeatsAnswer, BeatsRequest, Renewed, ms};
+use tenure::wire::{BeatRequest, BeatsAnswer, Renewed, ms};
 use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::{Group, TenureId};
-use tenure_core::membership::{Beat, BeatReply, Beaten, EndReason, MAX_BEATS};
+use tenure_core::membership::{Beat, BeatReply, Beaten, Beats, EndReason, MAX_BEATS};
 
 use super::openapi::{Ended, Writes};
 use crate::app::App;
@@ -60,20 +60,20 @@ pub(crate) async fn one(
 #[utoipa::path(
     post, path = "/v1/groups/{g}/beats", tag = "beats",
     security(("token" = ["beat"])),
-    request_body = BeatsRequest,
+    request_body = Beats,
     responses((status = 200, description = "The answers, in the order asked", body = BeatsAnswer), Writes)
 )]
 pub(crate) async fn many(
     State(app): State<Arc<App>>,
     Names(group): Names<Group>,
     _: NoQuery,
-    Json(request): Json<BeatsRequest>,
+    Json(Beats { beats }): Json<Beats>,
 ) -> Answer {
-    if request.beats.len() > MAX_BEATS {
-        let count = request.beats.len();
+    if beats.len() > MAX_BEATS {
+        let count = beats.len();
         return Err(Error::invalid(format!("{count} beats in one call; at most {MAX_BEATS}")).into());
     }
-    let beats = request.beats;
+    let beats = beats;
     let beaten = app.step(beats.len(), app.store.beat(&group, &beats));
     let beaten = app.timed(beaten, |beaten| beaten.as_of).await?;
     if beaten.replies.len() != beats.len() {

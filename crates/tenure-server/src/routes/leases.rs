@@ -6,12 +6,13 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use tenure::wire::{
-    AcquireAnswer, AcquireLeasesAnswer, AcquireLeasesRequest, AcquireRequest, AcquireWord, Code, Lease, LeasesPage,
-    LeasesQuery, Problem, ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeasesAnswer, ReleaseLeasesRequest,
-    ReleaseWord, Whose,
+    AcquireAnswer, AcquireLeasesAnswer, AcquireRequest, AcquireWord, Code, Lease, LeasesPage, LeasesQuery, Problem,
+    ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeasesAnswer, ReleaseWord, Whose,
 };
 use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
-use tenure_core::lease::{AcquireOutcome, Acquired, GivenUp, ReleaseOutcome, Token, check_leases};
+use tenure_core::lease::{
+    Acquire, AcquireOutcome, Acquired, GivenUp, ReleaseLeases, ReleaseOutcome, Token, check_leases,
+};
 use tenure_core::settling::GapCause;
 use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
@@ -98,7 +99,7 @@ fn unsettled(cause: GapCause, retry_in: Duration, as_of: StoreTime) -> Failure {
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases-acquire", tag = "leases",
     security(("token" = ["beat"])),
-    request_body = AcquireLeasesRequest,
+    request_body = Acquire,
     responses((status = 200, description = "The answers, in the order asked", body = AcquireLeasesAnswer), Ended, Writes)
 )]
 pub(crate) async fn acquire_many(
@@ -106,7 +107,7 @@ pub(crate) async fn acquire_many(
     Names(group): Names<Group>,
     _: NoQuery,
     Limits(call): Limits,
-    Json(request): Json<AcquireLeasesRequest>,
+    Json(request): Json<Acquire>,
 ) -> Answer {
     check_leases(request.leases.len())?;
     let acquired = ask(&app, &group, &request.tenure, &request.leases, call).await?;
@@ -182,7 +183,7 @@ pub(crate) async fn release(
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases-release", tag = "leases",
     security(("token" = ["beat"])),
-    request_body = ReleaseLeasesRequest,
+    request_body = ReleaseLeases,
     responses((status = 200, description = "The answers, in the order asked", body = ReleaseLeasesAnswer), Ended, Writes)
 )]
 pub(crate) async fn release_many(
@@ -190,11 +191,10 @@ pub(crate) async fn release_many(
     Names(group): Names<Group>,
     _: NoQuery,
     Limits(call): Limits,
-    Json(request): Json<ReleaseLeasesRequest>,
+    Json(request): Json<ReleaseLeases>,
 ) -> Answer {
     check_leases(request.leases.len())?;
-    let ReleaseLeasesRequest { tenure, leases, to } = request;
-    let leases: Vec<_> = leases.into_iter().map(|item| (item.lease, item.token)).collect();
+    let ReleaseLeases { tenure, leases, to } = request;
     let given = give_up(&app, &group, &tenure, &leases, to.as_ref(), call).await?;
     let names = leases.into_iter().map(|(lease, _)| lease);
     json(StatusCode::OK, &ReleaseLeasesAnswer::new(names, given))

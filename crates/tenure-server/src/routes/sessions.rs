@@ -7,13 +7,13 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use tenure::wire::{
-    AttachAnswer, AttachRequest, AttachSessionsAnswer, AttachSessionsRequest, Code, DetachQuery, DetachSessionsAnswer,
-    DetachSessionsRequest, PatchSessionRequest, Problem, SESSION_EPOCH, Session,
+    AttachAnswer, AttachRequest, AttachSessionsAnswer, Code, DetachQuery, DetachSessionsAnswer, PatchSessionRequest,
+    Problem, SESSION_EPOCH, Session,
 };
 use tenure_core::id::{ConnectionId, Group, SessionId, TenureId};
 use tenure_core::session::{
-    Attach, AttachOutcome, Attached, DeleteOutcome, Detach, DetachOutcome, How, Limit, PatchOutcome, check_attaches,
-    check_count, check_data,
+    Attach, AttachOutcome, Attached, Attaches, DeleteOutcome, Detach, DetachOutcome, Detaches, How, Limit,
+    PatchOutcome, check_attaches, check_count, check_data,
 };
 use tenure_core::store::Call;
 
@@ -78,7 +78,7 @@ pub(crate) async fn attach(
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sessions-attach", tag = "sessions",
     security(("token" = ["beat"])),
-    request_body = AttachSessionsRequest,
+    request_body = Attaches,
     responses((status = 200, description = "The answers, in the order asked", body = AttachSessionsAnswer), Ended, Writes)
 )]
 pub(crate) async fn attach_many(
@@ -86,10 +86,9 @@ pub(crate) async fn attach_many(
     Names(group): Names<Group>,
     _: NoQuery,
     Limits(call): Limits,
-    Json(request): Json<AttachSessionsRequest>,
+    Json(Attaches { tenure, attaches }): Json<Attaches>,
 ) -> Answer {
-    let attaches = request.sessions;
-    let attached = ask(&app, &group, &request.tenure, &attaches, call).await?;
+    let attached = ask(&app, &group, &tenure, &attaches, call).await?;
     let asked = attaches.into_iter().map(|attach| (attach.session, attach.connection));
     json(StatusCode::OK, &AttachSessionsAnswer::new(asked, attached))
 }
@@ -150,7 +149,7 @@ pub(crate) async fn detach(
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sessions-detach", tag = "sessions",
     security(("token" = ["beat"])),
-    request_body = DetachSessionsRequest,
+    request_body = Detaches,
     responses((status = 200, description = "The answers, in the order asked", body = DetachSessionsAnswer), Ended, Writes)
 )]
 pub(crate) async fn detach_many(
@@ -158,10 +157,9 @@ pub(crate) async fn detach_many(
     Names(group): Names<Group>,
     _: NoQuery,
     Limits(call): Limits,
-    Json(request): Json<DetachSessionsRequest>,
+    Json(Detaches { tenure, detaches }): Json<Detaches>,
 ) -> Answer {
-    let detaches = request.connections;
-    let outcomes = give_up(&app, &group, &request.tenure, &detaches, call).await?;
+    let outcomes = give_up(&app, &group, &tenure, &detaches, call).await?;
     json(StatusCode::OK, &DetachSessionsAnswer::new(detaches, outcomes))
 }
 

@@ -9,39 +9,25 @@ use tenure_core::lease::{Acquire, Acquired, GivenUp, HeldLeases, Lease, LeaseOf,
 use tenure_core::store::{Call, Page, PageRequest};
 
 use super::{HttpStore, check_page};
-use crate::wire::{
-    AcquireLeasesAnswer, AcquireLeasesRequest, LeaseToRelease, LeasesPage, ReleaseLeasesAnswer, ReleaseLeasesRequest,
-};
+use crate::wire::{AcquireLeasesAnswer, LeasesPage, ReleaseLeasesAnswer};
 
 #[async_trait]
 impl Serve<Acquire> for HttpStore {
     async fn serve(&self, group: &Group, ask: Acquire, call: Call) -> Result<Acquired> {
-        let Acquire { tenure, leases } = ask;
-        let body = AcquireLeasesRequest {
-            tenure,
-            leases: leases.clone(),
-        };
         let path = ["v1", "groups", group.as_str(), "leases-acquire"];
-        let request = self.mutate(Method::POST, &path, call).json(&body);
+        let request = self.mutate(Method::POST, &path, call).json(&ask);
         let answer: AcquireLeasesAnswer = self.send(request).await?.json()?;
-        answer.acquired(&leases).ok_or_else(not_what_was_asked)
+        answer.acquired(&ask.leases).ok_or_else(not_what_was_asked)
     }
 }
 
 #[async_trait]
 impl Serve<ReleaseLeases> for HttpStore {
     async fn serve(&self, group: &Group, ask: ReleaseLeases, call: Call) -> Result<GivenUp> {
-        let ReleaseLeases { tenure, leases, to } = ask;
-        let items = leases.iter().cloned();
-        let body = ReleaseLeasesRequest {
-            tenure,
-            leases: items.map(|(lease, token)| LeaseToRelease { lease, token }).collect(),
-            to,
-        };
         let path = ["v1", "groups", group.as_str(), "leases-release"];
-        let request = self.mutate(Method::POST, &path, call).json(&body);
+        let request = self.mutate(Method::POST, &path, call).json(&ask);
         let answer: ReleaseLeasesAnswer = self.send(request).await?.json()?;
-        answer.given_up(&leases).ok_or_else(not_what_was_asked)
+        answer.given_up(&ask.leases).ok_or_else(not_what_was_asked)
     }
 }
 

@@ -9,7 +9,7 @@ use tenure_core::membership::{Beaten, Beats, End, EndBy, EndReason, Join, Joined
 use tenure_core::store::{Call, Page};
 
 use super::{HttpStore, check_page};
-use crate::wire::{self, BeatsAnswer, BeatsRequest, END_REASON, JoinAnswer, JoinRequest, MembersPage, ms};
+use crate::wire::{self, BeatsAnswer, END_REASON, JoinAnswer, JoinRequest, MembersPage, ms};
 
 #[async_trait]
 impl Serve<Join> for HttpStore {
@@ -30,16 +30,15 @@ impl Serve<Join> for HttpStore {
 #[async_trait]
 impl Serve<Beats> for HttpStore {
     async fn serve(&self, group: &Group, ask: Beats, _: Call) -> Result<Beaten> {
-        let body = BeatsRequest { beats: ask.beats };
         let request = self
             .harmless(Method::POST, &["v1", "groups", group.as_str(), "beats"])
-            .json(&body);
+            .json(&ask);
         let answer: BeatsAnswer = self.send(request).await?.json()?;
-        let in_order = answer.results.len() == body.beats.len()
+        let in_order = answer.results.len() == ask.beats.len()
             && answer
                 .results
                 .iter()
-                .zip(&body.beats)
+                .zip(&ask.beats)
                 .all(|(result, beat)| result.tenure == beat.tenure);
         if !in_order {
             return Err(Error::new(

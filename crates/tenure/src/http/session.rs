@@ -13,8 +13,7 @@ use tenure_core::store::{Call, Page};
 
 use super::{HttpStore, check_page};
 use crate::wire::{
-    AttachSessionsAnswer, AttachSessionsRequest, Code, DetachSessionsAnswer, DetachSessionsRequest,
-    PatchSessionRequest, SESSION_EPOCH, SessionsPage, ms_up,
+    AttachSessionsAnswer, Code, DetachSessionsAnswer, PatchSessionRequest, SESSION_EPOCH, SessionsPage, ms_up,
 };
 
 /// About how many bytes of names and data go into one request: well below what a daemon reads.
@@ -23,28 +22,20 @@ const PART: usize = 2 << 20;
 #[async_trait]
 impl Serve<Attaches> for HttpStore {
     async fn serve(&self, group: &Group, ask: Attaches, call: Call) -> Result<Attached> {
-        let body = AttachSessionsRequest {
-            tenure: ask.tenure,
-            sessions: ask.attaches,
-        };
         let path = ["v1", "groups", group.as_str(), "sessions-attach"];
-        let request = self.mutate(Method::POST, &path, call).json(&body);
+        let request = self.mutate(Method::POST, &path, call).json(&ask);
         let answer: AttachSessionsAnswer = self.send(request).await?.json()?;
-        answer.attached(&body.sessions).ok_or_else(not_what_was_asked)
+        answer.attached(&ask.attaches).ok_or_else(not_what_was_asked)
     }
 }
 
 #[async_trait]
 impl Serve<Detaches> for HttpStore {
     async fn serve(&self, group: &Group, ask: Detaches, call: Call) -> Result<Vec<DetachOutcome>> {
-        let body = DetachSessionsRequest {
-            tenure: ask.tenure,
-            connections: ask.detaches,
-        };
         let path = ["v1", "groups", group.as_str(), "sessions-detach"];
-        let request = self.mutate(Method::POST, &path, call).json(&body);
+        let request = self.mutate(Method::POST, &path, call).json(&ask);
         let answer: DetachSessionsAnswer = self.send(request).await?.json()?;
-        answer.outcomes(&body.connections).ok_or_else(not_what_was_asked)
+        answer.outcomes(&ask.detaches).ok_or_else(not_what_was_asked)
     }
 }
 
@@ -210,9 +201,9 @@ mod tests {
         let large: Vec<_> = (0..2_000).map(|n| attach(n, 4_000)).collect();
         let part = part_of(&large);
         assert!((250..=600).contains(&part), "{part}");
-        let body = AttachSessionsRequest {
+        let body = Attaches {
             tenure: "a@1".parse().unwrap(),
-            sessions: large[..part].to_vec(),
+            attaches: large[..part].to_vec(),
         };
         assert!(serde_json::to_vec(&body).unwrap().len() <= PART + 100);
         assert_eq!(part_of(&[attach(0, 2 * PART)]), 1, "one alone is never cut");

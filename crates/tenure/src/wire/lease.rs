@@ -3,13 +3,8 @@
 mod acquire;
 mod release;
 
-pub use acquire::{
-    AcquireAnswer, AcquireLeasesAnswer, AcquireLeasesRequest, AcquireRequest, AcquireResult, AcquireWord,
-};
-pub use release::{
-    LeaseToRelease, ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeaseResult, ReleaseLeasesAnswer,
-    ReleaseLeasesRequest, ReleaseWord,
-};
+pub use acquire::{AcquireAnswer, AcquireLeasesAnswer, AcquireRequest, AcquireResult, AcquireWord};
+pub use release::{ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeaseResult, ReleaseLeasesAnswer, ReleaseWord};
 
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, Result};

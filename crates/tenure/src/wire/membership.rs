@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tenure_core::error::Result;
 use tenure_core::id::{MemberId, TenureId, Term};
 pub use tenure_core::membership::Member;
-use tenure_core::membership::{Beat, BeatReply, EndReason, Join, Joined, Labels, Revision};
+use tenure_core::membership::{BeatReply, EndReason, Join, Joined, Labels, Revision};
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 use tenure_core::time::StoreTime;
 use tenure_core::timing::DEFAULT_TTL;
@@ -172,15 +172,6 @@ pub struct Renewed {
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
-}
-
-/// `POST …/beats`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct BeatsRequest {
-    /// At most 10,000. A malformed tenure id refuses the whole batch, naming its index; so does a ttl outside the limits.
-    pub beats: Vec<Beat>,
 }
 
 /// What one beat of a batch came to.

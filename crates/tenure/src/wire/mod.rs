@@ -20,13 +20,12 @@ mod target;
 
 pub use event::{EventsPage, EventsQuery, Gap};
 pub use lease::{
-    AcquireAnswer, AcquireLeasesAnswer, AcquireLeasesRequest, AcquireRequest, AcquireResult, AcquireWord, Lease,
-    LeaseToRelease, LeasesPage, LeasesQuery, ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeaseResult,
-    ReleaseLeasesAnswer, ReleaseLeasesRequest, ReleaseWord, Whose,
+    AcquireAnswer, AcquireLeasesAnswer, AcquireRequest, AcquireResult, AcquireWord, Lease, LeasesPage, LeasesQuery,
+    ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeaseResult, ReleaseLeasesAnswer, ReleaseWord, Whose,
 };
 pub use membership::{
-    BeatRequest, BeatResult, BeatStatus, BeatsAnswer, BeatsRequest, EndQuery, JoinAnswer, JoinRequest, Member,
-    MembersPage, PageQuery, Renewed,
+    BeatRequest, BeatResult, BeatStatus, BeatsAnswer, EndQuery, JoinAnswer, JoinRequest, Member, MembersPage,
+    PageQuery, Renewed,
 };
 pub use problem::{Code, PROBLEM_JSON, Problem};
 pub use registry::{
@@ -34,9 +33,9 @@ pub use registry::{
     ReleaseQuery,
 };
 pub use session::{
-    AttachAnswer, AttachRequest, AttachResult, AttachSessionsAnswer, AttachSessionsRequest, AttachWord, DetachQuery,
-    DetachResult, DetachSessionsAnswer, DetachSessionsRequest, DetachWord, Orphans, OrphansQuery, PatchSessionRequest,
-    Session, SessionStats, SessionsPage, SessionsQuery, WhichSessions,
+    AttachAnswer, AttachRequest, AttachResult, AttachSessionsAnswer, AttachWord, DetachQuery, DetachResult,
+    DetachSessionsAnswer, DetachWord, Orphans, OrphansQuery, PatchSessionRequest, Session, SessionStats, SessionsPage,
+    SessionsQuery, WhichSessions,
 };
 pub use settle::SettleRequest;
 pub use status::{AccessState, Findings, GroupsPage, LoopState, Now, Readiness, ServerStatus, StoreState, Watched};

@@ -3,8 +3,8 @@
 mod attach;
 mod detach;
 
-pub use attach::{AttachAnswer, AttachRequest, AttachResult, AttachSessionsAnswer, AttachSessionsRequest, AttachWord};
-pub use detach::{DetachQuery, DetachResult, DetachSessionsAnswer, DetachSessionsRequest, DetachWord};
+pub use attach::{AttachAnswer, AttachRequest, AttachResult, AttachSessionsAnswer, AttachWord};
+pub use detach::{DetachQuery, DetachResult, DetachSessionsAnswer, DetachWord};
 
 use std::time::Duration;
 

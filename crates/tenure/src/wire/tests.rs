@@ -83,7 +83,10 @@ fn requests_refuse_what_they_do_not_know() {
         let error = serde_json::from_str::<JoinRequest>(json).unwrap_err().to_string();
         assert!(error.contains(must_say), "{json}: {error}");
     }
-    assert!(serde_json::from_str::<BeatsRequest>(r#"{"beats":[{"tenure":"a@1"},{"tenure":"a"}]}"#).is_err());
+    assert!(
+        serde_json::from_str::<tenure_core::membership::Beats>(r#"{"beats":[{"tenure":"a@1"},{"tenure":"a"}]}"#)
+            .is_err()
+    );
 }
 
 #[test]

@@ -21,19 +21,6 @@ pub struct AcquireRequest {
     pub tenure: TenureId,
 }
 
-/// `POST …/leases-acquire`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct AcquireLeasesRequest {
-    /// Under which tenure.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub tenure: TenureId,
-    /// At most 10,000. With none, the tenure alone is checked.
-    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
-    pub leases: Vec<LeaseName>,
-}
-
 /// What asking for a lease came to, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -23,35 +23,6 @@ pub struct ReleaseLeaseRequest {
     pub to: Option<MemberId>,
 }
 
-/// One lease of many to give up.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct LeaseToRelease {
-    /// The lease.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub lease: LeaseName,
-    /// The token it was granted with.
-    #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_i64))]
-    pub token: Token,
-}
-
-/// `POST …/leases-release`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ReleaseLeasesRequest {
-    /// The tenure that gives them up.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub tenure: TenureId,
-    /// At most 10,000.
-    pub leases: Vec<LeaseToRelease>,
-    /// As for a single lease.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub to: Option<MemberId>,
-}
-
 /// What giving a lease up came to, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

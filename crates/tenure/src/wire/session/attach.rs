@@ -53,18 +53,6 @@ impl AttachRequest {
     }
 }
 
-/// `POST …/sessions-attach`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct AttachSessionsRequest {
-    /// Under which tenure.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub tenure: TenureId,
-    /// At most 10,000. With none, the tenure alone is checked.
-    pub sessions: Vec<Attach>,
-}
-
 /// What asking to attach a connection came to, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

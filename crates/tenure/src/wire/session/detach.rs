@@ -44,18 +44,6 @@ impl DetachQuery {
     }
 }
 
-/// `POST …/sessions-detach`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct DetachSessionsRequest {
-    /// The tenure that they are held under.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub tenure: TenureId,
-    /// At most 10,000.
-    pub connections: Vec<Detach>,
-}
-
 /// What asking to detach a connection came to, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
