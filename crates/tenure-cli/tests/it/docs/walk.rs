@@ -181,3 +181,36 @@ fn moving_to_another_hot_store_works_as_its_page_says() {
     ];
     walk(&found[0], &text("docs/moving.md"), &instead);
 }
+
+/// Makes the calls of a guide on a scratch daemon, and looks for what they show.
+#[track_caller]
+fn guide(name: &str, wanted: &[&str]) {
+    let (Some(bash), Some(_)) = (have("bash").or_skip(), have("curl").or_skip()) else {
+        return;
+    };
+    let port = Port::reserve();
+    let page = text(&format!("docs/guides/{name}.md"));
+    shows(&walk(&bash, &page, &[("127.0.0.1:7717", port.addr().to_string())]), wanted);
+}
+
+#[test]
+fn leader_election_guide_elects_one_leader() {
+    let granted = "\"holder\":\"node-b\"";
+    guide(
+        "leader-election",
+        &["\"holder\":\"node-a\"", "\"code\":\"lease_held\"", granted],
+    );
+}
+
+#[test]
+fn workers_guide_finds_the_orphaned_job() {
+    let owner = "\"owner\":\"worker-1\"";
+    guide("workers", &[owner, "lapsed jobs=1 jobs/job-7", "now: owned by nobody"]);
+}
+
+#[test]
+fn guides_for_moving_make_calls_that_work() {
+    guide("from-consul", &["\"holder\":\"web-1\"", "\"outcome\":\"released\""]);
+    guide("from-etcd", &["\"owner\":\"node-1\"", "\"outcome\":\"released\""]);
+    guide("from-redisson", &["\"outcome\":\"kept\"", "\"outcome\":\"released\""]);
+}
