@@ -12,7 +12,7 @@ const HEAD: &str = "\
 #
 # `tenure serve --config FILE` (or TENURE_CONFIG) reads it, and so does `tenure adopt`, which has tables of its own. A flag
 # beats the environment, the environment beats this file, this file beats the default; `tenure config explain` tells which
-# counts, and what follows. A key that there is not is refused. Durations are written 500ms, 10s, 5m, 1m30s.
+# counts, and what follows. Unknown keys are rejected. Durations are written 500ms, 10s, 5m, 1m30s.
 #
 # Printed by `tenure config example`.
 ";

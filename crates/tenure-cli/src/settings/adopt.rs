@@ -25,15 +25,15 @@ settings! {
     settle: Duration = "30s", "adopt.registry.settle", "DURATION", duration;
     /// Values are JSON, and the id stands at this place in it, like /instance. Otherwise the value is the id.
     owner_pointer: Option<String> = "", "adopt.registry.owner_pointer", "POINTER", |given| optional(given, text);
-    /// Go on for ever, with a pass at least this often; 60s when no time is said.
+    /// Run as a daemon, with a pass at least this often; 60s when no time is given.
     interval: Option<Duration> = "", "adopt.registry.interval", "DURATION", |given| optional(given, duration), bare "60s";
     /// Serve metrics for Prometheus on this address (/metrics). Only with --interval.
     metrics_listen: Option<SocketAddr> = "", "adopt.registry.metrics_listen", "ADDRESS", |given| optional(given, address);
-    /// Nothing is removed for a while when more than this share of the owners seems dead at once; 1.0 never brakes.
+    /// Nothing is removed for a while when more than this share of the owners seems dead together; 1.0 never brakes.
     brake_share: f64 = "0.5", "adopt.registry.brake.share", "SHARE", share;
     /// With fewer owners than this the brake never engages.
     brake_floor: u64 = "10", "adopt.registry.brake.floor", "OWNERS", number;
-    /// The brake lets go after this long at the latest.
+    /// The brake releases after this long at the latest.
     brake_hold: Duration = "5m", "adopt.registry.brake.hold", "DURATION", duration;
 }
 
@@ -49,7 +49,7 @@ settings! {
     tenure_store: Option<String> = "", "adopt.leases.tenure_store", "URL", |given| optional(given, text);
     /// The group.
     group: Group = "default", "adopt.leases.group", "GROUP", group, shared "TENURE_GROUP";
-    /// How the keys are called that name the targets themselves, with {target} or one * where the name goes: 'endpoint:*'. These targets are shown also while nobody holds them.
+    /// How the keys are called that name the targets themselves, with {target} or one * where the name goes: 'endpoint:*'. These targets are shown also while they have no holder.
     targets: Option<String> = "", "adopt.leases.targets", "PATTERN", |given| optional(given, text);
     /// With --targets: the field of these keys, hashes or JSON objects, that says whether a target is paused.
     paused_field: Option<String> = "", "adopt.leases.paused_field", "FIELD", |given| optional(given, text);
@@ -81,7 +81,7 @@ settings! {
     alias: Option<String> = "", "adopt.sessions.alias", "TEMPLATES", |given| optional(given, text);
     /// With --reap: the most sessions that one pass reaps.
     limit: Option<u64> = "", "adopt.sessions.limit", "SESSIONS", |given| optional(given, number);
-    /// Go on for ever, with a pass at least this often; 30s when no time is said.
+    /// Run as a daemon, with a pass at least this often; 30s when no time is given.
     interval: Option<Duration> = "", "adopt.sessions.interval", "DURATION", |given| optional(given, duration), bare "30s";
     /// With --reap and --interval: bring the index up to date this often as well, for as long as some writer does not. Otherwise the keyspace is never scanned.
     index_every: Option<Duration> = "", "adopt.sessions.index_every", "DURATION", |given| optional(given, duration), bare "10m";

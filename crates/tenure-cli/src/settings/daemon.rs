@@ -19,9 +19,9 @@ settings! {
 
     /// The address to serve HTTP on; port 0 takes a free one.
     listen: SocketAddr = "127.0.0.1:7717", "listen", "ADDRESS", address;
-    /// Serve on an address that other machines reach, although not everyone has to show who they are, or shows it in the clear.
+    /// Serve on an address that other machines reach, although callers need no credentials, or send them in the clear.
     insecure_listen: bool = "false", "insecure_listen", "", switch;
-    /// A file with the tokens that callers have to show one of (`tenure token new` makes them). Without it nobody is asked.
+    /// A file with the tokens that callers must send (`tenure token new` makes them). Without it callers need none.
     tokens: String = "", "tokens", "FILE", text;
     /// Serve /metrics to everyone; with tokens it is for those who may read everything.
     public_metrics: bool = "false", "public_metrics", "", switch;
@@ -43,7 +43,7 @@ settings! {
     sessions_max_age: Option<Duration> = "", "sessions.max_age", "DURATION", |given| optional(given, duration);
     /// How often all sessions are compared with their index.
     sessions_reconcile_interval: Duration = "24h", "sessions.reconcile_interval", "DURATION", duration;
-    /// The longest time between two looks for providers who were not heard of; what is due earlier is done earlier.
+    /// The longest time between two looks for providers without heartbeats; what is due earlier is done earlier.
     roster_auto_offline_interval: Duration = "30s", "roster.auto_offline_interval", "DURATION", duration;
     /// How often the heartbeats of providers are written down in the ledger.
     roster_heartbeat_mirror_interval: Duration = "60s", "roster.heartbeat_mirror_interval", "DURATION", duration;
@@ -53,7 +53,7 @@ settings! {
     brake_share: f64 = "0.5", "brake.share", "SHARE", share;
     /// Groups smaller than this never brake.
     brake_floor: u64 = "10", "brake.floor", "MEMBERS", number;
-    /// The brake lets go after this long at the latest.
+    /// The brake releases after this long at the latest.
     brake_hold: Duration = "5m", "brake.hold", "DURATION", duration;
     /// A group that has been empty for this long is forgotten, with its events. At least twice max_ttl.
     groups_forget_after: Duration = "24h", "groups.forget_after", "DURATION", duration;
@@ -75,7 +75,7 @@ settings! {
     jwt_audience: String = "", "jwt.audience", "NAME", text;
     /// Claims that tokens must have, separated by commas, like role=provider.
     jwt_require: String = "", "jwt.require", "CLAIM=VALUE", text;
-    /// How far the clock of whoever issues tokens may be off.
+    /// How far the clock of the issuer of tokens may be off.
     jwt_leeway: Duration = "5s", "jwt.leeway", "DURATION", duration;
     /// How often the file of the keys is looked at.
     jwt_refresh: Duration = "5s", "jwt.refresh", "DURATION", duration;
@@ -85,7 +85,7 @@ settings! {
     registrations_agents: String = "loopback", "registrations.agents", "AGENTS", text;
     /// A file with the token for these agents, read at every request; TENURE_REGISTRATIONS_TOKEN may have the token itself.
     registrations_token_file: String = "", "registrations.token_file", "FILE", text;
-    /// The authority that agents behind TLS are believed by, instead of those of the machine.
+    /// The authority that certificates of agents are checked against, instead of those of the machine.
     registrations_tls_ca: String = "", "registrations.tls_ca", "FILE", text;
     /// The certificate that is shown to such agents.
     registrations_tls_cert: String = "", "registrations.tls_cert", "FILE", text;
@@ -95,21 +95,21 @@ settings! {
     tls_cert: String = "", "tls.cert", "FILE", text;
     /// Its private key.
     tls_key: String = "", "tls.key", "FILE", text;
-    /// The authorities of clients: whoever shows no certificate of theirs is not let in.
+    /// The authorities of clients: a client without a certificate of theirs is rejected.
     tls_client_ca: String = "", "tls.client_ca", "FILE", text;
-    /// How many requests one caller may make in a second (a caller is a token, or an address without one); 0 is as many as they like.
+    /// How many requests one caller may make in a second (a caller is a token, or an address without one); 0 = unlimited.
     limits_rate: u64 = "0", "limits.rate", "REQUESTS", number;
-    /// How many of these may come at once after a silence; 0 is what may come in a second.
+    /// How many of these may come together after a silence; 0 is what may come in a second.
     limits_burst: u64 = "0", "limits.burst", "REQUESTS", number;
     /// The longest body that is read; batches may have four times as much.
     limits_body: u64 = "1048576", "limits.body", "BYTES", number;
-    /// How many requests of one caller in one group are answered at once, and as many beats; more are refused.
+    /// How many requests of one caller in one group are answered concurrently, and as many beats; more are refused.
     limits_requests: u64 = "1024", "limits.requests", "REQUESTS", number;
-    /// How many connections are open at once; for more, those that have sent least for longest are closed.
+    /// How many connections may be open; for more, those that have sent least for longest are closed.
     limits_connections: u64 = "10000", "limits.connections", "CONNECTIONS", number;
-    /// How many event streams and long polls of one caller in one group are open at once; more are refused.
+    /// How many event streams and long polls of one caller in one group may be open; more are refused.
     limits_streams: u64 = "1000", "limits.streams", "STREAMS", number;
-    /// How long the store may take to answer before a client is told that it does not; at most 2s.
+    /// How long the store may take to answer before a call fails; at most 2s.
     limits_request_timeout: Duration = "500ms", "limits.request_timeout", "DURATION", duration;
     /// How long a body may take to arrive.
     limits_body_timeout: Duration = "10s", "limits.body_timeout", "DURATION", duration;
