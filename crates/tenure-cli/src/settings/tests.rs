@@ -278,20 +278,48 @@ fn a_ttl_limit_below_the_default_ttl_is_pointed_out() {
     assert!(told.contains("30s") && told.contains("10s (max_ttl)"), "{told}");
 }
 
+/// Writes the tables of the page instead of comparing them.
+const UPDATE: &str = "TENURE_UPDATE_DOCS";
+
 #[test]
-fn the_operations_page_lists_every_setting_as_it_is() {
-    let page = include_str!("../../../../OPERATIONS.md");
-    for setting in all() {
+fn settings_page_lists_every_setting() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations/settings.md");
+    let mut page = std::fs::read_to_string(path).unwrap();
+    let (adopt, daemon): (Vec<_>, Vec<_>) = all().partition(|setting| setting.key.starts_with("adopt."));
+    for (mark, settings) in [("daemon", daemon), ("adopt", adopt)] {
+        let wanted = table(&settings);
+        let (before, rest) = page.split_once(&format!("<!-- {mark} -->\n")).unwrap();
+        let (listed, after) = rest.split_once("<!-- end -->\n").unwrap();
+        if std::env::var_os(UPDATE).is_some() {
+            page = format!("{before}<!-- {mark} -->\n{wanted}<!-- end -->\n{after}");
+            std::fs::write(path, &page).unwrap();
+            continue;
+        }
+        for row in wanted.lines() {
+            assert!(
+                listed.contains(row),
+                "settings.md lacks a row ({UPDATE}=1 writes it): {row}"
+            );
+        }
+        assert_eq!(listed, wanted, "{UPDATE}=1 writes the table");
+    }
+}
+
+/// The table of the page for these settings.
+fn table(settings: &[&Setting]) -> String {
+    let mut table = "| File key | Flag | Environment | Default | What |\n|---|---|---|---|---|\n".to_owned();
+    for setting in settings {
         let default = match setting.default {
             "" => String::new(),
             default => format!("`{default}`"),
         };
-        let row = format!(
-            "| `{}` | `--{}` | `{}` | {default} |",
+        table.push_str(&format!(
+            "| `{}` | `--{}` | `{}` | {default} | {} |\n",
             setting.key,
             setting.flag(),
-            setting.variable()
-        );
-        assert!(page.contains(&row), "OPERATIONS.md lacks: {row}");
+            setting.variable(),
+            setting.doc.trim()
+        ));
     }
+    table
 }

@@ -1,5 +1,5 @@
 //! The alert rules and the dashboard in `deploy`: what they say when (promtool), that every metric they look at exists, and
-//! that the page for operators knows them all.
+//! that every alert has a section in the runbook.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,6 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tenure_testkit::{have, wait};
 
+use crate::docs::text;
 use crate::support::{Daemon, SOON, run};
 
 fn rules() -> PathBuf {
@@ -75,7 +76,7 @@ fn base(name: &str) -> &str {
 
 #[test]
 fn every_metric_of_a_rule_or_a_panel_exists_and_is_explained() {
-    let (known, page) = (in_code(), page());
+    let (known, page) = (in_code(), text("docs/operations/metrics.md"));
     let mut texts = vec![("the dashboard".to_owned(), expressions().join("\n"))];
     for name in names_of_rules() {
         let text = fs::read_to_string(rules().join(format!("{name}.yml"))).unwrap();
@@ -91,30 +92,28 @@ fn every_metric_of_a_rule_or_a_panel_exists_and_is_explained() {
     }
     for name in known {
         let is_told = name.starts_with("tenure_adopt_") || page.contains(&format!("`{name}`"));
-        assert!(is_told, "OPERATIONS.md lacks {name}");
+        assert!(is_told, "docs/operations/metrics.md lacks {name}");
     }
 }
 
 #[test]
-fn every_alert_has_its_place_in_the_operations_page() {
-    let page = page();
+fn every_alert_links_to_its_section_of_the_runbook() {
+    let path = "docs/operations/runbook.md";
+    let page = text(path);
+    let sections = page.lines().filter_map(|line| line.strip_prefix("### "));
+    let mut unused = BTreeSet::from_iter(sections.filter(|section| section.starts_with("Tenure")));
     for name in names_of_rules() {
-        let text = fs::read_to_string(rules().join(format!("{name}.yml"))).unwrap();
-        for alert in text.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
-            assert!(
-                page.contains(&format!("`{alert}`")),
-                "OPERATIONS.md says nothing about {alert}"
-            );
+        let file = format!("deploy/alerts/{name}.yml");
+        assert!(page.contains(&file), "{path} lacks {file}");
+        for rule in text(&file).split("- alert: ").skip(1) {
+            let alert = rule.lines().next().unwrap();
+            assert!(unused.remove(alert), "{path} has no section {alert}");
+            let wanted = format!("runbook_url: {path}#{}", alert.to_lowercase());
+            let has_link = rule.lines().any(|line| line.trim() == wanted);
+            assert!(has_link, "{file}: {alert} lacks {wanted}");
         }
-        assert!(
-            page.contains(&format!("deploy/alerts/{name}.yml")),
-            "OPERATIONS.md lacks {name}.yml"
-        );
     }
-}
-
-fn page() -> String {
-    fs::read_to_string(rules().join("../../OPERATIONS.md")).unwrap()
+    assert!(unused.is_empty(), "sections without an alert: {unused:?}");
 }
 
 /// The expressions of the dashboard's panels and annotations.

@@ -79,7 +79,7 @@ fn from_nothing_to_valkey_and_postgres() {
         ("127.0.0.1:7717", first.addr().to_string()),
         ("127.0.0.1:7718", second.addr().to_string()),
     ];
-    let log = walk(&bash, &text("OPERATIONS.md"), &instead);
+    let log = walk(&bash, &text("docs/operations/first-cluster.md"), &instead);
     shows(
         &log,
         &[
@@ -190,7 +190,10 @@ fn guide(name: &str, wanted: &[&str]) {
     };
     let port = Port::reserve();
     let page = text(&format!("docs/guides/{name}.md"));
-    shows(&walk(&bash, &page, &[("127.0.0.1:7717", port.addr().to_string())]), wanted);
+    shows(
+        &walk(&bash, &page, &[("127.0.0.1:7717", port.addr().to_string())]),
+        wanted,
+    );
 }
 
 #[test]
