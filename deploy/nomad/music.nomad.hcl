@@ -16,7 +16,7 @@ job "music" {
       value    = "true"
     }
 
-    # One after the other; the new one has to be up (a replica is) before the next is replaced.
+    # One after the other; the new one must be up (a replica is) before the next is replaced.
     update {
       max_parallel     = 1
       health_check     = "task_states"
