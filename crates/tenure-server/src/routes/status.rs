@@ -14,7 +14,7 @@ use tenure_core::time::StoreTime;
 
 use super::openapi::Reads;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::auth::{Caller, Scope};
 use crate::extract::NoQuery;
 use crate::front::overloaded;
 use crate::reply::{Answer, json};
@@ -52,7 +52,10 @@ pub(crate) async fn status(State(app): State<Arc<App>>, caller: Caller, _: NoQue
         groups,
         groups_total,
         rosters: rosters_state(&app),
-        access: access_state(&app),
+        access: AccessState {
+            scopes: scopes_of(&caller),
+            ..access_state(&app)
+        },
         groups_age_ms: listed.map(ms),
         streams: app.streams.held() as u64,
         requests: app.in_flight() as u64,
@@ -90,6 +93,12 @@ fn narrow(status: &mut ServerStatus, caller: &Caller) {
     }
 }
 
+/// What the caller may do.
+fn scopes_of(caller: &Caller) -> Vec<String> {
+    let held = Scope::ALL.into_iter().filter(|scope| caller.may(*scope));
+    held.map(|scope| scope.as_str().to_owned()).collect()
+}
+
 /// How the daemon finds out who is calling.
 fn access_state(app: &App) -> AccessState {
     let tokens = app.guard.keeper().map(|keeper| keeper.status());
@@ -99,6 +108,7 @@ fn access_state(app: &App) -> AccessState {
         tls: app.tls.is_some(),
         client_certificates: app.tls.as_ref().is_some_and(|tls| tls.asks_clients()),
         tls_trouble: app.tls.as_ref().and_then(|tls| tls.trouble()),
+        ..AccessState::default()
     }
 }
 

@@ -123,6 +123,9 @@ pub struct AccessState {
     /// Why the certificate that is in its file now is not used, if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_trouble: Option<String>,
+    /// What this caller may do: `read`, `beat`, `write`, `operate`. All of it when no token is asked for.
+    #[serde(default)]
+    pub scopes: Vec<String>,
 }
 
 /// `GET /v1/status`. Answered also while the store is away, from what was seen last.
