@@ -10,6 +10,11 @@ let token = sessionStorage.getItem(KEPT);
 let locked = null;
 let offset = 0;
 
+/** What answers have proved: when the newest request was sent that the store answered, and the same for each group, with
+    the newest that it could not answer for it. By the browser's clock. */
+export const proof = { store: 0, said: new Map(), refused: new Map() };
+const GROUP = /^v1\/groups\/([^/?]+)/;
+
 /** How much was asked for, for who measures the page. */
 export const cost = { requests: 0, streamed: 0, painted: 0, paints: 0 };
 
@@ -19,6 +24,7 @@ export class Refused extends Error {
     super(problem.detail || problem.title || 'The daemon answered ' + status);
     this.status = status;
     this.code = problem.code ?? '';
+    this.outcome = problem.outcome ?? '';
     this.title = problem.title ?? '';
     this.after = after;
   }
@@ -29,9 +35,25 @@ export function now() {
   return Date.now() + offset;
 }
 
-export function learn(text) {
-  const at = Date.parse(text ?? '');
+export function learn(text, age = 0) {
+  const at = Date.parse(text ?? '') + age;
   if (!Number.isNaN(at)) offset = at - Date.now();
+}
+
+/** A moment of the browser's clock, by the store's. */
+export function storeTime(ms) {
+  return ms + offset;
+}
+
+/** Notes what an answer proves. Only reads of a group and of the clock are answers of the store itself. */
+function note(path, sent, outcome) {
+  const name = GROUP.exec(path)?.[1];
+  const group = name && decodeURIComponent(name);
+  if (outcome === 'said' && (group || path === 'v1/now')) proof.store = Math.max(proof.store, sent);
+  if (!group) return;
+  if (outcome === 'said') proof.said.set(group, Math.max(proof.said.get(group) ?? 0, sent));
+  else proof.refused.set(group, sent);
+  for (const map of [proof.said, proof.refused]) if (map.size > 100) map.delete(map.keys().next().value);
 }
 
 /** A path of the daemon with its names escaped: path`v1/groups/${group}`. */
@@ -40,25 +62,33 @@ export function path(strings, ...names) {
 }
 
 /** Asks, and answers the response when it is a good one. `again` is for the one try after a token was shown. */
-export async function ask(path, { headers = {}, signal, patience = PATIENCE } = {}, again = true) {
+export async function ask(path, { headers = {}, signal, patience = PATIENCE, method, body } = {}, again = true) {
   if (locked) await locked.opened(signal);
   cost.requests += 1;
   const used = token;
+  const sent = Date.now();
   const limit = patience ? [AbortSignal.timeout(patience)] : [];
   const response = await fetch(new URL(path, document.baseURI), {
-    headers: used ? { ...headers, authorization: 'Bearer ' + used } : headers,
+    method, body, headers: used ? { ...headers, authorization: 'Bearer ' + used } : headers,
     signal: AbortSignal.any([...limit, ...(signal ? [signal] : [])]),
     cache: 'no-store',
     credentials: 'omit',
     redirect: 'error',
   });
   learn(response.headers.get('tenure-store-time'));
-  if (response.ok) return response;
+  if (response.ok) {
+    note(path, sent, 'said');
+    return response;
+  }
   const problem = await response.json().catch(() => ({}));
   const refused = new Refused(response.status, problem, Number(response.headers.get('retry-after')) * 1000 || 0);
   if (response.status === 401 && again) {
     if (token === used) lock(refused, Boolean(used));
-    return ask(path, { headers, signal, patience }, again);
+    return ask(path, { headers, signal, patience, method, body }, again);
+  }
+  if (refused.code === 'store_unavailable') {
+    note(path, sent, 'refused');
+    document.dispatchEvent(new Event('tenure:away'));
   }
   throw refused;
 }

@@ -1,9 +1,11 @@
 // What somebody should know before anything else: settling, brakes, what does not answer, and why.
 
-import { isLocked, now, unlock } from './api.js';
+import { settle } from './acts.js';
+import { isLocked, now, storeTime, unlock } from './api.js';
 import { at, attr, h, keyed, many, number, say, show, span, time } from './dom.js';
+import { keeps } from './members.js';
 import { cause } from './story.js';
-import { groups, staleness, world } from './world.js';
+import { asOf, groups, isKnown, link, mayOperate, moment, world } from './world.js';
 
 const MOST = 5;
 
@@ -20,20 +22,21 @@ function ofLink() {
     return [{ key: 'token', tone: 'uncertain', title: 'A token is needed.', text: 'Nothing is fetched without one.', act: ['Show a token', unlock] }];
   }
   const { error, status } = world;
-  if (!error) return [];
-  if (error.status === 403) return [{ key: 'scope', tone: 'uncertain', title: 'The token may not read this.', text: error.message }];
-  if (status && staleness() < 5000) return [];
-  const text = (status ? 'What is shown is from ' + time(world.at) + '. ' : '') + 'Nobody is declared dead by that. Asked again every 2 s.';
+  if (link() === 'asking') return [];
+  if (error?.status === 403) return [{ key: 'scope', tone: 'uncertain', title: 'The token may not read this.', text: error.message }];
+  if (status && link() !== 'daemon') return [];
+  const text = (status ? 'What is shown is as of ' + time(storeTime(moment())) + '; nothing newer is known. ' : 'Nothing is known yet. ') + 'Asked again every 2 s.';
   return [{ key: 'link', tone: 'braked', title: 'The daemon does not answer.', text }];
 }
 
 function ofStores() {
   const list = [];
   const { store, rosters } = world.status ?? {};
-  if (store && !store.up) {
+  if (link() === 'store') {
+    const since = moment() ? ' What is shown is as of ' + time(storeTime(moment())) + '; nothing newer is known.' : '';
     list.push({
       key: 'store', tone: 'braked', title: 'The store does not answer.',
-      text: store.place + ': ' + (store.reason ?? 'no reason is known') + '. Nobody ends by that; when it is back, everyone gets one full ttl.',
+      text: store.place + ': ' + (store.reason ?? 'no reason is known') + '.' + since + ' No member is marked dead by this: when the store returns, every ttl restarts.',
     });
   }
   if (rosters && !rosters.ledger.up) {
@@ -42,13 +45,14 @@ function ofStores() {
   return list;
 }
 
-function ofBrake({ group: name, brake }) {
+function ofBrake(state) {
+  const { group: name, brake } = state;
   if (!brake) return [];
   const until = Date.parse(brake.until);
   return [{
-    key: 'brake ' + name, tone: 'braked', title: 'Removal is paused in ' + name + '.', href: at('g', name), until,
-    text: number(brake.lapsed) + ' lapsed at once, ' + many(brake.present, 'is', 'are') + ' present. What they held stays until enough are back, or until '
-      + time(until) + '. If they are really gone: tenure sweep --force --group ' + name + ' --store ' + location.origin,
+    key: 'brake ' + name, tone: 'braked', title: 'Removal is paused in ' + name + '.', href: at('g', name), until: isKnown(name) && until,
+    text: then(name) + number(brake.lapsed) + ' lapsed at once, ' + many(brake.present, 'is', 'are') + ' present. ' + keeps(state)
+      + ' If they are really gone: tenure sweep --force --group ' + name + ' --store ' + location.origin,
   }];
 }
 
@@ -60,19 +64,25 @@ function ofGraces(list) {
   const isOne = list.length === 1;
   const causes = [...new Set(list.map(({ unsettled }) => cause(unsettled.cause)))].join(', ');
   return [{
-    key: 'unsettled ' + (isOne ? names[0] : ''), tone: 'uncertain', until, href: isOne ? at('g', names[0]) : '#/',
+    key: 'unsettled ' + (isOne ? names[0] : ''), tone: 'uncertain', until: isKnown(names[0]) && until, href: isOne ? at('g', names[0]) : '#/',
+    act: isOne && isKnown(names[0]) && mayOperate() ? ['Settle …', () => settle(names[0])] : undefined,
     title: isOne ? names[0] + ' is settling.' : number(list.length) + ' groups are settling.',
-    text: list.every(({ unsettled }) => unsettled.cause === 'new')
+    text: then(names[0]) + (list.every(({ unsettled }) => unsettled.cause === 'new')
       ? 'The store is new or was emptied: leases are granted from ' + time(until) + '. If nothing was held in it before: tenure settle --yes --store ' + location.origin
       : 'The store did not serve: ' + causes + '. Until ' + time(until) + ' no member lapses and no lease is granted.'
-        + (isOne ? '' : ' ' + names.slice(0, 6).join(', ') + (names.length > 6 ? ', …' : '') + '.'),
+        + (isOne ? '' : ' ' + names.slice(0, 6).join(', ') + (names.length > 6 ? ', …' : '') + '.')),
   }];
+}
+
+/** Since when that was so, when it is not known to be so now. */
+function then(group) {
+  return isKnown(group) ? '' : 'As of ' + asOf(group) + ': ';
 }
 
 function ofStream() {
   const list = [];
-  if (world.stream === 'waiting' && !world.error) {
-    list.push({ key: 'stream', tone: 'uncertain', title: 'Events are being reconnected.', text: (world.streamError?.message ?? 'The stream ended') + '. It goes on after the last event that was seen.' });
+  if (world.stream === 'waiting' && link() === 'live') {
+    list.push({ key: 'stream', tone: 'uncertain', title: 'Events are being reconnected.', text: (world.streamError?.message ?? 'The stream ended') + '. It resumes after the last event that was seen.' });
   }
   const gap = world.gaps.at(-1);
   if (gap && Date.now() - gap.seen < 60_000) {

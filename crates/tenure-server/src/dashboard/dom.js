@@ -83,14 +83,31 @@ export function many(value, one, more = one + 's') {
   return number(value) + ' ' + (value === 1 ? one : more);
 }
 
-/** A stretch of time, in one word or two. */
+const UNITS = [['d', 86_400], ['h', 3600], ['min', 60], ['s', 1]];
+
+/** A stretch of time that has passed or is left: whole seconds up to an hour, then minutes, then hours. */
 export function span(ms) {
-  const seconds = Math.max(0, Math.floor(ms / 1000));
-  if (seconds < 100) return seconds + ' s';
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 100) return minutes + ' min';
-  const hours = Math.floor(minutes / 60);
-  return hours < 48 ? hours + ' h' : Math.floor(hours / 24) + ' d';
+  return units(Math.max(0, Math.floor(ms / 1000))).slice(0, 2).join(' ');
+}
+
+/** A stretch of time that was set, such as a ttl: all of it. */
+export function exact(ms) {
+  const seconds = Math.floor(ms / 1000);
+  const rest = (ms - seconds * 1000) / 1000;
+  if (!rest) return units(seconds).join(' ');
+  return [...(seconds >= 60 ? units(seconds - seconds % 60) : []), Number((seconds % 60 + rest).toFixed(3)) + ' s'].join(' ');
+}
+
+/** `1 min`, `50 s`: the units of so many seconds that are not 0, the largest first. */
+function units(seconds) {
+  const parts = [];
+  let left = seconds;
+  for (const [unit, long] of UNITS) {
+    const count = Math.floor(left / long);
+    left -= count * long;
+    if (count) parts.push(count + ' ' + unit);
+  }
+  return parts.length ? parts : ['0 s'];
 }
 
 /** A time of day, with the day when it is not today. */
@@ -119,6 +136,13 @@ export function command(text) {
 /** What stands where there is nothing yet: what it would be, and what to do for it. */
 export function nothing(title, text, ...commands) {
   return h('div', { class: 'empty' }, h('p', { class: 'lead' }, title), text && h('p', {}, text), commands.map(command));
+}
+
+/** A field that filters as it is typed into. */
+export function field(label, placeholder, typed) {
+  const input = h('input', { type: 'search', class: 'filter', 'aria-label': label, placeholder, spellcheck: 'false', autocapitalize: 'off', maxlength: 200 });
+  input.addEventListener('input', () => typed(input.value.trim()));
+  return input;
 }
 
 /** A row of choices of which one is made. */

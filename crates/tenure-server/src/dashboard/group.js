@@ -1,16 +1,17 @@
 // A group: its members, its timeline, its leases, sessions and registries; or the providers of a roster.
 
+import { settle } from './acts.js';
 import { path } from './api.js';
 import { at, attr, h, NAME, number, say, show, time } from './dom.js';
 import { Leases } from './leases.js';
-import { Members } from './members.js';
+import { Members, membersOf } from './members.js';
 import { contents, mood } from './overview.js';
 import { Registries } from './registries.js';
 import { Providers } from './roster.js';
 import { Sessions } from './sessions.js';
 import { Stream } from './stream.js';
 import { Timeline } from './timeline.js';
-import { changed, groupState, lookAt, poll, world } from './world.js';
+import { asOf, changed, groupState, isKnown, lookAt, mayOperate, poll, trouble, world } from './world.js';
 
 const WIDE = matchMedia('(min-width: 1080px)');
 const TELLING = new Set(['group_unsettled', 'group_settled', 'sweep_braked', 'sweep_unbraked', 'gap']);
@@ -18,16 +19,18 @@ const TELLING = new Set(['group_unsettled', 'group_settled', 'sweep_braked', 'sw
 export class GroupPage {
   constructor(group, tab, roster = null) {
     Object.assign(this, { group, roster });
+    const walk = membersOf(group);
     const kinds = roster
       ? { providers: () => new Providers(roster), timeline: null }
       : {
-        members: () => new Members(group), timeline: null, leases: () => new Leases(group), sessions: () => new Sessions(group),
-        registries: () => new Registries(group),
+        members: () => new Members(group, walk), timeline: null, leases: () => new Leases(group), sessions: () => new Sessions(group),
+        registries: () => new Registries(group, walk),
       };
     this.kinds = kinds;
     this.timeline = new Timeline(group);
     this.tab = tab in kinds ? tab : Object.keys(kinds)[0];
     this.word = h('span', { class: 'pill' });
+    this.settle = h('button', { type: 'button', class: 'plain', hidden: true, onclick: () => settle(group) }, 'Settle …');
     this.counts = h('p', { class: 'under' });
     this.tabs = h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Parts of ' + group });
     for (const name of Object.keys(kinds)) {
@@ -38,7 +41,7 @@ export class GroupPage {
     this.aside = h('aside', { class: 'side scrolls', 'aria-label': 'Timeline' });
     this.root = h(
       'div', { class: 'group' },
-      h('div', { class: 'head' }, h('a', { class: 'back', href: '#/' }, '← overview'), h('h2', {}, roster ?? group, this.word), this.counts, this.tabs),
+      h('div', { class: 'head' }, h('a', { class: 'back', href: '#/' }, '← overview'), h('h2', {}, roster ?? group, this.word, this.settle), this.counts, this.tabs),
       h('div', { class: 'sides' }, this.main, this.aside),
     );
     this.layout = () => this.place();
@@ -159,20 +162,24 @@ export class GroupPage {
   }
 
   names() {
-    const items = this.pane?.pages?.items() ?? [];
+    const items = this.pane?.items?.() ?? this.pane?.pages?.items() ?? [];
     const entries = this.pane?.entries ? [...this.pane.entries.keys()].map((name) => ({ id: 'lease:' + name, kind: 'lease' })) : [];
     return items.map((item) => name(item, this.pane)).filter(Boolean).concat(entries);
   }
 
   paint() {
     const state = groupState(this.group);
+    show(this.settle, Boolean(state?.unsettled) && isKnown(this.group) && mayOperate());
     if (state) {
-      const [word, tone] = mood(state);
+      const known = isKnown(this.group);
+      const [word, tone] = known ? mood(state) : ['unknown since ' + asOf(this.group), 'unknown'];
       say(this.word, word);
       attr(this.word, 'data-tone', tone);
       const since = Date.parse(state.resumed_at);
-      say(this.counts, (this.roster ? number(state.members) + ' online' : contents(state)) + (since > 0 && state.settled ? ' · served without a gap since ' + time(since) : ''));
-    }
+      const what = this.roster ? number(state.members) + ' online' : contents(state);
+      say(this.counts, known ? what + (since > 0 && state.settled ? ' · served without a gap since ' + time(since) : '')
+        : 'At ' + asOf(this.group) + ': ' + what + '. Nothing newer is known.');
+    } else if (NAME.test(this.group)) say(this.counts, trouble(this.group)?.message);
     this.pane?.paint();
     if (this.pane !== this.timeline && !this.aside.hidden) this.timeline.paint();
   }
@@ -181,7 +188,14 @@ export class GroupPage {
     this.pane?.tick();
   }
 
+  /** Whether it is shown as it is now. Without the hot copy a roster is read from the ledger. */
+  isNow() {
+    return this.pane?.isNow?.() ?? isKnown(this.group);
+  }
+
   freshen() {
+    const isListed = world.status?.groups.some(({ group }) => group === this.group);
+    if (!isListed || !isKnown(this.group)) lookAt(this.group, this.stop.signal).catch(() => changed());
     return this.pane?.freshen?.();
   }
 }

@@ -4,7 +4,7 @@ import { get, path } from './api.js';
 import { at, attr, Choice, h, keyed, many, nothing, number, say, show, svg } from './dom.js';
 import { List } from './list.js';
 import { memberOf } from './story.js';
-import { changed } from './world.js';
+import { changed, isKnown, trouble } from './world.js';
 
 /** The most targets and leases that are read. */
 const MOST = 10_000;
@@ -187,11 +187,12 @@ export class Leases {
       ['free', 'Held by nobody ' + number(counts.free), 'ended'], ['paused', 'Paused ' + number(counts.paused)],
     ]);
     if (nodes.length > MOST_NODES) say(this.caption, many(nodes.length - MOST_NODES, 'more node') + ' not drawn; the list has all.');
-    this.list.draw(this.read ? this.shown().length : 0);
-    this.list.none.hidden = !this.read || counts.all > 0;
+    this.list.draw(this.read ? this.shown().length : 0, this.read && counts.all === 0 && isKnown(this.group), trouble(this.group));
   }
 
-  tick() {}
+  tick() {
+    this.list.tick();
+  }
 
   /** A node: its name, how much it has, and a cell for each lease. */
   strip() {
@@ -220,10 +221,11 @@ export class Leases {
     const entry = this.shown()[index];
     if (!entry) return;
     const { parts } = element;
-    attr(element, 'data-tone', entry.paused || !entry.holder ? 'ended' : entry.alive ? 'alive' : 'uncertain');
+    const tone = entry.paused || !entry.holder ? 'ended' : entry.alive ? 'alive' : 'uncertain';
+    attr(element, 'data-tone', isKnown(this.group) ? tone : 'unknown');
     attr(element, 'data-cell', entry.kind);
     say(parts.name, entry.name);
-    say(parts.state, entry.paused ? 'paused' : entry.holder && !entry.alive ? 'its holder has ended; whoever asks for it gets it' : entry.weight > 1 ? 'weight ' + entry.weight : '');
+    say(parts.state, entry.paused ? 'paused' : entry.holder && !entry.alive ? 'its holder has ended; the next acquire gets it' : entry.weight > 1 ? 'weight ' + entry.weight : '');
     say(parts.holder, entry.holder ? entry.holder : 'held by nobody');
     say(parts.sub, entry.kind === 'away' ? 'preferred ' + entry.preferred : entry.token ? 'token ' + entry.token : entry.preferred ? 'preferred ' + entry.preferred : '');
   }

@@ -22,12 +22,15 @@ export class List {
     this.body = h('div', {
       class: 'rows', role: 'listbox', tabindex: 0, 'aria-label': label, onkeydown: (event) => this.press(event),
       onclick: (event) => this.click(event), onfocus: () => this.move(Math.max(0, this.active), false),
+      onpointerenter: (event) => { this.isPointed = event.pointerType === 'mouse'; }, onpointerleave: () => { this.isPointed = false; changed(); },
+      onblur: () => changed(),
     });
     this.none = h('div', { class: 'none' }, empty ?? '');
     this.trouble = h('p', { class: 'quiet', hidden: true });
     this.root = h('div', { class: 'list' }, this.body, this.none, this.trouble);
     this.prefix = 'row-' + Math.random().toString(36).slice(2, 8) + '-';
     this.seen = { first: 0, last: -1 };
+    this.attached = this.isPointed = false;
     this.moved = () => changed();
   }
 
@@ -38,12 +41,19 @@ export class List {
     return scrolls ? own : document.scrollingElement;
   }
 
+  /** Whether rows must not move: somebody points at one. */
+  get isHeld() {
+    return this.isPointed || document.activeElement === this.body;
+  }
+
   attach() {
+    this.attached = true;
     addEventListener('scroll', this.moved, { passive: true, capture: true });
     addEventListener('resize', this.moved, { passive: true });
   }
 
   detach() {
+    this.attached = false;
     removeEventListener('scroll', this.moved, { capture: true });
     removeEventListener('resize', this.moved);
   }

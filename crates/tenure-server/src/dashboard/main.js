@@ -1,13 +1,13 @@
 // The page: which part is shown, the keys, the theme, and the beat of it all.
 
-import { begin as beginAsking, cost, isLocked } from './api.js';
+import { begin as beginAsking, cost, isLocked, storeTime } from './api.js';
 import { Banners } from './banners.js';
-import { attr, say } from './dom.js';
+import { attr, say, time } from './dom.js';
 import { GroupPage } from './group.js';
 import { Overview } from './overview.js';
 import { Search } from './search.js';
 import { Why } from './why.js';
-import { begin, changed, isStale, rosterOf, world } from './world.js';
+import { begin, changed, isLive, link, moment, rosterOf, world } from './world.js';
 
 const KEPT = 'tenure.theme';
 const THEMES = ['system', 'light', 'dark'];
@@ -62,29 +62,31 @@ function navigate() {
 
 function paint() {
   view?.paint();
+  view?.root.classList.toggle('frozen', !(view.isNow?.() ?? isLive()));
   banners.paint();
   paintLink();
 }
 
-/** Whether what is shown is live. */
+/** Whether what is shown is live, and if not, since when. */
 function paintLink() {
-  const link = document.getElementById('link');
-  const [text, tone] = isLocked() ? ['locked', 'uncertain']
-    : isStale() ? ['no answer', 'braked']
-      : world.error ? ['waiting', 'uncertain']
-        : world.stream === 'waiting' ? ['reconnecting', 'uncertain']
-          : world.status ? ['live', 'alive'] : ['', null];
-  say(link, text);
-  attr(link, 'data-tone', tone);
-  document.body.classList.toggle('stale', isStale());
+  const element = document.getElementById('link');
+  const since = moment() ? ' since ' + time(storeTime(moment())) : '';
+  const [text, tone] = isLocked() ? ['locked', 'uncertain'] : world.error?.status === 403 ? ['no access', 'uncertain'] : {
+    asking: ['asking', 'plain'], daemon: ['no answer' + since, 'braked'], store: ['store away' + since, 'braked'],
+    live: world.stream === 'waiting' ? ['reconnecting', 'uncertain'] : ['live', 'alive'],
+  }[link()];
+  say(element, text);
+  attr(element, 'data-tone', tone);
+  document.body.classList.toggle('frozen', !isLive());
 }
 
 function tick() {
   seconds += 1;
   view?.tick();
   banners.tick();
-  if (world.error) changed();
-  if (seconds % FRESHEN === 0 && !isLocked()) view?.freshen?.();
+  if (!isLive()) changed();
+  // A daemon that does not answer is asked one thing until it does.
+  if (seconds % FRESHEN === 0 && !isLocked() && link() !== 'daemon') view?.freshen?.();
 }
 
 /** The theme: that of the system, unless somebody chose another. */

@@ -1,45 +1,71 @@
-// The overview: all groups, rosters, sweeps and stores of this daemon, and the whole in one sentence.
+// The overview: the whole in one sentence, what ended lately, how many ends and beats there are, groups, rosters, stores,
+// and the loops that are in trouble.
 
-import { get } from './api.js';
-import { at, attr, h, keyed, many, nothing, number, say, show, span } from './dom.js';
-import { groups, isStale, rosterOf, rosters, world } from './world.js';
+import { get, isLocked, storeTime } from './api.js';
+import { at, attr, h, keyed, many, nothing, number, say, show, span, time } from './dom.js';
+import { Ends, paintRecent, Rates, WINDOW } from './ends.js';
+import { asOf, groups, isKnown, isLive, link, moment, rosterOf, rosters, world } from './world.js';
 
 const MOST = 200;
+/** How many ends are listed. */
+const ENDS = 8;
+/** What the sentence counts as lately. */
+const LATELY = 5 * 60_000;
 
 export class Overview {
   constructor() {
+    this.stop = new AbortController();
+    this.ends = new Ends();
+    this.rates = new Rates(this.ends);
     this.sentence = h('h2', { class: 'sentence' }, h('span', {}), h('span', {}));
     this.under = h('p', { class: 'under' });
+    this.recent = h('div', { class: 'table' });
+    this.quiet = h('p', { class: 'fine' });
     this.groups = h('div', { class: 'table' });
     this.empty = nothing(
-      'Nobody has joined yet.', 'Whatever runs under this command is a member for as long as it lives. Kill it, and see here what happens:',
+      'No member has joined yet.', 'Whatever runs under this command is a member for as long as it lives. Kill it, and see here what happens:',
       'tenure join --store ' + location.origin + ' --group demo -- sleep 600',
     );
     this.more = h('p', { class: 'fine' });
     this.rosters = h('div', { class: 'table' });
     this.rosterPart = h('section', { 'aria-label': 'Rosters' }, h('h3', {}, 'Rosters'), this.rosters);
     this.loops = h('div', { class: 'table small' });
+    this.well = h('p', { class: 'fine' });
     this.stores = h('div', { class: 'table small' });
     this.findings = h('div', { class: 'table small', 'aria-live': 'polite' });
     this.doctor = h('button', { type: 'button', class: 'plain', onclick: () => this.examine() }, 'Examine');
-    this.root = h(
-      'div', { class: 'overview scrolls' },
-      h('div', { class: 'head' }, this.sentence, this.under),
-      h('div', { class: 'columns' },
-        h('div', {}, h('section', { 'aria-label': 'Groups' }, h('h3', {}, 'Groups'), this.groups, this.more, this.empty), this.rosterPart),
-        h('div', {}, h('section', { 'aria-label': 'Stores' }, h('h3', {}, 'Stores', this.doctor), this.stores, this.findings),
-          h('section', { 'aria-label': 'Sweeps' }, h('h3', {}, 'Sweeps'), this.loops))),
+    this.endPart = h('section', { 'aria-label': 'Ended lately' }, h('h3', {}, 'Ended lately'), this.recent, this.quiet);
+    this.groupPart = h('section', { 'aria-label': 'Groups' }, h('h3', {}, 'Groups'), this.groups, this.more, this.empty);
+    this.parts = h(
+      'div', { class: 'columns', hidden: true },
+      h('div', {}, this.endPart, this.groupPart, this.rosterPart),
+      h('div', {}, this.rates.root, h('section', { 'aria-label': 'Stores' }, h('h3', {}, 'Stores', this.doctor), this.stores, this.findings),
+        h('section', { 'aria-label': 'Loops' }, h('h3', {}, 'Loops'), this.loops, this.well)),
     );
+    this.root = h('div', { class: 'overview scrolls' }, h('div', { class: 'head' }, this.sentence, this.under), this.parts);
   }
 
   title() {
     return '';
   }
 
-  attach() {}
-  detach() {}
+  attach() {
+    this.freshen();
+  }
+
+  detach() {
+    this.stop.abort();
+  }
+
   tick() {
     this.paintLoops();
+    if (world.status) this.rates.paint();
+  }
+
+  freshen() {
+    if (!isLive()) return;
+    this.ends.look(this.stop.signal);
+    this.rates.beats.look(this.stop.signal);
   }
 
   names() {
@@ -48,29 +74,81 @@ export class Overview {
 
   paint() {
     const { status } = world;
-    if (!status) return;
+    show(this.parts, Boolean(status));
+    if (!status) {
+      say(this.sentence.firstChild, isLocked() ? 'A token is needed.' : world.error ? 'The daemon does not answer.' : 'Asking the daemon …');
+      say(this.sentence.lastChild, '');
+      return;
+    }
+    if (!this.asked) {
+      this.asked = true;
+      this.freshen();
+    }
     const listed = groups();
     const own = listed.filter(({ group }) => !rosterOf(group));
-    const [who, how, tone] = sentence(listed);
+    const [who, how, tone] = this.tell(listed);
     say(this.sentence.firstChild, who);
     say(this.sentence.lastChild, how);
     attr(this.sentence.lastChild, 'data-tone', tone);
-    say(this.under, 'Tenure ' + status.version + ', up for ' + span(status.uptime_ms) + (status.streams ? ', followed by ' + many(status.streams, 'event stream') : '') + '.');
-    show(this.empty, own.length === 0);
+    say(this.under, 'Tenure ' + status.version + (link() === 'daemon' ? '.' : ', up for ' + span(status.uptime_ms) + (status.streams ? ', followed by ' + many(status.streams, 'event stream') : '') + '.'));
+    this.paintEnds(listed);
+    show(this.empty, own.length === 0 && isLive());
     keyed(this.groups, own.slice(0, MOST), ({ group }) => group, makeGroup, updateGroup);
     show(this.more, status.groups_total > MOST || own.length > MOST);
     say(this.more, 'Of ' + many(status.groups_total, 'group') + ' the first ' + number(Math.min(MOST, own.length)) + ' are shown; the search finds ' + (listed.length < status.groups_total ? 'the first ' + number(listed.length) : 'all') + ' by their names.');
     show(this.rosterPart, rosters().length > 0);
     keyed(this.rosters, rosters().slice(0, MOST), ({ roster }) => roster, makeRoster, updateRoster);
     keyed(this.stores, stores(status), ({ name }) => name, makeLine, updateLine);
+    this.rates.paint();
     this.paintLoops();
+  }
+
+  /** What ended; with the end of all that could be read when that is nothing. */
+  paintEnds(listed) {
+    const { ends } = this;
+    show(this.endPart, listed.some(({ last_event: last }) => last));
+    const recent = ends.recent(ENDS);
+    paintRecent(this.recent, recent, ({ group, id }) => (id ? at('why', group, id) : at('g', group)));
+    const isAll = ends.looked && !ends.error && !ends.waiting && isLive();
+    const minutes = WINDOW / 60_000;
+    say(this.quiet, !isLive() ? 'As of ' + time(storeTime(moment())) + '; what ended since cannot be asked now.'
+      : ends.error ? ends.error.message : !isAll ? 'Reading events …' : recent.length ? '' : 'Nothing has ended in the last ' + minutes + ' min.');
   }
 
   paintLoops() {
     const { status } = world;
     if (!status) return;
-    const since = Date.now() - world.at;
-    keyed(this.loops, status.loops.map((loop) => lineOf(loop, since)), ({ name }) => name, makeLine, updateLine);
+    const since = link() === 'daemon' ? 0 : Date.now() - world.at;
+    const bad = status.loops.filter((loop) => loop.bad_in_a_row > 0);
+    keyed(this.loops, bad.map((loop) => lineOf(loop, since)), ({ name }) => name, makeLine, updateLine);
+    const then = link() === 'daemon' ? ', as of ' + time(storeTime(moment())) : '';
+    say(this.well, (bad.length ? many(status.loops.length - bad.length, 'other') + ' did not fail' : 'None of the ' + number(status.loops.length) + ' fails') + then + '.');
+  }
+
+  /** The whole in one sentence: who is there, how it stands, and its tone. */
+  tell(listed) {
+    const sum = (of) => listed.reduce((total, state) => total + of(state), 0);
+    const own = listed.filter(({ group }) => !rosterOf(group)).length;
+    const who = listed.length ? many(sum(({ members }) => members), 'member') + ' in ' + many(own || listed.length, 'group') : 'No member';
+    if (!isLive()) {
+      const away = link() === 'daemon' ? 'The daemon does not answer' : 'The store does not answer';
+      return [moment() ? who + ' at ' + time(storeTime(moment())) + '.' : 'Nothing is known yet.', away + (moment() ? '; nothing newer is known.' : '.'), 'unknown'];
+    }
+    if (!listed.length) return ['All quiet:', 'no member has joined.', 'ended'];
+    const braked = listed.filter(({ brake }) => brake);
+    const unknown = listed.filter(({ group }) => !isKnown(group)).length;
+    const unsettled = listed.filter(({ settled }) => !settled).length;
+    const releasing = sum((state) => state.releasing);
+    const ended = this.ends.count(storeTime(moment()), LATELY);
+    if (braked.length) {
+      const lapsed = braked.reduce((total, { brake }) => total + brake.lapsed, 0);
+      return [who + '.', many(lapsed, 'member') + ' lapsed at once; removal is paused in ' + many(braked.length, 'group') + '.', 'braked'];
+    }
+    if (unknown) return [who + '.', 'The store does not answer for ' + many(unknown, 'group') + '.', 'unknown'];
+    if (unsettled) return [who + '.', many(unsettled, 'group') + (unsettled === 1 ? ' is' : ' are') + ' settling.', 'uncertain'];
+    if (releasing) return [who + '.', many(releasing, 'ended tenure') + (releasing === 1 ? ' is' : ' are') + ' being cleaned up.', 'uncertain'];
+    if (ended) return [who + '.', number(ended) + ' ended in the last 5 min, all cleaned up.', 'alive'];
+    return [who + '.', 'All settled, nothing left behind.', 'alive'];
   }
 
   /** Asks the daemon to look at what could hurt. */
@@ -85,22 +163,6 @@ export class Overview {
     }
     this.doctor.disabled = false;
   }
-}
-
-/** The whole in one sentence: who is there, how it stands, and its tone. */
-function sentence(listed) {
-  const members = listed.reduce((sum, { members }) => sum + members, 0);
-  const own = listed.filter(({ group }) => !rosterOf(group)).length;
-  const braked = listed.filter(({ brake }) => brake).length;
-  const unsettled = listed.filter(({ settled }) => !settled).length;
-  const releasing = listed.reduce((sum, { releasing }) => sum + releasing, 0);
-  if (!listed.length) return ['All quiet:', 'nobody has joined.', 'ended'];
-  const who = many(members, 'member') + ' in ' + many(own || listed.length, 'group') + '.';
-  if (isStale()) return [who, 'That was true ' + span(Date.now() - world.at) + ' ago.', 'uncertain'];
-  if (braked) return [who, 'Removal is paused in ' + many(braked, 'group') + '.', 'braked'];
-  if (unsettled) return [who, many(unsettled, 'group') + (unsettled === 1 ? ' is' : ' are') + ' settling.', 'uncertain'];
-  if (releasing) return [who, many(releasing, 'ended tenure') + (releasing === 1 ? ' is' : ' are') + ' being cleaned up.', 'uncertain'];
-  return [who, 'All settled, nothing left behind.', 'alive'];
 }
 
 /** What a group is like, in a word, and its tone. */
@@ -120,7 +182,7 @@ function makeGroup({ group }) {
 }
 
 function updateGroup(element, state) {
-  const [word, tone] = mood(state);
+  const [word, tone] = isKnown(state.group) ? mood(state) : ['unknown since ' + asOf(state.group), 'unknown'];
   const [, , counts, name] = element.children;
   attr(element, 'data-tone', tone);
   say(counts, contents(state));
@@ -141,16 +203,18 @@ function updateRoster(element, roster) {
   const [, , counts, name] = element.children;
   const isMirror = roster.answers_from === 'mirror';
   const online = groups().find(({ group }) => group === 'roster.' + roster.roster)?.members ?? 0;
-  attr(element, 'data-tone', isMirror ? 'alive' : 'uncertain');
+  attr(element, 'data-tone', link() === 'daemon' ? 'unknown' : isMirror ? 'alive' : 'uncertain');
   say(counts, number(online) + ' online' + (roster.dirty ? ' · ' + many(roster.dirty, 'row') + ' not mirrored' : ''));
   say(name, isMirror ? 'mirror' : roster.answers_from === 'seeding' ? 'seeding' : 'ledger');
 }
 
 function stores({ store, rosters, groups_age_ms: age }) {
-  const lines = [{ name: 'store', text: store.place, tone: store.up ? 'alive' : 'braked', mood: store.up ? 'up' : 'away' }];
-  if (age > 15_000) lines[0].mood += ', seen ' + span(age) + ' ago';
+  const isAsked = link() !== 'daemon';
+  const state = (up) => (isAsked ? { tone: up ? 'alive' : 'braked', mood: up ? 'up' : 'away' } : { tone: 'unknown', mood: moment() ? 'unknown since ' + time(storeTime(moment())) : 'unknown' });
+  const lines = [{ name: 'store', text: store.place, ...state(link() === 'live') }];
+  if (isAsked && age > 15_000) lines[0].mood += ', groups listed ' + span(age) + ' ago';
   if (rosters) {
-    lines.push({ name: 'ledger', text: rosters.ledger.place, tone: rosters.ledger.up ? 'alive' : 'braked', mood: rosters.ledger.up ? 'up' : 'away' });
+    lines.push({ name: 'ledger', text: rosters.ledger.place, ...state(rosters.ledger.up) });
     if (rosters.breaker !== 'closed') lines.push({ name: 'breaker', text: 'reads of the ledger', tone: 'uncertain', mood: rosters.breaker });
   }
   return lines;
@@ -158,10 +222,9 @@ function stores({ store, rosters, groups_age_ms: age }) {
 
 function lineOf(loop, since) {
   const age = loop.last_success_age_ms;
-  const troubles = [loop.failures && many(loop.failures, 'failure'), loop.panics && many(loop.panics, 'panic')].filter(Boolean).join(', ');
   return {
-    name: loop.name, text: [many(loop.runs, 'run'), troubles].filter(Boolean).join(', '), title: loop.last_error,
-    tone: age === undefined ? 'uncertain' : loop.bad_in_a_row > 0 ? 'braked' : 'alive', mood: age === undefined ? 'not yet' : span(age + since) + ' ago',
+    name: loop.name, text: 'failed ' + many(loop.bad_in_a_row, 'time') + ' in a row: ' + (loop.last_error ?? 'it panicked'),
+    tone: 'braked', mood: age === undefined ? 'never done' : 'last done ' + span(age + since) + ' ago',
   };
 }
 

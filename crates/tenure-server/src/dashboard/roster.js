@@ -1,9 +1,12 @@
 // The providers of a roster: available, busy, silent, offline, deactivated.
 
-import { get, now, path } from './api.js';
-import { at, attr, Choice, h, many, nothing, number, parts, say, show, span } from './dom.js';
+import { get, path, storeTime } from './api.js';
+import { at, attr, Choice, h, many, nothing, number, parts, say, show, span, time } from './dom.js';
 import { List, Pages } from './list.js';
-import { changed, rosters } from './world.js';
+import { changed, link, moment, rosters } from './world.js';
+
+/** How long an answer is taken for how it is now: it is asked for every 3 s. */
+const OLD = 8000;
 
 export class Providers {
   constructor(roster) {
@@ -48,7 +51,9 @@ export class Providers {
   async freshen() {
     const { first, last } = this.list.seen;
     try {
+      const sent = Date.now();
       this.stats = await get(path`v1/rosters/${this.roster}/stats`, { signal: this.pages.stop.signal });
+      this.read = sent;
     } catch {
       // The banner tells.
     }
@@ -61,6 +66,7 @@ export class Providers {
   }
 
   paint() {
+    show(this.choice.root, Boolean(this.stats));
     const { online, available, busy, offline, deactivated } = this.stats ?? { online: 0, available: 0, busy: 0, offline: 0, deactivated: 0 };
     const silent = Math.max(0, online - available - busy);
     const total = online + offline + deactivated;
@@ -70,22 +76,33 @@ export class Providers {
     ]);
     show(this.bar, total > 0);
     parts(this.bar, [
-      ['available', available, 'alive'], ['busy', busy, 'busy'], ['online, not heard of lately', silent, 'uncertain'], ['offline', offline, 'ended'],
+      ['available', available, 'alive'], ['busy', busy, 'busy'], ['online, no fresh heartbeat', silent, 'uncertain'], ['offline', offline, 'ended'],
       ['deactivated', deactivated, 'braked'],
     ]);
     say(this.source, this.told());
     const expected = { all: total, available, busy, offline, deactivated }[this.state];
-    const seen = this.list.draw(this.pages.count(expected), this.pages.whole, this.pages.error);
+    const seen = this.list.draw(this.pages.count(expected), this.pages.whole && this.isNow(), this.pages.error);
     if (seen && seen.last >= this.pages.items().length) this.pages.want(seen.last);
+  }
+
+  /** Whether it is shown as it is now. While the hot copy is away the ledger answers, so that this is the roster's own. */
+  isNow() {
+    return link() !== 'daemon' && Date.now() - (this.read ?? 0) < OLD;
+  }
+
+  /** The moment that what is shown is true for, by the browser's clock. */
+  moment() {
+    return this.isNow() ? Date.now() : this.read ?? moment();
   }
 
   /** Where the answers are from, and when each sweep was last done. */
   told() {
     const known = rosters().find((roster) => roster.roster === this.roster);
     const source = this.stats?.source;
-    const from = source ? 'Answered from the ' + source + (source === 'ledger' ? ', while the hot copy is away or not caught up' : '') + '.' : '';
+    const old = this.read && !this.isNow() ? 'As of ' + time(storeTime(this.read)) + '. ' : '';
+    const from = old + (source ? 'Answered from the ' + source + (source === 'ledger' ? ', while the hot copy is away or not caught up' : '') + '.' : '');
     if (!known) return from;
-    const sweeps = Object.entries(known.sweeps_age_ms).map(([name, age]) => name + ' ' + span(age) + ' ago');
+    const sweeps = old ? [] : Object.entries(known.sweeps_age_ms).map(([name, age]) => name + ' ' + span(age) + ' ago');
     const dirty = known.dirty ? ' ' + many(known.dirty, 'row') + ' not in the mirror yet.' : '';
     return from + dirty + (sweeps.length ? ' Sweeps: ' + sweeps.join(', ') + '.' : '');
   }
@@ -104,12 +121,12 @@ export class Providers {
     const { parts } = element;
     attr(element, 'data-empty', !item);
     const { tone, state } = item ? standing(item) : { tone: null, state: '' };
-    attr(element, 'data-tone', tone);
+    attr(element, 'data-tone', item && !this.isNow() ? 'unknown' : tone);
     say(parts.name, item?.display_name || item?.provider);
     say(parts.id, item?.display_name ? item.provider : '');
     say(parts.state, state);
     say(parts.load, item ? item.occupancy + ' of ' + item.capacity + ' taken' : '');
-    say(parts.heard, item?.last_heartbeat_at ? 'heard of ' + span(now() - Date.parse(item.last_heartbeat_at)) + ' ago' : '');
+    say(parts.heard, item?.last_heartbeat_at ? 'heartbeat ' + span(storeTime(this.moment()) - Date.parse(item.last_heartbeat_at)) + ' ago' : '');
   }
 }
 
@@ -117,7 +134,7 @@ export class Providers {
 export function standing(item) {
   if (!item.active) return { tone: 'braked', state: 'deactivated' };
   if (!item.online) return { tone: 'ended', state: 'offline' };
-  if (!item.reachable) return { tone: 'uncertain', state: 'not heard of lately' };
+  if (!item.reachable) return { tone: 'uncertain', state: 'no fresh heartbeat' };
   return item.occupancy < item.capacity ? { tone: 'alive', state: 'available' } : { tone: 'busy', state: 'busy' };
 }
 

@@ -3,7 +3,7 @@
 import { at, attr, h, keyed, say } from './dom.js';
 import { subject } from './story.js';
 import { matches } from './why.js';
-import { groups, world } from './world.js';
+import { groups, isLive, world } from './world.js';
 
 const PAUSE = 250;
 /** How many groups are asked about a name that the shown one does not know. */
@@ -49,6 +49,7 @@ export class Search {
     const near = this.near = names.filter(({ id }) => id.includes(text)).slice(0, MOST_FOUND).map((match) => ({ group, ...match }));
     this.put(near);
     this.timer = setTimeout(() => this.ask(text).then((found) => {
+      if (found?.[0]?.note && near.length) return;
       if (found) this.put((found[0]?.isGuess ? merge(near, found) : merge(found, near)).slice(0, MOST_FOUND));
     }), PAUSE);
   }
@@ -68,10 +69,13 @@ export class Search {
       let found = (await Promise.all(own.map((name) => matches(name, text, stop.signal)))).flat();
       if (!found.length) found = (await Promise.all(others.map((name) => matches(name, text, stop.signal)))).flat();
       if (stop.signal.aborted) return null;
-      // Nobody has it now; somebody may have had it.
-      return found.length ? found : [...own, ...others].map((name) => ({ group: name, kind: 'not here now; what the events know', id: text, isGuess: true }));
-    } catch {
-      return null;
+      if (found.length) return found;
+      // It may have been there before: the events of one group tell, and of many the one that is meant has to be shown first.
+      const [only, ...more] = own.length ? own : others;
+      if (!more.length) return only ? [{ group: only, kind: 'not found; search the events', id: text, isGuess: true }] : [];
+      return [{ note: 'Not found in ' + (groups().length > MOST_GROUPS ? 'the first ' + MOST_GROUPS : more.length + 1) + ' groups. Open a group to search its events.', id: text }];
+    } catch (error) {
+      return stop.signal.aborted ? null : [{ note: isLive() ? error.message : 'Cannot ask now: ' + (world.status?.store.up ? 'the daemon' : 'the store') + ' does not answer.', id: text }];
     }
   }
 
@@ -85,11 +89,13 @@ export class Search {
     }
     clearTimeout(this.timer);
     const found = await this.ask(text);
-    if (found?.length) this.go(found[0].isGuess && this.near?.length ? this.near[0] : found[0]);
+    if (found?.[0]?.note && !this.near?.length) this.put(found);
+    else if (found?.length) this.go(found[0].note ? this.near[0] : found[0].isGuess && this.near?.length ? this.near[0] : found[0]);
     else if (found && world.status) this.put([]);
   }
 
   go(match) {
+    if (match.note) return;
     location.hash = match.kind === 'group' ? at('g', match.id) : at('why', match.group, match.id);
     this.field.value = '';
     this.field.blur();
@@ -121,7 +127,8 @@ export class Search {
       element.match = match;
       element.id = 'found-' + match.index;
       say(element.firstChild, match.id);
-      say(element.lastChild, match.kind === 'group' ? 'group' : match.kind + ' in ' + match.group);
+      say(element.lastChild, match.note ?? (match.kind === 'group' ? 'group' : match.kind + ' in ' + match.group));
+      attr(element, 'aria-disabled', Boolean(match.note) && 'true');
     });
     this.mark();
   }

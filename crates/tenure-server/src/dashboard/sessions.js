@@ -1,9 +1,9 @@
 // The sessions of a group, by state, with the time that they can still be resumed.
 
 import { get, path } from './api.js';
-import { at, attr, Choice, h, many, nothing, number, parts, say, span } from './dom.js';
+import { at, attr, Choice, h, many, nothing, number, parts, say, show, span } from './dom.js';
 import { List, Pages } from './list.js';
-import { changed, groupState } from './world.js';
+import { changed, groupState, isKnown, momentOf, trouble } from './world.js';
 
 const TONES = { active: 'alive', disconnected: 'uncertain', orphan: 'ended' };
 
@@ -78,9 +78,10 @@ export class Sessions {
       ['all', 'All ' + number(total)], ['active', 'Active ' + number(stats.active), 'alive'],
       ['disconnected', 'Disconnected ' + number(stats.disconnected), 'uncertain'], ['orphan', 'Orphans ' + number(stats.orphans), 'ended'],
     ]);
+    show(this.choice.root, Boolean(this.stats));
     this.bar.hidden = total === 0;
     parts(this.bar, [['active', stats.active, 'alive'], ['disconnected', stats.disconnected, 'uncertain'], ['orphans', stats.orphans, 'ended']]);
-    const seen = this.list.draw(this.pages.count(this.expected()), this.pages.whole, this.pages.error);
+    const seen = this.list.draw(this.pages.count(this.expected()), this.pages.whole && isKnown(this.group), trouble(this.group, this.pages.error));
     if (seen && seen.last >= this.pages.items().length) this.pages.want(seen.last);
   }
 
@@ -97,10 +98,11 @@ export class Sessions {
     const item = this.pages.items()[index];
     const { parts } = element;
     attr(element, 'data-empty', !item);
-    attr(element, 'data-tone', item && TONES[item.state]);
+    const known = isKnown(this.group);
+    attr(element, 'data-tone', item && (known ? TONES[item.state] : 'unknown'));
     say(parts.name, item?.session);
     say(parts.alias, item?.alias ? 'alias ' + item.alias : '');
-    say(parts.state, item ? state(item) : '');
+    say(parts.state, item ? state(item, known ? Date.now() : momentOf(this.group)) : '');
     say(parts.epoch, item ? 'epoch ' + item.epoch : '');
   }
 }
@@ -117,10 +119,10 @@ function row() {
   return element;
 }
 
-function state(item) {
+function state(item, moment) {
   if (item.state === 'active') return many(item.connections, 'connection');
   if (item.state === 'orphan') return 'waits for the reaper';
   if (item.reap_in_ms === undefined) return 'its front-end has ended';
-  const left = item.reap_in_ms - (Date.now() - item.read);
+  const left = item.reap_in_ms - Math.max(0, moment - item.read);
   return left > 0 ? 'reaped in ' + span(left) : 'its grace is over';
 }

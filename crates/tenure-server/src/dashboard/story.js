@@ -128,7 +128,7 @@ const TELLERS = {
     ),
   }),
   group_settled: (event) => ({
-    who: 'The group', what: 'is settled', tone: 'alive',
+    who: 'The group', what: 'was settled', tone: 'alive',
     detail: event.reason === 'operator' ? 'an operator said that nothing was held' : 'the grace after the last gap is over',
   }),
   gap: () => ({

@@ -1,23 +1,25 @@
 // What ended, and why: the events of a group, the newest first.
 
 import { get, path } from './api.js';
-import { at, attr, Choice, h, many, nothing, say, time } from './dom.js';
+import { Folded, lines } from './bursts.js';
+import { at, attr, Choice, h, many, nothing, say, show, time } from './dom.js';
 import { List } from './list.js';
 import { isEnding, tell } from './story.js';
-import { changed } from './world.js';
+import { changed, isKnown, trouble } from './world.js';
 
 /** The most events that are kept, the newest. */
 const MOST = 5000;
 const FIRST = 400;
 const FURTHER = 1000;
-/** As many of one kind at once are told in one line. */
-const BURST = 4;
-const WITHIN = 2000;
+/** How many of these are read to find the beginning of what many did at once. */
+const MOST_PAGES = 24;
 
 export class Timeline {
   constructor(group) {
     this.group = group;
     this.events = [];
+    this.folded = new Folded();
+    this.since = null;
     this.lowest = null;
     this.atBegin = false;
     this.busy = false;
@@ -29,12 +31,14 @@ export class Timeline {
       this.search();
       changed();
     });
+    this.never = nothing('Nothing has ended here yet.', 'When a member ends, this tells which, when and why, and what was cleaned up after it.');
+    this.none = h('p', { class: 'quiet' });
     this.list = new List({
       label: 'Events of ' + group + ', the newest first',
       make: row,
       fill: (element, index) => this.fill(element, index),
       open: (index) => this.open(index),
-      empty: nothing('Nothing has ended here yet.', 'When a member ends, this tells which, when and why, and what was cleaned up after it.'),
+      empty: [this.never, this.none],
     });
     this.older = h('button', { type: 'button', class: 'plain older', onclick: () => this.back(FURTHER) }, 'Look further back');
     this.root = h(
@@ -60,20 +64,29 @@ export class Timeline {
     await this.search();
   }
 
-  /** Looks back until something is found that ended, but not for ever. */
+  /** Looks back until something is found that ended, and to the beginning of what many did at once, but not for ever. */
   async search() {
-    for (let tries = 0; tries < 4 && this.only && !this.atBegin && this.rows().length < 10; tries += 1) await this.back(FURTHER);
+    for (let tries = 0; tries < MOST_PAGES && this.only && !this.atBegin; tries += 1) {
+      const isShort = tries < 4 && this.rows().length < 10;
+      if (!isShort && !this.rows().some(({ burst }) => burst?.isMore)) break;
+      const { lowest } = this;
+      await this.back(FURTHER, true);
+      if (this.lowest === lowest) break;
+    }
   }
 
-  /** Reads the events before the oldest that is here. */
-  async back(count) {
+  /** Reads the events before the oldest that is here. With no room for more, those are counted. */
+  async back(count, counted = false) {
     const room = Math.min(count, MOST - this.events.length);
-    if (this.busy || this.atBegin || this.lowest === null || room <= 0) return;
+    if (this.busy || this.atBegin || this.lowest === null || (room <= 0 && !counted)) return;
     this.busy = true;
+    const limit = room > 0 ? room : FURTHER;
     try {
-      const page = await get(path`v1/groups/${this.group}/events?before=${this.lowest}&limit=${room}`, { signal: this.stop?.signal });
-      this.events = page.events.concat(this.events);
-      this.atBegin = page.events.length < room;
+      const page = await get(path`v1/groups/${this.group}/events?before=${this.lowest}&limit=${limit}`, { signal: this.stop?.signal });
+      if (room > 0) this.events = page.events.concat(this.events);
+      else for (const event of page.events.toReversed()) this.folded.before(event, this.events);
+      this.since = page.events.length ? Date.parse(page.events[0].at) : this.since;
+      this.atBegin = page.events.length < limit;
       this.lowest = Number(page.next);
     } catch {
       // The banner tells; the button is still there.
@@ -92,33 +105,23 @@ export class Timeline {
       newest = event.id;
     }
     if (this.events.length > MOST) {
+      for (const event of this.events.slice(0, -MOST)) this.folded.drop(event);
       this.events = this.events.slice(-MOST);
-      this.lowest = this.events[0].id;
-      this.atBegin = false;
     }
     this.told = null;
   }
 
   /** The lines: events, and bursts of one kind as one line unless it was opened. */
   rows() {
-    if (this.told) return this.told;
-    const rows = [];
-    const events = this.only ? this.events.filter(isEnding) : this.events;
-    for (let at = 0; at < events.length;) {
-      let end = at + 1;
-      const begin = Date.parse(events[at].at);
-      while (end < events.length && events[end].type === events[at].type && events[end].reason === events[at].reason && Date.parse(events[end].at) - begin <= WITHIN) end += 1;
-      const isBurst = end - at >= BURST && !this.opened.has(events[at].id);
-      if (isBurst) rows.push({ burst: events.slice(at, end) });
-      else for (let one = at; one < end; one += 1) rows.push({ event: events[one] });
-      at = end;
-    }
-    this.told = rows.reverse();
+    this.told ??= lines(this.events, this.folded, this.opened, this.atBegin ? null : this.since, this.only ? isEnding : undefined);
     return this.told;
   }
 
   paint() {
-    this.list.draw(this.rows().length, this.lowest !== null && !this.busy);
+    this.list.draw(this.rows().length, this.lowest !== null && !this.busy && isKnown(this.group), trouble(this.group));
+    show(this.never, this.atBegin);
+    show(this.none, !this.atBegin);
+    say(this.none, 'Nothing has ended in the newest ' + many(this.events.length, 'event') + '.');
     this.older.hidden = this.atBegin || this.lowest === null || this.events.length >= MOST;
     this.older.disabled = this.busy;
   }
@@ -128,7 +131,9 @@ export class Timeline {
   open(index) {
     const row = this.rows()[index];
     if (row?.burst) {
-      this.opened.add(row.burst[0].id);
+      // One whose events are not all here stays one line, or its number would be lost.
+      if (row.burst.own.length < row.burst.count) return;
+      this.opened.add(row.burst.events[0].id);
       this.told = null;
       changed();
       return;
@@ -140,10 +145,9 @@ export class Timeline {
   fill(element, index) {
     const row = this.rows()[index];
     if (!row) return;
-    const event = row.event ?? row.burst.at(-1);
-    if (element.shows === event && element.many === row.burst?.length) return;
-    element.shows = event;
-    element.many = row.burst?.length;
+    const event = row.event ?? row.burst.last;
+    if (element.shows === event && element.many === row.burst?.count && element.more === row.burst?.isMore) return;
+    Object.assign(element, { shows: event, many: row.burst?.count, more: row.burst?.isMore });
     const told = row.burst ? tellMany(row.burst) : tell(event);
     write(element.parts, event, told);
     attr(element, 'data-tone', told.tone);
@@ -179,11 +183,11 @@ function noun(type) {
 }
 
 /** Many events of one kind in one line. */
-function tellMany(events) {
-  const last = tell(events.at(-1));
-  const names = [...new Set(events.slice(0, 40).map((event) => tell(event).who))];
+export function tellMany({ events, last: newest, count, from, to, tenures, isMore }) {
+  const last = tell(newest);
+  const names = [...new Set(events.map((event) => tell(event).who))];
   const what = last.what.replace(/^was /, 'were ').replace(/^is /, 'are ').replace(/ (by|to) \S+$/, '');
-  // What one of them held may go in several batches.
-  const count = events[0].type === 'evicted' ? new Set(events.map((event) => event.tenure)).size : events.length;
-  return { ...last, who: many(count, noun(events[0].type)), what, detail: names.slice(0, 3).join(', ') + ', …' };
+  const number = many(tenures.size || count, noun(events[0].type));
+  const stretch = time(from) === time(to) ? '' : 'from ' + time(from) + ' on · ';
+  return { ...last, who: isMore ? 'at least ' + number : number, what, detail: stretch + names.slice(0, 3).join(', ') + ', …' };
 }

@@ -1,17 +1,21 @@
 // Why: how a member, a tenure, a key, a lease, a session or a provider is now, and what happened to it.
 
-import { find, get, now, path } from './api.js';
-import { at, attr, command, h, keyed, many, NAME, say, show, span, time } from './dom.js';
+import { expel } from './acts.js';
+import { find, get, path, storeTime } from './api.js';
+import { at, attr, command, exact, h, keyed, many, NAME, say, show, span, time } from './dom.js';
 import { List } from './list.js';
 import { held } from './members.js';
 import { standing } from './roster.js';
 import { concerns, ending, isWide, memberOf, subject, tell } from './story.js';
 import { row, write } from './timeline.js';
-import { changed, groupState, isStale, lookAt, rosterOf } from './world.js';
+import { changed, groupState, isKnown, link, lookAt, mayOperate, rosterOf, trouble } from './world.js';
 
 const PAGE = 1000;
 /** So many pages are read by themselves; who wants more asks. */
 const PAGES = 20;
+/** How long an answer is taken for how it is now: it is asked for every 3 s. */
+const OLD = 8000;
+const AGAIN = 3000;
 const ENDS = new Set(['left', 'lapsed', 'superseded', 'expelled']);
 /** What an id is made of, and none of what means something to a shell: an address may be somebody else's. */
 const ID = /^[A-Za-z0-9._:@/-]+$/;
@@ -30,13 +34,14 @@ export class Why {
       label: 'What happened to ' + id, make: row,
       fill: (element, index) => this.fill(element, index),
       open: (index) => this.open(index),
-      empty: h('p', { class: 'quiet' }, 'Nothing is recorded about it.'),
+      empty: this.nothing = h('p', { class: 'quiet' }),
     });
+    this.expel = h('button', { type: 'button', class: 'plain act', hidden: true, onclick: () => expel(group, this.now.member.member) }, 'Expel …');
     this.root = h(
       'div', { class: 'why scrolls' },
       h('div', { class: 'head' }, h('a', { class: 'back', href: this.home() }, '← ' + (this.roster ?? group)), this.kind, h('h2', { class: 'id' }, id), this.also),
       h('div', { class: 'columns' },
-        h('section', { class: 'now', 'aria-label': 'Now' }, h('h3', {}, 'Now'), this.facts,
+        h('section', { class: 'now', 'aria-label': 'Now' }, h('h3', {}, 'Now', this.expel), this.facts,
           NAME.test(group) && ID.test(id)
             ? [h('p', { class: 'fine' }, 'The same in a terminal:'), command('tenure why --store ' + location.origin + ' --group ' + group + ' ' + id)] : null),
         h('section', { class: 'then', 'aria-label': 'What happened' }, h('h3', {}, 'What happened'), this.progress, this.list.root, this.older)),
@@ -58,16 +63,37 @@ export class Why {
       return;
     }
     say(this.kind, 'Looking …');
-    try {
-      const state = await lookAt(this.group, this.stop.signal);
-      this.newest = state?.last_event ?? 0;
-      this.lowest = this.newest + 1;
-      await this.look(true);
-      this.ready = true;
-      await this.scan(PAGES);
-    } catch (error) {
-      if (!this.stop.signal.aborted) say(this.kind, error.message);
+    while (!this.ready && !this.stop.signal.aborted) {
+      try {
+        await this.begin();
+      } catch (error) {
+        if (this.stop.signal.aborted) return;
+        this.error = error;
+        changed();
+        await new Promise((resolve) => setTimeout(resolve, AGAIN));
+      }
     }
+    await this.scan(PAGES);
+  }
+
+  async begin() {
+    const state = await lookAt(this.group, this.stop.signal);
+    this.newest = state?.last_event ?? 0;
+    this.lowest = this.newest + 1;
+    await this.look(true);
+    this.ready = true;
+    this.error = null;
+  }
+
+  /** Whether what is shown is how it is now. */
+  isNow() {
+    if (!this.now || Date.now() - this.read > OLD) return false;
+    return this.now.provider?.source === 'ledger' ? link() !== 'daemon' : isKnown(this.group);
+  }
+
+  /** The moment that what is shown is true for, by the browser's clock. */
+  moment() {
+    return this.isNow() ? Date.now() : this.read;
   }
 
   detach() {
@@ -84,6 +110,7 @@ export class Why {
     const { kind, name } = this.asked;
     const group = this.group;
     const now = {};
+    const sent = Date.now();
     if (kind === 'member' || kind === 'tenure') {
       now.member = await this.find(path`v1/groups/${group}/members/${this.asked.member ?? name}`);
       if (this.roster) now.provider = await this.find(path`v1/rosters/${this.roster}/providers/${this.asked.member ?? name}`);
@@ -97,7 +124,7 @@ export class Why {
     if (this.asked.kind === 'session') now.session = await this.find(path`v1/groups/${group}/sessions/${this.asked.name}`);
     if (this.asked.kind === 'key') now.claim = await this.find(path`v1/groups/${group}/registries/${this.asked.registry}/claims/${this.asked.name}`);
     this.now = now;
-    this.read = Date.now();
+    this.read = sent;
     this.present = this.asked.kind === 'tenure' ? this.asked.name : (now.member ?? now.lease ?? now.claim)?.tenure;
     this.log = this.roster && now.provider ? await this.readLog() : [];
     changed();
@@ -131,13 +158,15 @@ export class Why {
 
   /** Reads events backwards. */
   async scan(pages) {
-    if (this.busy || this.atBegin) return;
+    if (this.busy || this.atBegin || !this.ready) return;
     this.busy = true;
+    this.isCut = false;
     for (let page = 0; page < pages && !this.atBegin && !this.stop.signal.aborted; page += 1) {
       let read;
       try {
         read = await get(path`v1/groups/${this.group}/events?before=${this.lowest}&limit=${PAGE}`, { signal: this.stop.signal });
       } catch {
+        this.isCut = true;
         break;
       }
       const fresh = read.events;
@@ -167,6 +196,7 @@ export class Why {
     }
     this.told = null;
     this.again = false;
+    if (this.isCut) this.scan(PAGES);
     changed();
   }
 
@@ -180,15 +210,25 @@ export class Why {
   }
 
   paint() {
-    if (!this.now) return;
+    show(this.expel, Boolean(this.now?.member?.alive) && this.isNow() && mayOperate() && !this.roster);
+    if (!this.now) {
+      const why = trouble(this.group, this.error);
+      say(this.kind, why ? why.message : 'Looking …');
+      if (why) keyed(this.facts, [['State', 'cannot ask now', 'unknown']], ([name]) => name, fact, writeFact);
+      this.list.draw(0, false);
+      say(this.progress, why ? 'Its events cannot be read now.' : '');
+      show(this.older, false);
+      return;
+    }
     say(this.kind, this.kindInWords());
     say(this.root.querySelector('.id'), this.asked.kind === 'lease' || this.asked.kind === 'session' ? this.asked.name : this.id);
     this.paintFacts();
     keyed(this.also, this.alike ?? [], (match) => match.id, (match) => h('a', { href: at('why', this.group, match.id) }, match.kind + ' ' + match.id), null);
-    this.list.draw(this.lines().length);
-    this.list.none.hidden = this.lines().length > 0 || this.busy;
+    this.list.draw(this.lines().length, !this.busy);
+    const isRead = this.atBegin && isKnown(this.group);
+    say(this.nothing, isRead ? 'Nothing is recorded about it.' : !isKnown(this.group) || this.isCut ? 'Its events cannot be read now.' : 'Nothing about it in the events that were read.');
     const back = this.since ? ' back to ' + time(Date.parse(this.since)) : '';
-    say(this.progress, (this.busy ? 'Reading events: ' : 'Of ') + many(this.scanned, 'event') + back + (this.atBegin && !this.busy ? '; none is older' : ''));
+    say(this.progress, (this.busy ? 'Reading events: ' : 'Of ') + many(this.scanned, 'event') + back + (this.atBegin && !this.busy ? '; none is older' : '') + (isKnown(this.group) ? '' : '. What happened since cannot be asked now'));
     show(this.older, !this.atBegin && !this.busy);
   }
 
@@ -199,12 +239,13 @@ export class Why {
   }
 
   paintFacts() {
-    keyed(this.facts, this.factsNow(), ([name]) => name, ([name]) => h('div', {}, h('dt', {}, name), h('dd', {}, h('a', {}))), (element, [, text, tone, link]) => {
-      const value = element.lastChild.firstChild;
-      say(value, text);
-      attr(value, 'href', link);
-      attr(element, 'data-tone', tone);
-    });
+    const facts = this.factsNow();
+    if (!this.isNow()) {
+      // An end is final; whether the same member is back is not known.
+      const why = link() === 'live' ? 'the store does not answer for this group' : link() === 'daemon' ? 'the daemon does not answer' : 'the store does not answer';
+      facts.unshift(['As of', time(storeTime(this.read)) + '; cannot ask now: ' + why, 'unknown']);
+    }
+    keyed(this.facts, facts, ([name]) => name, fact, writeFact);
   }
 
   /** The facts, each `[name, text, tone?, link?]`. */
@@ -217,8 +258,8 @@ export class Why {
       const end = this.lastEnd();
       return [['State', end ? tell(end).what : 'over', 'ended'], ...(end ? [['Why', ending(end.type)], ['When', time(Date.parse(end.at))]] : []), member ? ['The member', 'is here under a later tenure', 'alive', why(member.member)] : ['The member', 'has no current tenure', 'ended']];
     }
-    if (this.asked.kind === 'lease') return ofLease(lease, target, why);
-    if (this.asked.kind === 'session') return session ? ofSession(session, this.read) : [['State', 'there is no such session', 'ended']];
+    if (this.asked.kind === 'lease') return ofLease(lease, target, why, this.moment() - this.read);
+    if (this.asked.kind === 'session') return session ? ofSession(session, this.moment() - this.read) : [['State', 'there is no such session', 'ended']];
     if (this.asked.kind === 'key') {
       if (!claim) return [['Owner', 'nobody', 'ended']];
       return [['Owner', claim.owner, claim.alive ? 'alive' : 'ended', why(claim.owner)], ['Tenure', claim.tenure, null, why(claim.tenure)],
@@ -230,13 +271,14 @@ export class Why {
   }
 
   ofMember(member) {
-    const left = member.expires_in_ms - (Date.now() - this.read);
-    const state = member.alive && left > 0 ? ['State', 'alive, for another ' + span(left) + ' without a beat', 'alive']
-      : isStale() ? ['State', 'unknown: the daemon does not answer', 'uncertain'] : ['State', 'past its end', 'uncertain'];
+    const moment = this.moment();
+    const left = member.expires_in_ms - (moment - this.read);
+    const state = !this.isNow() ? ['Then', member.alive ? 'alive, for another ' + span(left) + ' without a beat' : 'past its end', 'unknown']
+      : member.alive && left > 0 ? ['State', 'alive, for another ' + span(left) + ' without a beat', 'alive'] : ['State', 'past its end', 'uncertain'];
     const labels = Object.entries(member.labels).map(([name, value]) => ['Label ' + name, value]);
     return [
-      state, ['Last beat', span(now() - Date.parse(member.last_beat_at)) + ' ago'], ['Joined', time(Date.parse(member.joined_at))],
-      ['Holds', held(member.holdings)], ['ttl', span(member.ttl_ms)], ['Tenure', member.tenure, null, at('why', this.group, member.tenure)], ...labels,
+      state, ['Last beat', span(storeTime(moment) - Date.parse(member.last_beat_at)) + ' ago'], ['Joined', time(Date.parse(member.joined_at))],
+      ['Holds', held(member.holdings)], ['ttl', exact(member.ttl_ms)], ['Tenure', member.tenure, null, at('why', this.group, member.tenure)], ...labels,
     ];
   }
 
@@ -272,6 +314,17 @@ export class Why {
 
 const LOG_TONES = { online: 'alive', activated: 'alive', offline: 'ended', deactivated: 'braked' };
 
+function fact([name]) {
+  return h('div', {}, h('dt', {}, name), h('dd', {}, h('a', {})));
+}
+
+function writeFact(element, [, text, tone, link]) {
+  const value = element.lastChild.firstChild;
+  say(value, text);
+  attr(value, 'href', link);
+  attr(element, 'data-tone', tone);
+}
+
 function ofProvider(item, why) {
   const { tone, state } = standing(item);
   const when = (name, at) => at && [name, time(Date.parse(at))];
@@ -282,12 +335,12 @@ function ofProvider(item, why) {
   ].filter(Boolean);
 }
 
-function ofLease(lease, target, why) {
+function ofLease(lease, target, why, passed) {
   const facts = [];
   if (!lease) facts.push(['Holder', 'nobody', 'ended']);
   else {
     facts.push(['Holder', lease.holder, lease.alive ? 'alive' : 'uncertain', why(lease.holder)], ['Token', String(lease.token)], ['Tenure', lease.tenure, null, why(lease.tenure)]);
-    if (!lease.alive) facts.push(['State', lease.expires_in_ms ? 'kept for another ' + span(lease.expires_in_ms) + ': its holder was ended by others and may still run' : 'its holder has ended; whoever asks for it gets it', 'uncertain']);
+    if (!lease.alive) facts.push(['State', lease.expires_in_ms ? 'kept for another ' + span(lease.expires_in_ms - passed) + ': its holder was ended by others and may still run' : 'its holder has ended; the next acquire gets it', 'uncertain']);
   }
   if (target) {
     const isAway = lease && target.preferred && target.preferred !== lease.holder;
@@ -297,8 +350,8 @@ function ofLease(lease, target, why) {
   return facts;
 }
 
-function ofSession(session, read) {
-  const left = session.reap_in_ms === undefined ? null : Math.max(0, session.reap_in_ms - (Date.now() - read));
+function ofSession(session, passed) {
+  const left = session.reap_in_ms === undefined ? null : Math.max(0, session.reap_in_ms - passed);
   const state = {
     active: ['State', 'active, with ' + many(session.connections, 'connection'), 'alive'],
     disconnected: ['State', left === null ? 'disconnected; its grace begins when the janitor comes' : 'disconnected; can be resumed for another ' + span(left), 'uncertain'],

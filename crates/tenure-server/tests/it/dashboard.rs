@@ -1,5 +1,6 @@
 //! The dashboard in a real browser: a headless Chromium, driven over the DevTools protocol.
 
+mod acts;
 mod address;
 mod browser;
 mod files;
@@ -8,9 +9,12 @@ mod keys;
 mod large;
 mod life;
 mod looks;
+mod outage;
+mod overview;
 mod page;
 mod parts;
 mod search;
 mod size;
 mod token;
 mod trouble;
+mod urgent;

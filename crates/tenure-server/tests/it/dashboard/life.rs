@@ -65,7 +65,7 @@ async fn the_overview_tells_the_whole_and_what_to_do_when_there_is_nothing() {
     let Some(mut page) = Page::open(&daemon.base, "", DESK).await else {
         return;
     };
-    page.until_says(".sentence", "nobody has joined").await;
+    page.until_says(".sentence", "no member has joined").await;
     let command = format!("tenure join --store {} --group demo -- sleep 600", daemon.base);
     page.until_says(".overview .command", &command).await;
     join(&daemon, "ingest", "a").await;
@@ -74,7 +74,12 @@ async fn the_overview_tells_the_whole_and_what_to_do_when_there_is_nothing() {
     page.until_says(".sentence", "3 members in 2 groups. All settled, nothing left behind.")
         .await;
     page.until_says(".entry", "ingest 2 members settled").await;
-    page.until_says(".entry", "janitor").await;
+    page.until_says("[aria-label=Loops] .fine", "None of the").await;
+    assert_eq!(
+        page.text("[aria-label=Loops] .entry").await,
+        "",
+        "only loops in trouble are listed"
+    );
     page.until_says(".entry", "memory:").await;
     page.until_says("#link", "live").await;
     page.assert_clean();

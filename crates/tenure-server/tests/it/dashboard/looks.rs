@@ -77,7 +77,7 @@ async fn nothing_is_wider_than_a_phone() {
 }
 
 /// Everything whose text stands out too little from what is behind it (WCAG 2.2, 1.4.3).
-const FAINT: &str = "(() => {
+pub const FAINT: &str = "(() => {
     const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
     const light = (color) => {
         const [r, g, b] = numbers(color).map((part) => {

@@ -31,6 +31,13 @@ pub const PHONE: Screen = Screen {
     dark: false,
 };
 
+/// What is drawn in the light theme's colour of what is alive, or on its wash.
+pub const GREEN: &str = "[...document.querySelectorAll('body *')].filter((one) => {
+    const style = getComputedStyle(one);
+    const colors = [style.color, style.backgroundColor, style.fill, style.stroke, style.borderColor];
+    return one.checkVisibility() && colors.some((color) => ['rgb(11, 107, 77)', 'rgb(226, 241, 234)'].includes(color));
+}).map((one) => one.tagName + ' ' + one.getAttribute('class') + ' ' + (one.innerText ?? '').slice(0, 40)).join('; ')";
+
 pub struct Page {
     socket: WebSocketStream<TcpStream>,
     session: Option<String>,
@@ -172,6 +179,19 @@ impl Page {
         );
         self.until(&format!("{selector} does not say {words:?} any more"), &condition)
             .await;
+    }
+
+    /// Clicks on what a selector finds first.
+    pub async fn click(&mut self, selector: &str) {
+        let found = format!("document.querySelector({})", json!(selector));
+        let seen = format!("{found}?.checkVisibility()");
+        self.until(&format!("{selector} can be clicked on"), &seen).await;
+        self.eval(&format!("{found}.click()")).await;
+    }
+
+    /// Everything on the page that has the colour of what is alive, by its class and text.
+    pub async fn green(&mut self) -> String {
+        self.eval(GREEN).await.as_str().expect("text").to_owned()
     }
 
     /// Presses a key: a character, or a name.

@@ -149,6 +149,8 @@ async fn a_token_for_one_group_shows_that_group_and_says_no_for_others() {
         return;
     };
     page.until("it asks", "document.getElementById('token').open").await;
+    page.until_says(".sentence", "A token is needed.").await;
+    assert!(!page.text("main").await.contains("joined"), "it knows nothing yet");
     page.write(secret.text()).await;
     page.press("Enter").await;
     page.until_says(".entry", "mine 1 member settled").await;

@@ -74,8 +74,14 @@ async fn a_grace_and_a_brake_are_announced_with_their_reasons() {
         .await;
     page.until_silent("#banners", "is settling").await;
     page.until_says(".event", "Removal was paused").await;
+    page.until_says(".crash", "12 members lapsed at once. 0 are present.")
+        .await;
+    page.until_says(".none", "No member is alive.").await;
+    page.until_says(".event", "12 members lapsed").await;
     page.turn("#/").await;
-    page.until_says(".sentence", "Removal is paused in 1 group.").await;
+    page.until_says(".sentence", "12 members lapsed at once; removal is paused in 1 group.")
+        .await;
+    page.until_says(".entry.ended", "12 members lapsed in fleet").await;
     page.assert_clean();
 }
 
@@ -180,7 +186,8 @@ async fn a_loop_that_is_well_again_fails_no_more_however_long_ago_that_is() {
     };
     page.until_says("#banners", "The loop broken fails. made to fail").await;
     page.until_silent("#banners", "The loop mended fails.").await;
-    page.until_says(".entry[data-tone=alive]", "mended 2 runs, 1 failure")
+    page.until_says("[aria-label=Loops] .entry[data-tone=braked]", "broken failed")
         .await;
+    assert!(!page.text("[aria-label=Loops] .entry").await.contains("mended"));
     page.assert_clean();
 }
