@@ -4,21 +4,35 @@
 //! examples run on. [`GroupModel`] is pure: each step takes `now` and answers at once. [`MemoryStore`] puts a lock and a
 //! clock around it. It keeps nothing across restarts, so `memory:` is for trying things out.
 
+mod brake;
 mod claims;
 mod decide;
+mod ended;
 mod group;
+mod holdings;
+mod keep;
+mod lapses;
 mod leases;
+mod lives;
 mod log;
+mod losses;
 mod members;
+mod offlined;
 mod pages;
 mod reaper;
 mod roster;
 mod roster_reads;
+pub mod rows;
+mod seats;
 mod sessions;
 mod store;
 mod sweep;
+mod table;
 mod targets;
 
 pub(crate) use decide::Decide;
 pub use group::GroupModel;
 pub use store::MemoryStore;
+
+#[cfg(test)]
+mod tests;

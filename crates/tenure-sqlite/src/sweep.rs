@@ -319,7 +319,7 @@ impl Table {
         };
         let due = self.due.iter().take_while(|(at, _)| *at <= now);
         let mut lapsed: Vec<TenureId> = due.filter_map(|(_, member)| past(member)).collect();
-        lapsed.sort();
+        lapsed.sort_by(|one, two| one.member().cmp(two.member()));
         lapsed.truncate(limit);
         lapsed
     }

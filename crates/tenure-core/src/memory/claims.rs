@@ -1,5 +1,7 @@
 //! Claims of registries, on one group.
 
+use std::collections::{BTreeMap, HashMap};
+
 use super::decide::Decide;
 use super::group::GroupModel;
 use crate::error::{Error, ErrorKind, Result};
@@ -8,6 +10,31 @@ use crate::membership::Revision;
 use crate::registry::{Claim, ClaimKeys, ClaimMode, ClaimOf, ClaimOutcome, Claimed, ReleaseClaim};
 use crate::store::Call;
 use crate::time::StoreTime;
+
+/// How many keys each registry has: a name is kept once, however many keys are claimed in it.
+#[derive(Debug, Default)]
+pub(super) struct Registries(BTreeMap<RegistryName, u64>);
+
+impl Registries {
+    /// A name as the other keys of the registry have it.
+    fn name(&self, registry: &RegistryName) -> RegistryName {
+        let own = self.0.get_key_value(registry);
+        own.map_or_else(|| registry.clone(), |(own, _)| own.clone())
+    }
+
+    fn add(&mut self, registry: &RegistryName) {
+        *self.0.entry(registry.clone()).or_default() += 1;
+    }
+
+    fn drop(&mut self, registry: &RegistryName) {
+        if let Some(keys) = self.0.get_mut(registry) {
+            *keys -= 1;
+            if *keys == 0 {
+                self.0.remove(registry);
+            }
+        }
+    }
+}
 
 impl Decide<ClaimKeys> for GroupModel {
     /// Claims keys. A tenure that is met past its end is ended even though the call fails.
@@ -44,11 +71,13 @@ impl GroupModel {
         mode: ClaimMode,
         now: StoreTime,
     ) -> ClaimOutcome {
-        let holding = (registry.clone(), key.clone());
-        let owner = self.claims.get(registry).and_then(|claims| claims.get(key)).cloned();
-        let outcome = match owner {
-            None => ClaimOutcome::New,
-            Some(owner) if owner == *tenure => return ClaimOutcome::Kept,
+        let owner = self.owner_of(registry, key).cloned();
+        match owner {
+            None => {
+                self.set_claim(registry, key, Some(tenure));
+                ClaimOutcome::New
+            }
+            Some(owner) if owner == *tenure => ClaimOutcome::Kept,
             Some(owner) => {
                 if owner.member() != tenure.member() {
                     self.end_if_past(&owner, now);
@@ -56,16 +85,52 @@ impl GroupModel {
                         return ClaimOutcome::Held { by: owner };
                     }
                 }
-                self.drop_holding(&owner, &holding);
+                self.set_claim(registry, key, Some(tenure));
+                self.note_loss(&owner);
                 ClaimOutcome::Moved { from: owner }
             }
-        };
-        self.claims
-            .entry(registry.clone())
-            .or_default()
-            .insert(key.clone(), tenure.clone());
-        self.held.entry(tenure.clone()).or_default().insert(holding);
-        outcome
+        }
+    }
+
+    /// The tenure that owns a key.
+    pub(super) fn owner_of(&self, registry: &RegistryName, key: &Key) -> Option<&TenureId> {
+        self.claims.get(&(registry.clone(), key.clone()))
+    }
+
+    /// Makes tenures the owners of very many keys at once, none of which is claimed yet.
+    pub(super) fn fill_claims(&mut self, mut claims: Vec<((RegistryName, Key), TenureId)>) {
+        claims.sort_by(|(one, _), (two, _)| one.cmp(two));
+        let mut owned: HashMap<TenureId, (TenureId, Vec<(RegistryName, Key)>)> = HashMap::new();
+        for ((registry, key), tenure) in &mut claims {
+            self.registries.add(registry);
+            *registry = self.registries.name(registry);
+            let own = || (self.own_name(tenure), Vec::new());
+            let (own, keys) = owned.entry(tenure.clone()).or_insert_with(own);
+            keys.push((registry.clone(), key.clone()));
+            *tenure = own.clone();
+        }
+        self.claims.fill(claims);
+        let mut owned: Vec<_> = owned.into_values().collect();
+        owned.sort_by(|(one, _), (two, _)| one.cmp(two));
+        self.held.fill_claims(owned);
+    }
+
+    /// Makes a tenure the owner of a key, or removes the entry.
+    pub(super) fn set_claim(&mut self, registry: &RegistryName, key: &Key, tenure: Option<&TenureId>) {
+        let tenure = tenure.map(|tenure| self.own_name(tenure));
+        let registry = self.registries.name(registry);
+        let before = self.claims.set((registry.clone(), key.clone()), tenure.clone());
+        if before == tenure {
+            return;
+        }
+        if let Some(before) = before {
+            self.registries.drop(&registry);
+            self.held.drop_claim(before, registry.clone(), key.clone());
+        }
+        if let Some(tenure) = tenure {
+            self.registries.add(&registry);
+            self.held.add_claim(tenure, registry, key.clone());
+        }
     }
 }
 
@@ -74,41 +139,28 @@ impl Decide<ReleaseClaim> for GroupModel {
     fn step(&mut self, ask: &ReleaseClaim, call: Call, now: StoreTime) -> Result<()> {
         let ReleaseClaim { registry, key, tenure } = ask;
         self.open(now, call)?;
-        let done = self.require_alive(tenure, now).and_then(|()| {
-            match self.claims.get(registry).and_then(|claims| claims.get(key)) {
+        let done = self
+            .require_alive(tenure, now)
+            .and_then(|()| match self.owner_of(registry, key) {
                 None => Ok(()),
                 Some(owner) if owner == tenure => {
-                    self.remove_claim(registry, key);
-                    self.drop_holding(tenure, &(registry.clone(), key.clone()));
+                    self.set_claim(registry, key, None);
                     Ok(())
                 }
                 Some(owner) => Err(Error::new(
                     ErrorKind::NotOwner,
                     format!("{key} in the registry {registry} is owned by {owner}, not by {tenure}"),
                 )),
-            }
-        });
+            });
         self.engage_brake(now);
         done
-    }
-}
-
-impl GroupModel {
-    /// Removes an entry, and the registry with its last one.
-    pub(super) fn remove_claim(&mut self, registry: &RegistryName, key: &Key) {
-        if let Some(claims) = self.claims.get_mut(registry) {
-            claims.remove(key);
-            if claims.is_empty() {
-                self.claims.remove(registry);
-            }
-        }
     }
 }
 
 impl Decide<ClaimOf> for GroupModel {
     /// Looks one up.
     fn read(&self, ClaimOf { registry, key }: &ClaimOf, now: StoreTime) -> Result<Option<Claim>> {
-        let tenure = self.claims.get(registry).and_then(|claims| claims.get(key));
+        let tenure = self.owner_of(registry, key);
         Ok(tenure.map(|tenure| self.claim_view(key, tenure, now)))
     }
 }

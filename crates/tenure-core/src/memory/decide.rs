@@ -46,6 +46,7 @@ impl GroupModel {
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of the listing; `Unsupported` for what is no read of a group.
     pub fn look_up(&self, op: &Op, now: StoreTime) -> Result<Reply> {
+        self.forget_seen();
         op.read(self, now)
     }
 }

@@ -1,18 +1,22 @@
 //! The state of one group and the steps that all others begin and end with.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use super::claims::Registries;
+use super::ended::EndedModel;
+use super::holdings::Held;
+use super::lapses::Lapses;
+use super::leases::LeasesModel;
+use super::lives::{Live, Lives};
 use super::log::Log;
 use super::roster::RosterModel;
-use super::sessions::Record;
-use crate::brake::Brake;
+use super::rows::EndedRow;
+use super::sessions::SessionsModel;
+use super::table::{Table, Tracked};
 use crate::error::{Error, Result};
 use crate::event::{Event, EventId, EventKind};
-use crate::id::{Alias, ConnectionId, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId, Term};
-use crate::lease::Token;
-use crate::membership::{EndReason, Labels, Revision};
-use crate::recall;
+use crate::id::{Key, LeaseName, RegistryName, TenureId};
+use crate::membership::EndReason;
 use crate::refusal::Refusal;
 use crate::settling::{self, GapCause, end_of};
 use crate::store::{Call, StoreOptions};
@@ -20,79 +24,44 @@ use crate::sweep::{BURST, Settling, Unsettled};
 use crate::target::TargetSpec;
 use crate::time::StoreTime;
 
-/// One member's current tenure.
-#[derive(Debug, Clone)]
-pub(super) struct Live {
-    pub(super) term: Term,
-    pub(super) deadline: StoreTime,
-    pub(super) ttl: Duration,
-    /// The number of what it holds.
-    pub(super) revision: Revision,
-    pub(super) labels: Labels,
-    /// Its entry in the lazy index: the earliest time at which it may have lapsed.
-    pub(super) due: StoreTime,
+/// What of a group itself is stored and decides over more than one tenure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Head {
+    pub(super) resumed_at: StoreTime,
+    pub(super) ttls: Option<(Duration, Duration)>,
+    pub(super) unsettled: Option<Unsettled>,
+    /// An operator ended the waits up to this end.
+    pub(super) settled: StoreTime,
+    /// Since when the brake is engaged, and until when at most.
+    pub(super) brake: Option<(StoreTime, StoreTime)>,
 }
-
-/// How a tenure ended.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ended {
-    pub(super) reason: EndReason,
-    /// Its last deadline, as it was when it ended.
-    pub(super) end: StoreTime,
-    /// When it ended.
-    pub(super) at: StoreTime,
-}
-
-impl Ended {
-    /// Whether its process may be at work without knowing that it is over.
-    pub(super) fn may_still_run(self) -> bool {
-        matches!(self.reason, EndReason::Superseded | EndReason::Expelled)
-    }
-}
-
-/// A claim held under a tenure.
-pub(super) type Holding = (RegistryName, Key);
-
-/// Ended tenures with holdings left, by when to look at them next.
-#[derive(Debug, Default)]
-pub(super) struct WorkList(pub(super) BTreeMap<TenureId, StoreTime>);
 
 /// One group, as a pure state machine: every step takes the store's `now`.
 #[derive(Debug)]
 pub struct GroupModel {
     pub(super) options: StoreOptions,
     pub(super) born_at: StoreTime,
-    tick: StoreTime,
-    pub(super) resumed_at: StoreTime,
+    pub(super) tick: StoreTime,
+    pub(super) tracked: Tracked<Head>,
     pub(super) refused: Refusal,
     pub(super) seq: u64,
+    /// Its rows are stored, and whoever stores them finds a loss of data.
+    pub(super) kept: bool,
+    /// Set from loading until the first step: deadlines did not survive, so every ttl starts again there.
+    pub(super) restarted: bool,
     /// When a beat was believed last that named a number which was never given out.
-    believed_at: Option<StoreTime>,
-    pub(super) ttls: Option<(Duration, Duration)>,
-    pub(super) unsettled: Option<Unsettled>,
-    brake: Option<(StoreTime, StoreTime)>,
+    pub(super) believed_at: Option<StoreTime>,
     /// Since when every tick has found it empty.
     pub(super) empty_since: Option<StoreTime>,
-    pub(super) members: BTreeMap<MemberId, Live>,
-    pub(super) due: BTreeSet<(StoreTime, MemberId)>,
-    /// Why the ended ones ended, until they are forgotten.
-    pub(super) ended: HashMap<TenureId, Ended>,
-    pub(super) forget: BTreeSet<(StoreTime, TenureId)>,
-    pub(super) held: HashMap<TenureId, BTreeSet<Holding>>,
-    pub(super) leased: HashMap<TenureId, BTreeSet<LeaseName>>,
-    pub(super) connected: HashMap<TenureId, BTreeSet<(SessionId, ConnectionId)>>,
-    pub(super) releasing: WorkList,
-    pub(super) releasing_lapsed: WorkList,
-    pub(super) lapses: BTreeMap<MemberId, StoreTime>,
-    pub(super) claims: BTreeMap<RegistryName, BTreeMap<Key, TenureId>>,
-    pub(super) leases: BTreeMap<LeaseName, (TenureId, Token)>,
-    /// Handed off, and waiting for this member until then.
-    pub(super) reserved: BTreeMap<LeaseName, (MemberId, StoreTime)>,
-    pub(super) targets: BTreeMap<LeaseName, TargetSpec>,
-    pub(super) sessions: BTreeMap<SessionId, Record>,
-    pub(super) aliases: BTreeMap<Alias, SessionId>,
-    /// Sessions without connections, by the earliest time at which they may be orphans.
-    pub(super) away: BTreeSet<(StoreTime, SessionId)>,
+    pub(super) lives: Lives,
+    pub(super) ended: EndedModel,
+    pub(super) lapses: Lapses,
+    pub(super) held: Held,
+    pub(super) claims: Table<(RegistryName, Key), TenureId>,
+    pub(super) registries: Registries,
+    pub(super) leases: LeasesModel,
+    pub(super) targets: Table<LeaseName, TargetSpec>,
+    pub(super) sessions: SessionsModel,
     pub(super) roster: RosterModel,
     pub(super) log: Log,
 }
@@ -105,34 +74,38 @@ impl GroupModel {
             options,
             born_at: now,
             tick: now,
-            resumed_at: now,
+            tracked: Tracked::new(Head {
+                resumed_at: now,
+                ..Head::default()
+            }),
             refused: Refusal::default(),
             seq: 0,
+            kept: false,
+            restarted: false,
             believed_at: None,
-            ttls: None,
-            unsettled: None,
-            brake: None,
             empty_since: None,
-            members: BTreeMap::new(),
-            due: BTreeSet::new(),
-            ended: HashMap::new(),
-            forget: BTreeSet::new(),
-            held: HashMap::new(),
-            leased: HashMap::new(),
-            connected: HashMap::new(),
-            releasing: WorkList::default(),
-            releasing_lapsed: WorkList::default(),
-            lapses: BTreeMap::new(),
-            claims: BTreeMap::new(),
-            leases: BTreeMap::new(),
-            reserved: BTreeMap::new(),
-            targets: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            aliases: BTreeMap::new(),
-            away: BTreeSet::new(),
+            lives: Lives::default(),
+            ended: EndedModel::default(),
+            lapses: Lapses::default(),
+            held: Held::default(),
+            claims: Table::default(),
+            registries: Registries::default(),
+            leases: LeasesModel::default(),
+            targets: Table::default(),
+            sessions: SessionsModel::default(),
             roster: RosterModel::default(),
             log: Log::beginning_at(EventId(now.micros())),
         }
+    }
+
+    pub(super) fn head(&self) -> Head {
+        self.tracked.get().copied().unwrap_or_default()
+    }
+
+    pub(super) fn change_head(&mut self, change: impl FnOnce(&mut Head)) {
+        let mut head = self.head();
+        change(&mut head);
+        self.tracked.set(Some(head));
     }
 
     /// Begins a mutating step: refuses one that comes too late, looks for a gap, writes the tick.
@@ -140,9 +113,12 @@ impl GroupModel {
         if call.not_after.is_some_and(|limit| now > limit) {
             return Err(Error::too_late());
         }
+        let restarted = std::mem::take(&mut self.restarted);
         if let Some(cause) = settling::observe(self.tick, now, self.gap()) {
             let silent_ms = u64::try_from(now.since(self.tick).as_millis()).unwrap_or(u64::MAX);
             self.unsettle(now, cause, Some(silent_ms));
+        } else if restarted {
+            self.change_head(|head| head.resumed_at = now);
         }
         self.tick = now;
         Ok(())
@@ -150,13 +126,15 @@ impl GroupModel {
 
     /// Gives everyone one full ttl from now.
     pub(super) fn unsettle(&mut self, now: StoreTime, cause: GapCause, silent_ms: Option<u64>) {
-        self.resumed_at = now;
-        if self.members.is_empty() {
+        self.change_head(|head| head.resumed_at = now);
+        if self.lives.table.is_empty() {
             return;
         }
-        let longest = self.ttls.map_or(Duration::ZERO, |(_, longest)| longest);
-        let until = self.unsettled.map_or(StoreTime::ZERO, |u| u.until).max(now + longest);
-        self.unsettled = Some(Unsettled { cause, until });
+        self.change_head(|head| {
+            let longest = head.ttls.map_or(Duration::ZERO, |(_, longest)| longest);
+            let until = head.unsettled.map_or(StoreTime::ZERO, |u| u.until).max(now + longest);
+            head.unsettled = Some(Unsettled { cause, until });
+        });
         let event = self.emit(now, EventKind::GroupUnsettled);
         event.reason = Some(cause.as_str().to_owned());
         if let Some(ms) = silent_ms {
@@ -164,67 +142,64 @@ impl GroupModel {
         }
     }
 
-    /// A group that may have been there before begins with a grace.
-    pub(super) fn wait(&mut self, unsettled: Unsettled, now: StoreTime) {
-        self.unsettled = Some(unsettled);
+    /// The group may have been there before, or may have forgotten who holds a lease: nothing is granted until then, unless
+    /// that is known already or an operator has ended that wait. Part of a step.
+    pub fn wait(&mut self, wait: Unsettled, now: StoreTime) {
+        let head = self.head();
+        let known = head.unsettled.map_or(StoreTime::ZERO, |unsettled| unsettled.until);
+        if known.max(head.settled) < wait.until {
+            self.begin_wait(wait, now);
+        }
+    }
+
+    pub(super) fn begin_wait(&mut self, unsettled: Unsettled, now: StoreTime) {
+        self.change_head(|head| head.unsettled = Some(unsettled));
         self.emit(now, EventKind::GroupUnsettled).reason = Some(unsettled.cause.as_str().to_owned());
     }
 
-    /// A beat named a number that was never given out: the end of the data is lost, if that is believed.
-    pub(super) fn note_lost_tail(&mut self, number: u64, now: StoreTime) {
-        if recall::believes_a_lost_tail(self.believed_at, now, self.options.max_ttl) {
-            self.believed_at = Some(now);
-            self.unsettle(now, GapCause::TailLoss, None);
-            self.seq = self.seq.max(number);
-        }
-    }
-
-    /// A beat names a term from before the group was born: what counted as new has lost its data.
-    pub(super) fn note_loss_of_data(&mut self, term: Term, now: StoreTime) {
-        if let Some(Unsettled {
-            cause: GapCause::New,
-            until,
-        }) = self.unsettled
-            && term.get() < self.born_at.micros()
-        {
-            let cause = GapCause::DataLoss;
-            match self.members.is_empty() {
-                true => self.wait(Unsettled { cause, until }, now),
-                false => self.unsettle(now, cause, None),
-            }
-        }
-    }
-
     /// An operator's word that nothing was held when the grace began.
-    pub(super) fn settle(&mut self, named: Option<GapCause>, call: Call, now: StoreTime) -> Result<Settling> {
+    pub(crate) fn settle(&mut self, named: Option<GapCause>, call: Call, now: StoreTime) -> Result<Settling> {
         self.open(now, call)?;
-        let Some(Unsettled { cause, .. }) = self.unsettled else {
+        let Some(Unsettled { cause, until }) = self.head().unsettled else {
             return Ok(Settling::Settled);
         };
         if !cause.is_ended_by(named) {
             return Ok(Settling::Left(cause));
         }
-        self.unsettled = None;
+        self.change_head(|head| {
+            head.unsettled = None;
+            head.settled = until;
+        });
         self.emit(now, EventKind::GroupSettled).reason = Some("operator".to_owned());
         Ok(Settling::Ended)
     }
 
     pub(super) fn gap(&self) -> Duration {
-        settling::gap(self.ttls.map(|(shortest, _)| shortest))
+        settling::gap(self.head().ttls.map(|(shortest, _)| shortest))
+    }
+
+    /// Whether a step now would give every member a full ttl: after a gap that no step has noticed, or a restart.
+    pub(super) fn is_about_to_resume(&self, now: StoreTime) -> bool {
+        self.restarted || settling::observe(self.tick, now, self.gap()).is_some()
     }
 
     /// For reads, which write nothing: an unnoticed gap counts as if service resumed now, so that nobody reads as dead
     /// because nobody ticked.
     pub(super) fn resumed_for_reading(&self, now: StoreTime) -> StoreTime {
-        match settling::observe(self.tick, now, self.gap()) {
-            Some(_) => now,
-            None => self.resumed_at,
+        match self.is_about_to_resume(now) {
+            true => now,
+            false => self.head().resumed_at,
         }
     }
 
     /// The end time of a member's current tenure.
     pub(super) fn end_time(&self, live: &Live, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
         end_of(live.deadline, live.ttl, self.refused.or_resumed(resumed_at, now), now)
+    }
+
+    /// The end time as a step sees it.
+    pub(super) fn end_now(&self, live: &Live, now: StoreTime) -> StoreTime {
+        self.end_time(live, self.head().resumed_at, now)
     }
 
     /// Whether exactly this tenure is alive.
@@ -235,16 +210,12 @@ impl GroupModel {
 
     /// The live entry when this is its member's current tenure.
     pub(super) fn current(&self, tenure: &TenureId) -> Option<&Live> {
-        self.members
-            .get(tenure.member())
-            .filter(|live| live.term == tenure.term())
+        self.lives.current(tenure)
     }
 
     /// Ends a tenure if it is current and past its end time.
     pub(super) fn end_if_past(&mut self, tenure: &TenureId, now: StoreTime) -> bool {
-        let past = self
-            .current(tenure)
-            .is_some_and(|live| now >= self.end_time(live, self.resumed_at, now));
+        let past = self.current(tenure).is_some_and(|live| now >= self.end_now(live, now));
         if past {
             self.end_tenure(tenure, EndReason::Lapsed, now);
         }
@@ -269,24 +240,21 @@ impl GroupModel {
 
     /// Ends a member's current tenure, for good.
     pub(super) fn end_tenure(&mut self, tenure: &TenureId, reason: EndReason, now: StoreTime) {
-        let Some(live) = self.members.remove(tenure.member()) else {
+        let Some((member, live)) = self.lives.end(tenure.member()) else {
             return;
         };
-        let end = self.end_time(&live, self.resumed_at, now);
-        self.due.remove(&(live.due, tenure.member().clone()));
-        let forget_at = now + self.options.max_ttl * 2;
-        self.ended.insert(tenure.clone(), Ended { reason, end, at: now });
-        self.forget.insert((forget_at, tenure.clone()));
-        self.note_offline(tenure, &live, reason, end, now);
-        let lapsed = reason == EndReason::Lapsed;
-        if self.holds_anything(tenure) {
-            let list = if lapsed {
-                &mut self.releasing_lapsed
-            } else {
-                &mut self.releasing
-            };
-            list.0.insert(tenure.clone(), now + BURST);
-        }
+        let tenure = TenureId::new(member, live.term);
+        self.roster.reseat(&tenure, false);
+        let end = self.end_now(&live, now);
+        let ended = EndedRow {
+            reason,
+            end,
+            at: now,
+            forget_at: now + self.options.max_ttl * 2,
+            visit: self.held.has(&tenure).then(|| now + BURST),
+        };
+        self.ended.set(tenure.clone(), Some(ended));
+        self.note_offline(&tenure, &live, reason, end, now);
         let kind = match reason {
             EndReason::Left => EventKind::Left,
             EndReason::Superseded => EventKind::Superseded,
@@ -294,57 +262,9 @@ impl GroupModel {
             EndReason::Lapsed | EndReason::Unknown => EventKind::Lapsed,
         };
         self.emit(now, kind).tenure = Some(tenure.clone());
-        if lapsed {
-            self.lapses.insert(tenure.member().clone(), now);
+        if reason == EndReason::Lapsed {
+            self.lapses.set(tenure.member().clone(), Some(now));
         }
-    }
-
-    /// Engages the brake if too many lapsed at once. The last act of every step that may have ended someone.
-    pub(super) fn engage_brake(&mut self, now: StoreTime) {
-        if self.brake.is_some() || self.lapses.is_empty() {
-            return;
-        }
-        let window = self.ttls.map_or(Duration::ZERO, |(_, longest)| longest);
-        self.lapses.retain(|_, at| *at + window >= now);
-        let (lapsed, present) = (self.lapses.len() as u64, self.members.len() as u64);
-        if self.options.brake.too_many(lapsed, present) {
-            self.brake = Some((now, now + self.options.brake.hold));
-            let event = self.emit(now, EventKind::SweepBraked);
-            event.counts.insert("lapsed".to_owned(), lapsed);
-            event.counts.insert("present".to_owned(), present);
-        }
-    }
-
-    /// Lifts the brake when its time is over, when enough members are back, or when told to.
-    pub(super) fn lift_brake(&mut self, now: StoreTime, force: bool) {
-        let Some((_, until)) = self.brake else { return };
-        let reason = if force {
-            "operator"
-        } else if now >= until {
-            "time"
-        } else if self.brake_in_force(now).is_none() {
-            "recovered"
-        } else {
-            return;
-        };
-        self.brake = None;
-        if reason != "recovered" {
-            self.lapses.clear();
-        }
-        self.emit(now, EventKind::SweepUnbraked).reason = Some(reason.to_owned());
-    }
-
-    /// The brake, unless its reason is gone by now.
-    pub(super) fn brake_in_force(&self, now: StoreTime) -> Option<Brake> {
-        let (since, until) = self.brake?;
-        let (lapsed, present) = (self.lapses.len() as u64, self.members.len() as u64);
-        let in_force = now < until && self.options.brake.too_many(lapsed, present);
-        in_force.then_some(Brake {
-            since,
-            until,
-            lapsed,
-            present,
-        })
     }
 
     /// Appends an event.
@@ -352,27 +272,16 @@ impl GroupModel {
         self.log.push(now, kind, &self.options)
     }
 
-    /// Takes a holding away from a tenure; an ended one that has nothing left needs no more work.
-    pub(super) fn drop_holding(&mut self, tenure: &TenureId, holding: &Holding) {
-        let Some(held) = self.held.get_mut(tenure) else { return };
-        held.remove(holding);
-        if held.is_empty() {
-            self.held.remove(tenure);
-        }
-        self.note_loss(tenure);
-    }
-
-    /// Whether there is something to release after the tenure.
-    pub(super) fn holds_anything(&self, tenure: &TenureId) -> bool {
-        self.held.contains_key(tenure) || self.leased.contains_key(tenure) || self.connected.contains_key(tenure)
-    }
-
-    /// A tenure has lost something: an ended one that has nothing left leaves the work lists.
+    /// A tenure has lost something: an ended one that has nothing left needs no more work.
     pub(super) fn note_loss(&mut self, tenure: &TenureId) {
-        if !self.holds_anything(tenure) {
-            self.releasing.0.remove(tenure);
-            self.releasing_lapsed.0.remove(tenure);
+        if !self.held.has(tenure) {
+            self.ended.visit(tenure, None);
         }
+    }
+
+    /// The tenure by names that what is stored shares.
+    pub(super) fn own_name(&self, tenure: &TenureId) -> TenureId {
+        self.held.own_name(self.lives.own_name(tenure))
     }
 
     /// The next number of the group's sequence: for a term, a token or a revision.

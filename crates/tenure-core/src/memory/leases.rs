@@ -1,7 +1,11 @@
 //! Leases, on one group.
 
+use std::collections::BTreeSet;
+
 use super::decide::Decide;
 use super::group::GroupModel;
+use super::rows::{LeaseRow, ReservedRow};
+use super::table::Table;
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{LeaseName, MemberId, TenureId};
@@ -12,6 +16,37 @@ use crate::membership::Revision;
 use crate::settling::end_of;
 use crate::store::Call;
 use crate::time::StoreTime;
+
+/// Leases that are held, and those that are kept for a member.
+#[derive(Debug, Default)]
+pub(super) struct LeasesModel {
+    pub(super) table: Table<LeaseName, LeaseRow>,
+    /// Handed off, and waiting for a member until then.
+    pub(super) reserved: Table<LeaseName, ReservedRow>,
+    reserved_by_time: BTreeSet<(StoreTime, LeaseName)>,
+}
+
+impl LeasesModel {
+    /// Keeps a lease for a member, or no longer.
+    pub(super) fn reserve(&mut self, lease: &LeaseName, row: Option<ReservedRow>) {
+        let until = row.as_ref().map(|row| row.until);
+        if let Some(before) = self.reserved.set(lease.clone(), row) {
+            self.reserved_by_time.remove(&(before.until, lease.clone()));
+        }
+        if let Some(until) = until {
+            self.reserved_by_time.insert((until, lease.clone()));
+        }
+    }
+
+    /// Drops reservations whose time is over.
+    pub(super) fn forget_reservations(&mut self, limit: u32, now: StoreTime) {
+        let over = self.reserved_by_time.iter().take_while(|(until, _)| *until <= now);
+        let over: Vec<_> = over.take(limit as usize).map(|(_, lease)| lease.clone()).collect();
+        for lease in over {
+            self.reserve(&lease, None);
+        }
+    }
+}
 
 impl Decide<Acquire> for GroupModel {
     /// Asks for leases. A tenure that is met past its end is ended even though the call fails.
@@ -27,7 +62,7 @@ impl Decide<Acquire> for GroupModel {
         self.engage_brake(now);
         Ok(Acquired {
             outcomes: outcomes?,
-            expires_in: self.free_in(tenure, self.resumed_at, now),
+            expires_in: self.free_in(tenure, self.head().resumed_at, now),
             revision: self.revision_of(tenure),
             before,
             as_of: now,
@@ -37,13 +72,13 @@ impl Decide<Acquire> for GroupModel {
 
 impl GroupModel {
     fn acquire_one(&mut self, tenure: &TenureId, lease: &LeaseName, now: StoreTime) -> Result<AcquireOutcome> {
-        let before = self.leases.get(lease).cloned();
-        if let Some((holder, token)) = &before {
+        let before = self.leases.table.get(lease).cloned();
+        if let Some(LeaseRow { tenure: holder, token }) = &before {
             if holder == tenure {
                 return Ok(AcquireOutcome::Kept { token: *token });
             }
             self.end_if_past(holder, now);
-            let free_in = self.free_in(holder, self.resumed_at, now);
+            let free_in = self.free_in(holder, self.head().resumed_at, now);
             if self.current(holder).is_some() || !free_in.is_zero() {
                 return Ok(AcquireOutcome::Held {
                     by: holder.clone(),
@@ -51,28 +86,20 @@ impl GroupModel {
                 });
             }
         }
-        if let Some((to, until)) = self.reserved.get(lease).filter(|(_, until)| now < *until)
-            && to != tenure.member()
-        {
-            return Ok(AcquireOutcome::Reserved {
-                to: to.clone(),
-                free_in: until.since(now),
-            });
-        }
-        if let Some(unsettled) = self.unsettled.filter(|unsettled| now < unsettled.until) {
-            return Ok(AcquireOutcome::Unsettled {
-                retry_in: unsettled.until.since(now),
-                cause: unsettled.cause,
-            });
+        if let Some(withheld) = self.withheld(tenure, lease, now) {
+            return Ok(withheld);
         }
         let token = Token::new(self.next_number(now))?;
-        let from = before.map(|(holder, _)| holder);
+        let from = before.map(|before| before.tenure);
+        let row = LeaseRow {
+            tenure: tenure.clone(),
+            token,
+        };
+        self.set_lease(lease, Some(row));
         if let Some(holder) = &from {
-            self.drop_lease(holder, lease);
+            self.note_loss(holder);
         }
-        self.reserved.remove(lease);
-        self.leases.insert(lease.clone(), (tenure.clone(), token));
-        self.leased.entry(tenure.clone()).or_default().insert(lease.clone());
+        self.leases.reserve(lease, None);
         self.revise(tenure, Revision(token.get()));
         let reason = from.as_ref().map(|holder| self.reason_of(holder).as_str().to_owned());
         let kind = match from {
@@ -86,6 +113,43 @@ impl GroupModel {
         event.from.clone_from(&from);
         event.reason = reason;
         Ok(AcquireOutcome::Granted { token, from })
+    }
+
+    /// Why a lease that is free is not granted now.
+    fn withheld(&self, tenure: &TenureId, lease: &LeaseName, now: StoreTime) -> Option<AcquireOutcome> {
+        if let Some(ReservedRow { member: to, until }) = self.leases.reserved.get(lease)
+            && now < *until
+            && to != tenure.member()
+        {
+            return Some(AcquireOutcome::Reserved {
+                to: to.clone(),
+                free_in: until.since(now),
+            });
+        }
+        let unsettled = self.head().unsettled.filter(|unsettled| now < unsettled.until)?;
+        Some(AcquireOutcome::Unsettled {
+            retry_in: unsettled.until.since(now),
+            cause: unsettled.cause,
+        })
+    }
+
+    /// Makes a tenure the holder of a lease, or frees it.
+    pub(super) fn set_lease(&mut self, lease: &LeaseName, row: Option<LeaseRow>) {
+        let row = row.map(|row| LeaseRow {
+            tenure: self.own_name(&row.tenure),
+            ..row
+        });
+        let tenure = row.as_ref().map(|row| row.tenure.clone());
+        let before = self.leases.table.set(lease.clone(), row).map(|before| before.tenure);
+        if before == tenure {
+            return;
+        }
+        if let Some(before) = before {
+            self.held.drop_lease(before, lease.clone());
+        }
+        if let Some(tenure) = tenure {
+            self.held.add_lease(tenure, lease.clone());
+        }
     }
 
     /// How long until somebody else can have what this tenure holds, if it is not heard of again. An ended tenure that
@@ -135,7 +199,7 @@ impl Decide<ReleaseLeases> for GroupModel {
 impl GroupModel {
     /// Whether a member has a living tenure. One past its end is ended.
     fn lives(&mut self, member: &MemberId, now: StoreTime) -> bool {
-        let Some(live) = self.members.get(member) else {
+        let Some(live) = self.lives.get(member) else {
             return false;
         };
         let tenure = TenureId::new(member.clone(), live.term);
@@ -150,17 +214,21 @@ impl GroupModel {
         heir: Option<&MemberId>,
         now: StoreTime,
     ) -> (ReleaseOutcome, bool) {
-        match self.leases.get(lease) {
+        match self.leases.table.get(lease) {
             None => return (ReleaseOutcome::Released, false),
-            Some((holder, held)) if holder != tenure || *held != token => {
-                return (ReleaseOutcome::NotHolder { by: holder.clone() }, false);
+            Some(held) if held.tenure != *tenure || held.token != token => {
+                let by = held.tenure.clone();
+                return (ReleaseOutcome::NotHolder { by }, false);
             }
             Some(_) => {}
         }
-        self.leases.remove(lease);
-        self.drop_lease(tenure, lease);
+        self.set_lease(lease, None);
         if let Some(heir) = heir {
-            self.reserved.insert(lease.clone(), (heir.clone(), now + RESERVATION));
+            let row = ReservedRow {
+                member: heir.clone(),
+                until: now + RESERVATION,
+            };
+            self.leases.reserve(lease, Some(row));
         }
         let reason = if heir.is_some() { "handed_off" } else { "released" };
         let event = self.emit(now, EventKind::LeaseReleased);
@@ -176,25 +244,9 @@ impl GroupModel {
         (outcome, true)
     }
 
-    /// Takes a lease away from a tenure; an ended one that has nothing left needs no more work.
-    pub(super) fn drop_lease(&mut self, tenure: &TenureId, lease: &LeaseName) {
-        let Some(leased) = self.leased.get_mut(tenure) else {
-            return;
-        };
-        leased.remove(lease);
-        if leased.is_empty() {
-            self.leased.remove(tenure);
-        }
-        self.note_loss(tenure);
-    }
-
     /// Notes that what a living tenure holds has changed.
     pub(super) fn revise(&mut self, tenure: &TenureId, revision: Revision) {
-        if let Some(live) = self.members.get_mut(tenure.member())
-            && live.term == tenure.term()
-        {
-            live.revision = revision;
-        }
+        self.lives.revise(tenure, revision);
     }
 
     pub(super) fn revision_of(&self, tenure: &TenureId) -> Revision {
@@ -210,18 +262,18 @@ impl GroupModel {
         pass: &str,
         now: StoreTime,
     ) -> (u64, Option<StoreTime>) {
-        let Some(leased) = self.leased.get(tenure) else {
+        if self.held.of(tenure).leases == 0 {
             return (0, None);
-        };
-        let wait = self.free_in(tenure, self.resumed_at, now);
+        }
+        let wait = self.free_in(tenure, self.head().resumed_at, now);
         if !wait.is_zero() {
             return (0, Some(now + wait));
         }
-        let leases: Vec<LeaseName> = leased.iter().take(room).cloned().collect();
+        let leases: Vec<LeaseName> = self.held.leases(tenure, None).take(room).cloned().collect();
         let reason = self.reason_of(tenure).as_str();
         for lease in &leases {
-            let token = self.leases.remove(lease).map(|(_, token)| token);
-            self.drop_lease(tenure, lease);
+            let token = self.leases.table.get(lease).map(|row| row.token);
+            self.set_lease(lease, None);
             let event = self.emit(now, EventKind::LeaseReleased);
             event.tenure = Some(tenure.clone());
             event.lease = Some(lease.clone());
@@ -229,26 +281,13 @@ impl GroupModel {
             event.reason = Some(reason.to_owned());
             event.pass = Some(pass.to_owned());
         }
+        self.note_loss(tenure);
         (leases.len() as u64, None)
-    }
-
-    /// Drops reservations whose time is over.
-    pub(super) fn forget_reservations(&mut self, limit: u32, now: StoreTime) {
-        let mut over: Vec<_> = self
-            .reserved
-            .iter()
-            .filter(|(_, (_, until))| *until <= now)
-            .map(|(lease, (_, until))| (*until, lease.clone()))
-            .collect();
-        over.sort();
-        for (_, lease) in over.into_iter().take(limit as usize) {
-            self.reserved.remove(&lease);
-        }
     }
 
     /// Looks one up.
     pub(super) fn lease_of(&self, lease: &LeaseName, now: StoreTime) -> Option<Lease> {
-        let (tenure, token) = self.leases.get(lease)?;
+        let LeaseRow { tenure, token } = self.leases.table.get(lease)?;
         let resumed_at = self.resumed_for_reading(now);
         Some(Lease {
             lease: lease.clone(),

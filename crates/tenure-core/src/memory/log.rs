@@ -1,15 +1,17 @@
 //! The events of one group.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use super::decide::Decide;
 use super::group::GroupModel;
+use super::table::Noted;
 use crate::error::Result;
 use crate::event::{Event, EventId, EventKind, EventPage, EventQuery};
 use crate::store::StoreOptions;
 use crate::time::StoreTime;
 
-/// The newest events of a group.
+/// The newest events of a group: all that are kept, or, when something else keeps them, those that are not durable.
 #[derive(Debug)]
 pub(super) struct Log {
     events: VecDeque<Event>,
@@ -17,8 +19,19 @@ pub(super) struct Log {
     dropped: EventId,
     /// The number of the newest event.
     pub(super) last: EventId,
+    /// No number up to this one is used again.
+    pub(super) used: EventId,
     /// What all events but the newest weigh: that one is still being written.
     bytes: u64,
+    /// The step in progress; zero when nothing else keeps the events.
+    step: u64,
+    /// The steps that the events are of, when something else keeps them.
+    steps: VecDeque<u64>,
+    /// How many of the events a commit has taken.
+    taken: usize,
+    touched: u64,
+    durable: u64,
+    seen: Cell<u64>,
 }
 
 impl Log {
@@ -28,25 +41,76 @@ impl Log {
             events: VecDeque::new(),
             dropped: start,
             last: start,
+            used: start,
             bytes: 0,
+            step: 0,
+            steps: VecDeque::new(),
+            taken: 0,
+            touched: 0,
+            durable: 0,
+            seen: Cell::new(0),
         }
     }
 
     /// Appends an event, and drops the oldest ones when there are too many, or when they are too long together.
     pub(super) fn push(&mut self, now: StoreTime, kind: EventKind, options: &StoreOptions) -> &mut Event {
-        self.last = EventId((self.last.0 + 1).max(now.micros()));
+        self.used = EventId((self.used.0 + 1).max(now.micros()));
+        self.last = self.used;
         self.bytes += self.events.back().map_or(0, Event::weight);
         let too_much = |log: &Self| log.events.len() as u64 >= options.events_max || log.bytes > options.events_bytes;
-        while !self.events.is_empty() && too_much(self) {
+        while self.step == 0 && !self.events.is_empty() && too_much(self) {
             self.drop_oldest();
+        }
+        if self.step > 0 {
+            self.steps.push_back(self.step);
+            self.touched = self.step;
         }
         self.events.push_back(Event::new(self.last, now, kind));
         self.events.back_mut().expect("an event was pushed just now")
     }
 
+    /// The number of the newest event, as a read sees it.
+    pub(super) fn last(&self) -> EventId {
+        self.see_step(self.steps.back().copied().unwrap_or_default());
+        self.last
+    }
+
+    /// What is read now depends on a step, unless that is durable.
+    pub(super) fn see_step(&self, step: u64) {
+        if step > self.durable {
+            self.seen.set(self.seen.get().max(step));
+        }
+    }
+
+    /// The events since the last call.
+    pub(super) fn take(&mut self) -> Vec<Event> {
+        let new = self.events.range(self.taken..).cloned().collect();
+        self.taken = self.events.len();
+        new
+    }
+
+    /// The events that are not durable are lost; the newest of those that are has this number.
+    pub(super) fn put_back(&mut self, last: EventId) {
+        let (used, touched, durable) = (self.used, self.touched, self.durable);
+        *self = Self {
+            used,
+            touched,
+            durable,
+            ..Self::beginning_at(last)
+        };
+    }
+
+    /// How many bytes about are not durable.
+    pub(super) fn undurable_bytes(&self) -> u64 {
+        match self.steps.is_empty() {
+            true => 0,
+            false => self.bytes + self.events.back().map_or(0, Event::weight),
+        }
+    }
+
     fn drop_oldest(&mut self) {
         if let Some(event) = self.events.pop_front() {
-            self.bytes -= event.weight();
+            self.bytes = self.bytes.saturating_sub(event.weight());
             self.dropped = event.id;
         }
     }
@@ -74,6 +138,36 @@ impl Log {
 impl Decide<EventQuery> for GroupModel {
     fn read(&self, query: &EventQuery, _: StoreTime) -> Result<EventPage> {
         Ok(self.log.read(query))
+    }
+}
+
+impl Noted for Log {
+    fn begin(&mut self, step: u64) {
+        self.step = step;
+    }
+
+    fn touched(&self) -> u64 {
+        self.touched
+    }
+
+    fn seen(&self) -> u64 {
+        self.seen.take()
+    }
+
+    fn durable(&mut self, step: u64) {
+        self.durable = step;
+        while self.steps.pop_front_if(|of| *of <= step).is_some() {
+            self.taken = self.taken.saturating_sub(1);
+            self.drop_oldest();
+        }
+    }
+
+    fn forget_notes(&mut self) {
+        self.put_back(self.last);
+    }
+
+    fn backlog(&self) -> usize {
+        self.steps.len()
     }
 }
 

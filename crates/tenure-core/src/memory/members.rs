@@ -3,19 +3,17 @@
 use std::time::Duration;
 
 use super::decide::Decide;
-use super::group::{GroupModel, Live};
+use super::group::GroupModel;
+use super::rows::MemberRow;
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{MemberId, TenureId, Term};
 use crate::ledger::settings::MAX_STALE_AFTER;
 use crate::membership::{
-    Beat, BeatReply, Beaten, Beats, End, EndBy, EndReason, Holdings, Join, Joined, Labels, Member, MemberOf, Revision,
+    Beat, BeatReply, Beaten, Beats, End, EndBy, EndReason, Join, Joined, Labels, Member, MemberOf, Revision,
 };
 use crate::store::Call;
 use crate::time::StoreTime;
-
-/// How far the sequence may run ahead of the clock: each act takes a number, and a number lasts a microsecond.
-const AHEAD_MICROS: u64 = 1_000_000;
 
 impl Decide<Join> for GroupModel {
     /// Begins a tenure.
@@ -23,7 +21,7 @@ impl Decide<Join> for GroupModel {
         self.open(now, call)?;
         let alone = self.is_alone(&join.member);
         let before = self
-            .members
+            .lives
             .get(&join.member)
             .map(|live| TenureId::new(join.member.clone(), live.term));
         let mut superseded = None;
@@ -48,7 +46,7 @@ impl Decide<Join> for GroupModel {
 impl GroupModel {
     /// Whether nobody else is there, and nobody has lapsed of late: then the ttls of others are history.
     pub(super) fn is_alone(&self, member: &MemberId) -> bool {
-        self.lapses.is_empty() && self.members.keys().all(|other| other == member)
+        self.lapses.len() == 0 && self.lives.table.iter().all(|(other, _)| other == member)
     }
 
     /// Begins a tenure of a member that has none; `alone` as it was when the step began.
@@ -64,20 +62,19 @@ impl GroupModel {
         let tenure = TenureId::new(member.clone(), term);
         let deadline = now + ttl;
         if alone {
-            self.ttls = None;
+            self.change_head(|head| head.ttls = None);
         }
         self.note_ttl(ttl);
-        let live = Live {
+        let row = MemberRow {
             term,
-            deadline,
             ttl,
-            revision: Revision::NONE,
+            deadline,
             labels: labels.clone(),
-            due: deadline,
+            revision: Revision::NONE,
         };
-        self.members.insert(member.clone(), live);
-        self.due.insert((deadline, member.clone()));
-        self.lapses.remove(member);
+        self.lives.set(member.clone(), Some(row.into()));
+        self.roster.reseat(&tenure, true);
+        self.lapses.set(member.clone(), None);
         self.emit(now, EventKind::Joined).tenure = Some(tenure.clone());
         Ok(tenure)
     }
@@ -87,8 +84,10 @@ impl GroupModel {
         if ttl > MAX_STALE_AFTER {
             return;
         }
-        let (shortest, longest) = self.ttls.unwrap_or((ttl, ttl));
-        self.ttls = Some((shortest.min(ttl), longest.max(ttl)));
+        self.change_head(|head| {
+            let (shortest, longest) = head.ttls.unwrap_or((ttl, ttl));
+            head.ttls = Some((shortest.min(ttl), longest.max(ttl)));
+        });
     }
 }
 
@@ -107,48 +106,27 @@ impl GroupModel {
         if self.end_if_past(&beat.tenure, now) {
             return BeatReply::Ended(EndReason::Lapsed);
         }
-        if self.current(&beat.tenure).is_none() {
+        let Some(live) = self.current(&beat.tenure) else {
             return match self.reason_of(&beat.tenure) {
-                EndReason::Unknown => self.unknown_beat(beat.tenure.term(), now),
+                EndReason::Unknown => {
+                    self.note_unknown_term(beat.tenure.term(), now);
+                    BeatReply::Unknown
+                }
                 reason => BeatReply::Ended(reason),
             };
-        }
-        let Some(live) = self.members.get_mut(beat.tenure.member()) else {
-            return BeatReply::Unknown;
         };
-        let (before, ttl) = (live.ttl, beat.ttl.unwrap_or(live.ttl));
-        live.ttl = ttl;
-        live.deadline = now + ttl;
-        if ttl < before && live.deadline < live.due {
-            self.due.remove(&(live.due, beat.tenure.member().clone()));
-            live.due = live.deadline;
-            self.due.insert((live.due, beat.tenure.member().clone()));
+        let (before, revision) = (live.ttl, live.revision);
+        let ttl = beat.ttl.unwrap_or(before);
+        match ttl == before {
+            true => self.lives.extend(beat.tenure.member(), now),
+            false => self.lives.retime(beat.tenure.member(), ttl, now + ttl, ttl < before),
         }
-        let revision = live.revision;
         self.note_ttl(ttl);
         self.compare_revisions(beat.revision, revision, now);
         BeatReply::Renewed {
             expires_in: ttl,
             revision,
         }
-    }
-
-    /// A revision that the store does not know was given out by an end of the data that is lost, unless a gap has been
-    /// noticed since. One from the future was given out by nobody.
-    fn compare_revisions(&mut self, told: Revision, known: Revision, now: StoreTime) {
-        let possible = told.0 <= now.micros() + AHEAD_MICROS;
-        if told > known && told.0 > self.resumed_at.micros() && possible {
-            self.note_lost_tail(told.0, now);
-        }
-    }
-
-    /// A term that the sequence has not reached, but this life of the store should know: its tail was lost.
-    fn unknown_beat(&mut self, term: Term, now: StoreTime) -> BeatReply {
-        if self.seq < term.get() && term.get() <= now.micros() && term.get() > self.born_at.micros() {
-            self.note_lost_tail(term.get(), now);
-        }
-        self.note_loss_of_data(term, now);
-        BeatReply::Unknown
     }
 }
 
@@ -171,19 +149,19 @@ impl Decide<End> for GroupModel {
 impl GroupModel {
     /// Looks one member up.
     pub(super) fn member(&self, member: &MemberId, now: StoreTime) -> Option<Member> {
-        let live = self.members.get(member)?;
+        let live = self.lives.get(member)?;
         let tenure = TenureId::new(member.clone(), live.term);
         let end = self.end_time(live, self.resumed_for_reading(now), now);
         Some(Member {
             member: member.clone(),
-            holdings: self.holdings(&tenure),
+            holdings: self.held.of(&tenure),
             joined_at: tenure.began_at(),
             tenure,
             alive: now < end,
             ttl: live.ttl,
             expires_in: end.since(now),
             last_beat_at: live.deadline.minus(live.ttl),
-            labels: live.labels.clone(),
+            labels: live.labels(),
         })
     }
 }
@@ -191,16 +169,5 @@ impl GroupModel {
 impl Decide<MemberOf> for GroupModel {
     fn read(&self, ask: &MemberOf, now: StoreTime) -> Result<Option<Member>> {
         Ok(self.member(&ask.member, now))
-    }
-}
-
-impl GroupModel {
-    /// Counts what a tenure holds.
-    pub(super) fn holdings(&self, tenure: &TenureId) -> Holdings {
-        Holdings {
-            claims: self.held.get(tenure).map_or(0, |held| held.len() as u64),
-            leases: self.leased.get(tenure).map_or(0, |leased| leased.len() as u64),
-            connections: self.connected.get(tenure).map_or(0, |connected| connected.len() as u64),
-        }
     }
 }

@@ -1,5 +1,7 @@
 //! Sorted, exact pages: the cursor is the last item's own key.
 
+use std::ops::Bound;
+
 use super::decide::Decide;
 use super::group::GroupModel;
 use crate::error::Result;
@@ -20,12 +22,9 @@ impl Decide<Members> for GroupModel {
             .as_deref()
             .map(|text| MemberId::new(text).map_err(|_| bad_cursor(text)))
             .transpose()?;
-        let names = self
-            .members
-            .keys()
-            .filter(|member| after.as_ref().is_none_or(|after| *member > after));
+        let names = self.lives.table.range((behind(after), Bound::Unbounded));
         Ok(cut(
-            names,
+            names.map(|(member, _)| member),
             page.limit,
             |member| member.to_string(),
             |member| self.member(member, now),
@@ -42,13 +41,17 @@ impl Decide<Claims> for GroupModel {
                 .as_deref()
                 .map(|text| Key::new(text).map_err(|_| bad_cursor(text)))
                 .transpose()?;
-            let claims = self.claims.get(registry).into_iter().flatten();
-            let claims = claims.filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
+            let from = match after {
+                Some(after) => Bound::Excluded((registry.clone(), after)),
+                None => Bound::Included((registry.clone(), Key::first())),
+            };
+            let claims = self.claims.range((from, Bound::Unbounded));
+            let claims = claims.take_while(|((of, _), _)| of == registry);
             return Ok(cut(
                 claims,
                 page.limit,
-                |(key, _)| key.to_string(),
-                |(key, tenure)| Some(self.claim_view(key, tenure, now)),
+                |((_, key), _)| key.to_string(),
+                |((_, key), tenure)| Some(self.claim_view(key, tenure, now)),
             ));
         };
         let after = page
@@ -56,25 +59,17 @@ impl Decide<Claims> for GroupModel {
             .as_deref()
             .map(|text| owner_cursor(text).ok_or_else(|| bad_cursor(text)))
             .transpose()?;
-        let mut owned: Vec<(String, &Key, &TenureId)> = self
-            .held
-            .iter()
-            .filter(|(tenure, _)| tenure.member() == owner)
-            .flat_map(|(tenure, held)| {
-                held.iter()
-                    .filter(|(name, _)| name == registry)
-                    .map(move |(_, key)| (tenure.to_string(), key, tenure))
-            })
-            .collect();
-        owned.sort();
-        let owned = owned
-            .into_iter()
-            .filter(|(tenure, key, _)| after.as_ref().is_none_or(|(t, k)| (tenure, *key) > (t, k)));
+        let (from, last) = after.unzip();
+        let owned = self.held.tenures_of(owner, from.as_ref()).flat_map(|tenure| {
+            let last = last.as_ref().filter(|_| from.as_ref() == Some(tenure));
+            let keys = self.held.keys(tenure, registry, last);
+            keys.filter(move |key| Some(*key) != last).map(move |key| (tenure, key))
+        });
         Ok(cut(
             owned,
             page.limit,
-            |(tenure, key, _)| format!("{tenure}/{key}"),
-            |(_, key, tenure)| Some(self.claim_view(key, tenure, now)),
+            |(tenure, key)| format!("{tenure}/{key}"),
+            |(tenure, key)| Some(self.claim_view(key, tenure, now)),
         ))
     }
 }
@@ -84,12 +79,9 @@ impl Decide<Leases> for GroupModel {
     fn read(&self, Leases { holder, page }: &Leases, now: StoreTime) -> Result<Page<Lease>> {
         let Some(holder) = holder else {
             let after = lease_cursor(page)?;
-            let names = self
-                .leases
-                .keys()
-                .filter(|lease| after.as_ref().is_none_or(|after| *lease > after));
+            let names = self.leases.table.range((behind(after), Bound::Unbounded));
             return Ok(cut(
-                names,
+                names.map(|(lease, _)| lease),
                 page.limit,
                 |lease| lease.to_string(),
                 |lease| self.lease_of(lease, now),
@@ -100,16 +92,14 @@ impl Decide<Leases> for GroupModel {
             .as_deref()
             .map(|text| holder_cursor(text).ok_or_else(|| bad_cursor(text)))
             .transpose()?;
-        let mut held: Vec<(String, &LeaseName)> = self
-            .leased
-            .iter()
-            .filter(|(tenure, _)| tenure.member() == holder)
-            .flat_map(|(tenure, leased)| leased.iter().map(move |lease| (tenure.to_string(), lease)))
-            .collect();
-        held.sort();
-        let held = held
-            .into_iter()
-            .filter(|(tenure, lease)| after.as_ref().is_none_or(|(t, l)| (tenure, *lease) > (t, l)));
+        let (from, last) = after.unzip();
+        let held = self.held.tenures_of(holder, from.as_ref()).flat_map(|tenure| {
+            let last = last.as_ref().filter(|_| from.as_ref() == Some(tenure));
+            let leases = self.held.leases(tenure, last);
+            leases
+                .filter(move |lease| Some(*lease) != last)
+                .map(move |lease| (tenure, lease))
+        });
         Ok(cut(
             held,
             page.limit,
@@ -123,8 +113,9 @@ impl Decide<LeasesOf> for GroupModel {
     /// What one tenure holds, by name.
     fn read(&self, LeasesOf { tenure, page }: &LeasesOf, now: StoreTime) -> Result<HeldLeases> {
         let after = lease_cursor(page)?;
-        let leased = self.leased.get(tenure).into_iter().flatten();
-        let leased = leased.filter(|lease| after.as_ref().is_none_or(|after| *lease > after));
+        self.held.counts.get(tenure);
+        let leased = self.held.leases(tenure, after.as_ref());
+        let leased = leased.filter(|lease| Some(*lease) != after.as_ref());
         let page = cut(
             leased,
             page.limit,
@@ -142,12 +133,9 @@ impl Decide<Targets> for GroupModel {
     /// Targets by name.
     fn read(&self, Targets { page }: &Targets, _: StoreTime) -> Result<Page<Target>> {
         let after = lease_cursor(page)?;
-        let names = self
-            .targets
-            .keys()
-            .filter(|target| after.as_ref().is_none_or(|after| *target > after));
+        let names = self.targets.range((behind(after), Bound::Unbounded));
         Ok(cut(
-            names,
+            names.map(|(target, _)| target),
             page.limit,
             |target| target.to_string(),
             |target| self.target(target),
@@ -168,12 +156,7 @@ impl Decide<Sessions> for GroupModel {
                 .as_deref()
                 .map(|text| SessionId::new(text).map_err(|_| bad_cursor(text)))
                 .transpose()?;
-            let names = self
-                .sessions
-                .iter()
-                .filter(|(_, record)| state.is_none() || record.away.is_none())
-                .map(|(name, _)| name)
-                .filter(|name| after.as_ref().is_none_or(|after| *name > after));
+            let names = self.sessions.names(state.is_some(), behind(after));
             return Ok(cut(names, page.limit, |name| name.to_string(), seen));
         }
         let after = page
@@ -181,10 +164,7 @@ impl Decide<Sessions> for GroupModel {
             .as_deref()
             .map(|text| away_cursor(text).ok_or_else(|| bad_cursor(text)))
             .transpose()?;
-        let away = self
-            .away
-            .iter()
-            .filter(|entry| after.as_ref().is_none_or(|after| *entry > after));
+        let away = self.sessions.away_after(behind(after));
         Ok(cut(
             away,
             page.limit,
@@ -206,16 +186,19 @@ fn lease_cursor(page: &PageRequest) -> Result<Option<LeaseName>> {
         .transpose()
 }
 
-fn holder_cursor(text: &str) -> Option<(String, LeaseName)> {
+fn holder_cursor(text: &str) -> Option<(TenureId, LeaseName)> {
     let (tenure, lease) = text.split_once('/')?;
-    tenure.parse::<TenureId>().ok()?;
-    Some((tenure.to_owned(), LeaseName::new(lease).ok()?))
+    Some((tenure.parse().ok()?, LeaseName::new(lease).ok()?))
 }
 
-fn owner_cursor(text: &str) -> Option<(String, Key)> {
+fn owner_cursor(text: &str) -> Option<(TenureId, Key)> {
     let (tenure, key) = text.split_once('/')?;
-    tenure.parse::<TenureId>().ok()?;
-    Some((tenure.to_owned(), Key::new(key).ok()?))
+    Some((tenure.parse().ok()?, Key::new(key).ok()?))
+}
+
+/// Where a page begins: behind the cursor.
+pub(super) fn behind<K>(after: Option<K>) -> Bound<K> {
+    after.map_or(Bound::Unbounded, Bound::Excluded)
 }
 
 pub(super) fn cut<I, T>(

@@ -1,15 +1,22 @@
 //! The mirror of a roster, on one group: what arrives, who is seated, who is heard of.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::time::Duration;
 
 use super::decide::Decide;
-use super::group::{GroupModel, Live};
+use super::group::GroupModel;
+use super::lives::Live;
+use super::offlined::OfflinedModel;
+use super::pages::behind;
+use super::rows::{OfflinedRow, ProviderRow, RemovedRow, RosterRow, TurnRow};
+use super::seats::Seats;
+use super::table::{Noted, Table, Tracked};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{MemberId, ProviderId, TenureId};
 use crate::ledger::settings::MAX_STALE_AFTER;
-use crate::ledger::{Provider, RosterSettings, Version};
+use crate::ledger::{Provider, Version};
 use crate::membership::{EndReason, Labels};
 use crate::roster::{
     BeatProviders, EndTurn, Entry, Heartbeat, HeartbeatReply, Heartbeats, ListPending, MarkSeeded, OfflineDone,
@@ -23,50 +30,121 @@ use crate::time::StoreTime;
 /// What a group keeps of its roster.
 #[derive(Debug, Default)]
 pub(super) struct RosterModel {
-    pub(super) rows: BTreeMap<ProviderId, Provider>,
+    pub(super) seats: Seats,
     /// What was removed, in which version and when.
-    pub(super) gone: BTreeMap<ProviderId, (Version, StoreTime)>,
-    /// Whom the ledger has to follow, and when the tenure ended.
-    pub(super) offlined: BTreeMap<TenureId, (StoreTime, Offlined)>,
-    pub(super) high: Version,
-    pub(super) seeded: bool,
-    pub(super) settings: Option<RosterSettings>,
+    pub(super) gone: Table<ProviderId, RemovedRow>,
+    gone_by_time: BTreeSet<(StoreTime, ProviderId)>,
+    /// Whom the ledger has to follow.
+    pub(super) offlined: OfflinedModel,
+    pub(super) marks: Tracked<RosterRow>,
     /// While ttls are being changed: up to whom they are.
-    retiming: Option<Option<MemberId>>,
-    /// When the available were counted, how many there were, and whether something has changed since.
-    pub(super) snapshot: Option<(StoreTime, u64, bool)>,
-    turns: BTreeMap<Task, TurnState>,
+    pub(super) retiming: Tracked<Option<MemberId>>,
+    pub(super) turns: Table<Task, TurnRow>,
+    pub(super) snapshot: Option<Snapshot>,
 }
 
-#[derive(Debug, Default, Clone)]
-struct TurnState {
-    holder: Option<(String, StoreTime)>,
-    done_at: Option<StoreTime>,
+/// The available, counted. Not stored.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Snapshot {
+    pub(super) as_of: StoreTime,
+    pub(super) count: u64,
+    pub(super) complete: bool,
+    /// Something has changed since.
+    pub(super) changed: bool,
+    /// The newest step that it depends on, if that was not durable.
+    pub(super) step: u64,
 }
 
 impl RosterModel {
+    pub(super) fn marks(&self) -> RosterRow {
+        self.marks.get().copied().unwrap_or_default()
+    }
+
+    fn mark(&mut self, change: impl FnOnce(&mut RosterRow)) {
+        let before = self.marks();
+        let mut marks = before;
+        change(&mut marks);
+        if marks != before {
+            self.marks.set(Some(marks));
+        }
+    }
+
+    /// A provider's row.
+    pub(super) fn row(&self, provider: &ProviderId) -> Option<&Provider> {
+        self.seats.rows.get(provider).map(|row| &row.provider)
+    }
+
     /// Whether a ledger has told anything of the roster.
     pub(super) fn is_known(&self) -> bool {
-        let settings = self.settings.as_ref().map(|settings| settings.version);
-        self.seeded || self.high.max(settings.unwrap_or_default()) != Version::default()
+        let marks = self.marks();
+        let settings = marks.settings.as_ref().map(|settings| settings.version);
+        marks.seeded || marks.high.max(settings.unwrap_or_default()) != Version::default()
     }
 
     /// Whether anything is kept of the roster.
     pub(super) fn is_there(&self) -> bool {
-        let empty = self.rows.is_empty() && self.gone.is_empty() && self.offlined.is_empty() && self.turns.is_empty();
-        !empty || self.seeded || self.settings.is_some() || self.snapshot.is_some()
+        let rows = self.seats.rows.len() + self.gone.len() + self.offlined.table.len() + self.turns.len();
+        let marks = self.marks();
+        rows > 0 || marks.seeded || marks.settings.is_some() || self.snapshot.is_some()
     }
 
     fn version_of(&self, provider: &ProviderId) -> Version {
-        let row = self.rows.get(provider).map(|row| row.version);
-        row.or_else(|| self.gone.get(provider).map(|(version, _)| *version))
+        let row = self.row(provider).map(|row| row.version);
+        row.or_else(|| self.gone.get(provider).map(|gone| gone.version))
             .unwrap_or_default()
     }
 
     pub(super) fn note_change(&mut self) {
-        if let Some((_, _, changed)) = &mut self.snapshot {
-            *changed = true;
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.changed = true;
         }
+    }
+
+    /// The current tenure of a member has begun or ended.
+    pub(super) fn reseat(&mut self, tenure: &TenureId, current: bool) {
+        let provider = ProviderId::from(tenure.member());
+        self.seats.reseat(&provider, current.then_some(tenure));
+    }
+
+    /// Notes a removal or takes it back.
+    pub(super) fn set_gone(&mut self, provider: &ProviderId, row: Option<RemovedRow>) {
+        if let Some(before) = self.gone.set(provider.clone(), row) {
+            self.gone_by_time.remove(&(before.at, provider.clone()));
+        }
+        if let Some(row) = row {
+            self.gone_by_time.insert((row.at, provider.clone()));
+        }
+    }
+
+    /// Forgets removals that were noted longer ago than that, `most` of them.
+    pub(super) fn forget_gone(&mut self, kept: Duration, most: usize, now: StoreTime) {
+        let old = self.gone_by_time.iter().take_while(|(at, _)| *at + kept <= now);
+        let old: Vec<_> = old.take(most).map(|(_, provider)| provider.clone()).collect();
+        for provider in old {
+            self.set_gone(&provider, None);
+        }
+    }
+
+    pub(super) fn tables(&self) -> [&dyn Noted; 6] {
+        [
+            &self.seats.rows,
+            &self.gone,
+            &self.offlined.table,
+            &self.marks,
+            &self.retiming,
+            &self.turns,
+        ]
+    }
+
+    pub(super) fn tables_mut(&mut self) -> [&mut dyn Noted; 6] {
+        [
+            &mut self.seats.rows,
+            &mut self.gone,
+            &mut self.offlined.table,
+            &mut self.marks,
+            &mut self.retiming,
+            &mut self.turns,
+        ]
     }
 }
 
@@ -88,7 +166,7 @@ impl GroupModel {
         if applied {
             self.take_over(&put.entry, now);
         }
-        let tenure = self.roster.rows.get(&provider).and_then(|row| row.online.clone());
+        let tenure = self.roster.row(&provider).and_then(|row| row.online.clone());
         let standing = tenure.map_or(Standing::Offline, |tenure| self.stand(&tenure, now));
         PutOutcome {
             applied,
@@ -99,36 +177,57 @@ impl GroupModel {
 
     fn take_over(&mut self, entry: &Entry, now: StoreTime) {
         let (provider, version) = (entry.provider().clone(), entry.version());
-        let before = self.roster.rows.remove(&provider);
-        self.roster.gone.remove(&provider);
-        match entry {
-            Entry::Row(row) => {
-                let row = Provider {
-                    last_heartbeat_at: None,
-                    ..row.clone()
-                };
-                self.roster.rows.insert(provider.clone(), row);
-            }
-            Entry::Gone { .. } => {
-                self.roster.gone.insert(provider.clone(), (version, now));
-            }
-        }
-        let is_active = self.roster.rows.get(&provider).map(|row| row.active);
+        let row = match entry {
+            Entry::Row(row) => Some(Provider {
+                last_heartbeat_at: None,
+                ..row.clone()
+            }),
+            Entry::Gone { .. } => None,
+        };
+        let gone = row.is_none().then_some(RemovedRow { version, at: now });
+        self.roster.set_gone(&provider, gone);
+        let row = row.map(|provider| ProviderRow {
+            provider,
+            followed: false,
+        });
+        let before = self.set_provider(&provider, row).map(|before| before.provider);
+        let is_active = self.roster.row(&provider).map(|row| row.active);
         if let (Some(before), Some(is_active)) = (&before, is_active)
             && before.active != is_active
         {
             self.emit(now, EventKind::of_activation(is_active)).to = Some(provider.member());
         }
-        let named = self.roster.rows.get(&provider).and_then(|row| row.online.clone());
+        let named = self.roster.row(&provider).and_then(|row| row.online.clone());
         // The ledger has followed, or has another one.
         if let Some(before) = before
             .and_then(|row| row.online)
             .filter(|before| named.as_ref() != Some(before))
         {
-            self.roster.offlined.remove(&before);
+            self.roster.offlined.set(&before, None);
         }
-        self.roster.high = self.roster.high.max(version);
+        self.roster.mark(|marks| marks.high = marks.high.max(version));
         self.roster.note_change();
+    }
+
+    /// Sets the row of a provider or removes it. Answers the one before.
+    pub(super) fn set_provider(&mut self, provider: &ProviderId, row: Option<ProviderRow>) -> Option<ProviderRow> {
+        let member = provider.member();
+        let current = self.lives.get(&member).map(|live| live.term);
+        let current = current.map(|term| TenureId::new(member, term));
+        self.roster.seats.set(provider, row, current.as_ref())
+    }
+
+    /// Notes in the row that names a tenure whether the ledger knows of its end.
+    fn set_followed(&mut self, tenure: &TenureId, followed: bool) {
+        let rows = &mut self.roster.seats.rows;
+        let provider = ProviderId::from(tenure.member());
+        let named = rows.get(&provider).is_some_and(|row| {
+            let online = row.provider.online.as_ref();
+            online == Some(tenure) && row.followed != followed
+        });
+        if named && let Some(row) = rows.change(&provider) {
+            row.followed = followed;
+        }
     }
 
     /// How the tenure of a row stands. One that is past its end time ends; one that had ended before the row arrived joins
@@ -140,19 +239,20 @@ impl GroupModel {
         if self.current(tenure).is_some() {
             return Standing::Alive;
         }
-        if self.roster.offlined.contains_key(tenure) {
+        if self.roster.offlined.table.contains(tenure) {
             return Standing::Ended;
         }
         let Some(ended) = self.ended.get(tenure).copied() else {
             return Standing::Unknown;
         };
-        let offlined = Offlined {
-            tenure: tenure.clone(),
+        let row = OfflinedRow {
+            ended_at: ended.at,
             at: ended.end.min(ended.at),
             reason: ended.reason,
             heard_at: None,
         };
-        self.roster.offlined.insert(tenure.clone(), (ended.at, offlined));
+        self.roster.offlined.set(tenure, Some(row));
+        self.set_followed(tenure, false);
         Standing::Ended
     }
 
@@ -165,17 +265,17 @@ impl GroupModel {
         end: StoreTime,
         now: StoreTime,
     ) {
-        let row = self.roster.rows.get(&ProviderId::from(tenure.member()));
+        let row = self.roster.row(&ProviderId::from(tenure.member()));
         if row.is_none_or(|row| row.online.as_ref() != Some(tenure)) {
             return;
         }
-        let offlined = Offlined {
-            tenure: tenure.clone(),
+        let row = OfflinedRow {
+            ended_at: now,
             at: end.min(now),
             reason,
             heard_at: Some(live.deadline.minus(live.ttl)),
         };
-        self.roster.offlined.insert(tenure.clone(), (now, offlined));
+        self.roster.offlined.set(tenure, Some(row));
         self.roster.note_change();
     }
 }
@@ -185,18 +285,19 @@ impl Decide<Seat> for GroupModel {
     fn step(&mut self, ask: &Seat, call: Call, now: StoreTime) -> Result<Vec<Seated>> {
         self.open(now, call)?;
         let providers = &ask.providers;
-        let ttl = self.roster.settings.map_or(ask.stale_after, |settings| settings.ttl());
+        let settings = self.roster.marks().settings;
+        let ttl = settings.map_or(ask.stale_after, |settings| settings.ttl());
         let mut seated = Vec::with_capacity(providers.len());
         for provider in providers {
             let member = provider.member();
             let alone = self.is_alone(&member);
-            let before = self.members.get(&member);
+            let before = self.lives.get(&member);
             let before = before.map(|live| TenureId::new(member.clone(), live.term));
             let alive = before.filter(|tenure| !self.end_if_past(tenure, now));
             seated.push(match alive {
                 Some(tenure) => {
                     if ask.beat {
-                        self.extend(&member, now);
+                        self.lives.extend(&member, now);
                     }
                     Seated { tenure, new: false }
                 }
@@ -208,14 +309,6 @@ impl Decide<Seat> for GroupModel {
         }
         self.engage_brake(now);
         Ok(seated)
-    }
-}
-
-impl GroupModel {
-    fn extend(&mut self, member: &MemberId, now: StoreTime) {
-        if let Some(live) = self.members.get_mut(member) {
-            live.deadline = now + live.ttl;
-        }
     }
 }
 
@@ -237,7 +330,7 @@ impl Decide<BeatProviders> for GroupModel {
 
 impl GroupModel {
     fn heartbeat_of(&mut self, heartbeat: &Heartbeat, now: StoreTime) -> HeartbeatReply {
-        let Some(row) = self.roster.rows.get(&heartbeat.provider) else {
+        let Some(row) = self.roster.row(&heartbeat.provider) else {
             return HeartbeatReply::Absent;
         };
         if !row.active {
@@ -253,7 +346,7 @@ impl GroupModel {
         };
         match self.stand(&tenure, now) {
             Standing::Alive => {
-                self.extend(tenure.member(), now);
+                self.lives.extend(tenure.member(), now);
                 HeartbeatReply::Recorded
             }
             Standing::Unknown => HeartbeatReply::Unknown,
@@ -268,37 +361,54 @@ impl Decide<ListPending> for GroupModel {
         self.open(now, call)?;
         self.lift_brake(now, force);
         let brake = self.brake_in_force(now);
-        let held_back = |offlined: &Offlined| brake.filter(|_| offlined.reason == EndReason::Lapsed);
-        let mut all: Vec<_> = self.roster.offlined.values().collect();
-        all.sort_by_cached_key(|(ended_at, offlined)| (*ended_at, offlined.tenure.to_string()));
         let mut pending = Pending::default();
-        for (ended_at, offlined) in all {
-            let next = match held_back(offlined) {
-                Some(brake) => {
-                    pending.braked = Some(brake);
-                    brake.until
-                }
-                None => *ended_at + BURST,
-            };
-            if next <= now && pending.items.len() < limit as usize {
-                pending.items.push(offlined.clone());
-            } else {
-                pending.next = Some(pending.next.map_or(next, |other| other.min(next)));
+        let mut ready = self.first_offlined(false, limit);
+        match brake {
+            None => ready.extend(self.first_offlined(true, limit)),
+            Some(brake) if self.roster.offlined.first(true).is_some() => {
+                pending.next = Some(brake.until);
+                pending.braked = Some(brake);
             }
+            Some(_) => {}
+        }
+        ready.sort_by(|(one_at, one), (two_at, two)| (one_at, &one.tenure).cmp(&(two_at, &two.tenure)));
+        for (ended_at, offlined) in ready {
+            let next = ended_at + BURST;
+            if next > now || pending.items.len() >= limit as usize {
+                pending.next = Some(pending.next.map_or(next, |other| other.min(next)));
+                break;
+            }
+            pending.items.push(offlined);
         }
         Ok(pending)
     }
 }
 
 impl GroupModel {
+    /// The first of one list, one more than the limit.
+    fn first_offlined(&self, lapsed: bool, limit: u32) -> Vec<(StoreTime, Offlined)> {
+        let list = self.roster.offlined.list(lapsed).iter().take(limit as usize + 1);
+        let offlined = |(at, tenure): &(StoreTime, TenureId)| {
+            let row = self.roster.offlined.table.get(tenure)?;
+            let offlined = Offlined {
+                tenure: tenure.clone(),
+                at: row.at,
+                reason: row.reason,
+                heard_at: row.heard_at,
+            };
+            Some((*at, offlined))
+        };
+        list.filter_map(offlined).collect()
+    }
+
     /// The earliest time at which the ledger may follow somebody.
     pub(super) fn next_offline(&self, now: StoreTime) -> Option<StoreTime> {
-        let brake = self.brake_in_force(now);
-        let times = self.roster.offlined.values().map(|(ended_at, offlined)| {
-            let held_back = brake.filter(|_| offlined.reason == EndReason::Lapsed);
-            held_back.map_or(*ended_at + BURST, |brake| brake.until)
-        });
-        times.min()
+        let ready = |lapsed| self.roster.offlined.first(lapsed).map(|ended_at| ended_at + BURST);
+        let lapsed = match self.brake_in_force(now) {
+            Some(brake) => self.roster.offlined.first(true).map(|_| brake.until),
+            None => ready(true),
+        };
+        ready(false).into_iter().chain(lapsed).min()
     }
 }
 
@@ -306,10 +416,14 @@ impl Decide<OfflineDone> for GroupModel {
     /// The ledger has followed.
     fn step(&mut self, OfflineDone { tenures }: &OfflineDone, call: Call, now: StoreTime) -> Result<u64> {
         self.open(now, call)?;
-        let done = tenures
-            .iter()
-            .filter(|tenure| self.roster.offlined.remove(*tenure).is_some());
-        Ok(done.count() as u64)
+        let mut done = 0;
+        for tenure in tenures {
+            if self.roster.offlined.set(tenure, None) {
+                self.set_followed(tenure, true);
+                done += 1;
+            }
+        }
+        Ok(done)
     }
 }
 
@@ -318,12 +432,12 @@ impl Decide<PutRosterSettings> for GroupModel {
     fn step(&mut self, ask: &PutRosterSettings, call: Call, now: StoreTime) -> Result<bool> {
         let PutRosterSettings { settings, over } = ask;
         self.open(now, call)?;
-        let there = self.roster.settings.map(|there| there.version);
+        let there = self.roster.marks().settings.map(|there| there.version);
         if !over.allows(there, settings.version) {
             return Ok(false);
         }
-        self.roster.settings = Some(*settings);
-        self.roster.retiming = Some(None);
+        self.roster.mark(|marks| marks.settings = Some(*settings));
+        self.roster.retiming.set(Some(None));
         self.roster.note_change();
         Ok(true)
     }
@@ -333,20 +447,22 @@ impl Decide<Retime> for GroupModel {
     /// Gives a part of the members the ttl that the settings say.
     fn step(&mut self, &Retime { limit }: &Retime, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
-        let (Some(after), Some(settings)) = (self.roster.retiming.clone(), self.roster.settings) else {
+        let (Some(after), Some(settings)) = (self.roster.retiming.get().cloned(), self.roster.marks().settings) else {
             return Ok(false);
         };
         let ttl = settings.ttl();
-        let names = self.members.keys();
-        let mut names = names.filter(|name| after.as_ref().is_none_or(|after| *name > after));
-        let part: Vec<_> = names.by_ref().take(limit as usize).cloned().collect();
+        let mut names = self.lives.table.range((behind(after), Bound::Unbounded));
+        let part = names.by_ref().take(limit as usize);
+        let part: Vec<_> = part.map(|(name, _)| name.clone()).collect();
         let more = names.next().is_some();
+        drop(names);
         for member in &part {
             self.retime_one(member, ttl, now);
         }
-        self.roster.retiming = part.last().filter(|_| more).map(|last| Some(last.clone()));
+        let so_far = part.last().filter(|_| more).map(|last| Some(last.clone()));
+        self.roster.retiming.set(so_far);
         if !more {
-            self.ttls = (ttl <= MAX_STALE_AFTER).then_some((ttl, ttl));
+            self.change_head(|head| head.ttls = (ttl <= MAX_STALE_AFTER).then_some((ttl, ttl)));
         }
         self.roster.note_change();
         self.engage_brake(now);
@@ -356,26 +472,18 @@ impl Decide<Retime> for GroupModel {
 
 impl GroupModel {
     fn retime_one(&mut self, member: &MemberId, ttl: Duration, now: StoreTime) {
-        let Some(live) = self.members.get(member) else { return };
+        let Some(live) = self.lives.get(member) else { return };
         let tenure = TenureId::new(member.clone(), live.term);
         if live.ttl == ttl || self.end_if_past(&tenure, now) {
             return;
         }
         self.note_ttl(ttl);
-        let Some(live) = self.members.get_mut(member) else {
-            return;
-        };
+        let Some(live) = self.lives.get(member) else { return };
         let from = match live.ttl > MAX_STALE_AFTER {
             true => now,
             false => live.deadline.minus(live.ttl),
         };
-        live.deadline = from + ttl;
-        live.ttl = ttl;
-        if live.deadline < live.due {
-            self.due.remove(&(live.due, member.clone()));
-            live.due = live.deadline;
-            self.due.insert((live.due, member.clone()));
-        }
+        self.lives.retime(member, ttl, from + ttl, true);
     }
 }
 
@@ -383,7 +491,7 @@ impl Decide<TurnRequest> for GroupModel {
     /// Takes the turn at a task.
     fn step(&mut self, request: &TurnRequest, call: Call, now: StoreTime) -> Result<Turn> {
         self.open(now, call)?;
-        let state = self.roster.turns.entry(request.task).or_default();
+        let mut state = self.roster.turns.get(&request.task).cloned().unwrap_or_default();
         let mine = match &state.holder {
             Some((holder, until)) if *until > now && *holder != request.holder => return Ok(Turn::Others(*until)),
             Some((holder, until)) => *until > now && *holder == request.holder,
@@ -397,6 +505,7 @@ impl Decide<TurnRequest> for GroupModel {
         }
         let until = now + request.lasts;
         state.holder = Some((request.holder.clone(), until));
+        self.roster.turns.insert(request.task, state);
         Ok(Turn::Mine(until))
     }
 }
@@ -405,8 +514,11 @@ impl Decide<EndTurn> for GroupModel {
     /// Ends the turn at a task.
     fn step(&mut self, ask: &EndTurn, call: Call, now: StoreTime) -> Result<()> {
         self.open(now, call)?;
-        let state = self.roster.turns.entry(ask.task).or_default();
-        if state.holder.as_ref().is_some_and(|(theirs, _)| *theirs == ask.holder) {
+        let state = self.roster.turns.get(&ask.task);
+        let mine = state
+            .and_then(|state| state.holder.as_ref())
+            .is_some_and(|(theirs, _)| *theirs == ask.holder);
+        if mine && let Some(state) = self.roster.turns.change(&ask.task) {
             state.holder = None;
             if ask.done {
                 state.done_at = Some(now);
@@ -420,8 +532,8 @@ impl Decide<MarkSeeded> for GroupModel {
     /// Everything has arrived.
     fn step(&mut self, &MarkSeeded { since }: &MarkSeeded, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
-        let same = self.resumed_at == since;
-        self.roster.seeded |= same;
+        let same = self.head().resumed_at == since;
+        self.roster.mark(|marks| marks.seeded |= same);
         Ok(same)
     }
 }

@@ -1,27 +1,34 @@
 //! What the mirror of a roster answers, on one group.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use super::decide::Decide;
 use super::group::GroupModel;
-use super::pages::cut;
+use super::pages::{behind, cut};
+use super::roster::Snapshot;
 use crate::error::Result;
-use crate::id::ProviderId;
+use crate::id::{MemberId, ProviderId, TenureId};
 use crate::ledger::{Candidate, Provider, RosterSettings, RosterStats, Version};
 use crate::roster::{
-    Availability, CountAvailable, CountRoster, Entry, ListAvailable, ListRows, LookUp, Looked, Ranked, ReadSettings,
-    ReadStamp, Rows, SNAPSHOT_AT_MOST_EVERY, Seen, Stamp, Standing, Stats, TOMBSTONES_KEPT, Verified, VerifyRoster,
+    Availability, CountAvailable, CountRoster, Entry, ListAvailable, ListRows, LookUp, Looked, MAX_OVERDUE, Ranked,
+    ReadSettings, ReadStamp, Rows, SNAPSHOT_AT_MOST_EVERY, Seen, Stamp, Standing, Stats, TOMBSTONES_KEPT, Verified,
+    VerifyRoster,
 };
 use crate::store::{Call, bad_cursor};
 use crate::time::StoreTime;
 
+/// How many old removals one part forgets at most.
+const FORGET_MOST: usize = 1_000;
+
 impl GroupModel {
     /// About the mirror.
     pub(super) fn stamp(&self, now: StoreTime) -> Stamp {
+        let marks = self.roster.marks();
         Stamp {
-            seeded: self.roster.seeded,
-            high: self.roster.high,
-            settings: self.roster.settings.map_or(Version::NONE, |settings| settings.version),
+            seeded: marks.seeded,
+            high: marks.high,
+            settings: marks.settings.map_or(Version::NONE, |settings| settings.version),
             resumed_at: self.resumed_for_reading(now),
             as_of: now,
         }
@@ -36,12 +43,12 @@ impl Decide<ReadStamp> for GroupModel {
 
 impl Decide<ReadSettings> for GroupModel {
     fn read(&self, _: &ReadSettings, _: StoreTime) -> Result<Option<RosterSettings>> {
-        Ok(self.roster.settings)
+        Ok(self.roster.marks().settings)
     }
 }
 
 impl GroupModel {
-    fn seen(&self, row: &Provider, now: StoreTime) -> Seen {
+    fn row_seen(&self, row: &Provider, now: StoreTime) -> Seen {
         let resumed_at = self.resumed_for_reading(now);
         let standing = match &row.online {
             None => Standing::Offline,
@@ -59,78 +66,115 @@ impl GroupModel {
     }
 
     fn is_known(&self, tenure: &crate::id::TenureId) -> bool {
-        self.current(tenure).is_some() || self.ended.contains_key(tenure) || self.roster.offlined.contains_key(tenure)
-    }
-
-    fn everyone(&self, now: StoreTime) -> impl Iterator<Item = Seen> {
-        self.roster.rows.values().map(move |row| self.seen(row, now))
+        self.current(tenure).is_some()
+            || self.ended.get(tenure).is_some()
+            || self.roster.offlined.table.contains(tenure)
     }
 }
 
 impl Decide<ListAvailable> for GroupModel {
-    /// Who can take work.
+    /// Who can take work. Many that have lapsed and were not ended yet make a page short.
     fn read(&self, ListAvailable { page }: &ListAvailable, now: StoreTime) -> Result<Ranked> {
         let after = Candidate::after(page)?;
-        let free = self.everyone(now).filter(Seen::is_available).map(|seen| seen.row);
-        let mut free: Vec<Provider> = free.collect();
-        free.sort_by(|a, b| (a.occupancy, &a.provider).cmp(&(b.occupancy, &b.provider)));
-        let rest = free.iter().filter(|row| {
-            let place = (row.occupancy, &row.provider);
-            after
-                .as_ref()
-                .is_none_or(|(occupancy, provider)| place > (*occupancy, provider))
-        });
-        let page = cut(
-            rest,
-            page.limit,
-            |row| Candidate::cursor(row.occupancy, &row.provider),
-            |row| {
-                Some(Candidate {
-                    provider: row.provider.clone(),
-                    occupancy: row.occupancy,
-                    capacity: row.capacity,
-                })
-            },
-        );
-        Ok(Ranked {
-            candidates: page.items,
-            next: page.next,
+        let resumed_at = self.resumed_for_reading(now);
+        self.see_seats();
+        let mut ranked = Ranked {
+            candidates: Vec::new(),
+            next: None,
             stamp: self.stamp(now),
-        })
+        };
+        let (mut looked_at, mut last) = (0, None);
+        let most = page.limit as usize + MAX_OVERDUE;
+        for (occupancy, provider) in self.roster.seats.free_after(after) {
+            if looked_at == most {
+                ranked.next = last.map(|(occupancy, provider)| Candidate::cursor(occupancy, provider));
+                break;
+            }
+            looked_at += 1;
+            last = Some((*occupancy, provider));
+            let row = self.roster.row(provider);
+            let alive = |tenure: &TenureId| self.is_alive(tenure, resumed_at, now);
+            let Some(row) = row.filter(|row| row.online.as_ref().is_some_and(alive)) else {
+                continue;
+            };
+            if ranked.candidates.len() == page.limit as usize {
+                let last = ranked.candidates.last();
+                ranked.next = last.map(|last| Candidate::cursor(last.occupancy, &last.provider));
+                break;
+            }
+            ranked.candidates.push(Candidate {
+                provider: row.provider.clone(),
+                occupancy: row.occupancy,
+                capacity: row.capacity,
+            });
+        }
+        Ok(ranked)
     }
 }
 
 impl Decide<CountAvailable> for GroupModel {
     /// How many can take work. A step of the model, because it keeps what it counted; it changes nothing else.
     fn step(&mut self, &CountAvailable { snapshot }: &CountAvailable, _: Call, now: StoreTime) -> Result<Availability> {
-        let overdue = self.due.first().is_some_and(|(at, _)| *at <= now);
-        let kept = self.roster.snapshot.filter(|(as_of, _, changed)| {
-            let fresh_for = match *changed || overdue {
+        let overdue = self.lives.next_due().is_some_and(|at| at <= now);
+        let kept = self.roster.snapshot.filter(|kept| {
+            let fresh_for = match kept.changed || overdue {
                 true => snapshot.min(SNAPSHOT_AT_MOST_EVERY),
                 false => snapshot,
             };
-            now < *as_of + fresh_for && *as_of <= now
+            now < kept.as_of + fresh_for && kept.as_of <= now
         });
-        let (as_of, count, _) = kept.unwrap_or_else(|| {
-            let count = self.everyone(now).filter(Seen::is_available).count() as u64;
-            (now, count, false)
+        let made = kept.unwrap_or_else(|| {
+            self.forget_seen();
+            let (stats, complete) = self.count_roster(now);
+            Snapshot {
+                as_of: now,
+                count: stats.available,
+                complete,
+                changed: false,
+                step: self.seen(),
+            }
         });
-        if kept.is_none() {
-            self.roster.snapshot = Some((as_of, count, false));
-        }
+        self.roster.snapshot = Some(made);
+        self.forget_seen();
+        let stamp = self.stamp(now);
+        self.see_step(made.step);
         Ok(Availability {
-            count,
-            as_of,
-            complete: true,
-            stamp: self.stamp(now),
+            count: made.count,
+            as_of: made.as_of,
+            complete: made.complete,
+            stamp,
         })
+    }
+}
+
+impl GroupModel {
+    /// Who can take work follows from all rows of providers and all tenures.
+    fn see_seats(&self) {
+        self.roster.seats.rows.see_all();
+        self.lives.table.see_all();
+    }
+
+    /// Counts without touching everyone: those whose ttl may be over are looked at, [`MAX_OVERDUE`] of them at most, and
+    /// the others of them are taken off. Answers whether there were no others.
+    fn count_roster(&self, now: StoreTime) -> (RosterStats, bool) {
+        self.see_seats();
+        let resumed_at = self.resumed_for_reading(now);
+        let mut overdue = self.lives.due_by(now);
+        let looked_at: Vec<_> = overdue.by_ref().take(MAX_OVERDUE).collect();
+        let unseen = overdue.count() as u64;
+        let is_past = |member: &&&MemberId| {
+            let live = self.lives.get(member);
+            live.is_some_and(|live| now >= self.end_time(live, resumed_at, now))
+        };
+        let lapsed = looked_at.iter().filter(is_past).map(|member| ProviderId::from(*member));
+        (self.roster.seats.count(lapsed, unseen), unseen == 0)
     }
 }
 
 impl Decide<LookUp> for GroupModel {
     /// Looks providers up.
     fn read(&self, LookUp { providers }: &LookUp, now: StoreTime) -> Result<Looked> {
-        let look = |provider| self.roster.rows.get(provider).map(|row| self.seen(row, now));
+        let look = |provider| self.roster.row(provider).map(|row| self.row_seen(row, now));
         Ok(Looked {
             seen: providers.iter().map(look).collect(),
             stamp: self.stamp(now),
@@ -142,13 +186,13 @@ impl Decide<ListRows> for GroupModel {
     /// Rows by name.
     fn read(&self, ListRows { page }: &ListRows, now: StoreTime) -> Result<Rows> {
         let after = page.after.as_deref().map(provider_cursor).transpose()?;
-        let rows = self.roster.rows.values();
-        let rows = rows.filter(|row| after.as_ref().is_none_or(|after| row.provider > *after));
+        let rows = self.roster.seats.rows.range((behind(after), Bound::Unbounded));
+        let rows = rows.map(|(_, row)| &row.provider);
         let page = cut(
             rows,
             page.limit,
             |row| row.provider.to_string(),
-            |row| Some(self.seen(row, now)),
+            |row| Some(self.row_seen(row, now)),
         );
         Ok(Rows {
             rows: page.items,
@@ -161,19 +205,11 @@ impl Decide<ListRows> for GroupModel {
 impl Decide<CountRoster> for GroupModel {
     /// Counts.
     fn read(&self, _: &CountRoster, now: StoreTime) -> Result<Stats> {
-        let mut stats = RosterStats::default();
-        for seen in self.everyone(now) {
-            let alive = seen.standing == Standing::Alive;
-            stats.online += u64::from(alive);
-            stats.available += u64::from(seen.is_available());
-            stats.busy += u64::from(alive && !seen.row.has_room());
-            stats.offline += u64::from(seen.row.active && !alive);
-            stats.deactivated += u64::from(!seen.row.active);
-        }
+        let (stats, complete) = self.count_roster(now);
         Ok(Stats {
             stats,
-            pending: self.roster.offlined.len() as u64,
-            complete: true,
+            pending: self.roster.offlined.table.len() as u64,
+            complete,
             stamp: self.stamp(now),
         })
     }
@@ -187,21 +223,27 @@ impl Decide<VerifyRoster> for GroupModel {
             Some(text) => Some(part_cursor(text).ok_or_else(|| bad_cursor(text))?),
         };
         self.open(now, call)?;
-        self.roster.gone.retain(|_, (_, at)| now < *at + TOMBSTONES_KEPT);
-        let rows = self.roster.rows.values().map(|row| (false, Entry::Row(row.clone())));
-        let gone = self.roster.gone.iter().map(|(provider, (version, _))| {
-            let gone = Entry::Gone {
-                provider: provider.clone(),
-                version: *version,
-            };
-            (true, gone)
-        });
-        let rest = rows.chain(gone).filter(|(removed, entry)| {
-            let place = (*removed, entry.provider());
-            after
-                .as_ref()
-                .is_none_or(|(removed, provider)| place > (*removed, provider))
-        });
+        self.roster.forget_gone(TOMBSTONES_KEPT, FORGET_MOST, now);
+        let (rows, gone) = match after {
+            None => (Some(Bound::Unbounded), Bound::Unbounded),
+            Some((false, provider)) => (Some(Bound::Excluded(provider)), Bound::Unbounded),
+            Some((true, provider)) => (None, Bound::Excluded(provider)),
+        };
+        let rows = rows.map(|rows| self.roster.seats.rows.range((rows, Bound::Unbounded)));
+        let rows = rows.into_iter().flatten();
+        let rows = rows.map(|(_, row)| (false, Entry::Row(row.provider.clone())));
+        let gone = self
+            .roster
+            .gone
+            .range((gone, Bound::Unbounded))
+            .map(|(provider, gone)| {
+                let gone = Entry::Gone {
+                    provider: provider.clone(),
+                    version: gone.version,
+                };
+                (true, gone)
+            });
+        let rest = rows.chain(gone);
         let page = cut(
             rest,
             request.limit,

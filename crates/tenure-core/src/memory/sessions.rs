@@ -1,12 +1,17 @@
 //! Sessions and their connections, on one group.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::decide::Decide;
 use super::group::GroupModel;
+use super::holdings::Link;
+use super::rows::{Away, ConnectionRow, SessionRow};
+use super::table::{Noted, Table};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{Alias, ConnectionId, SessionId, TenureId};
@@ -20,29 +25,114 @@ use crate::settling::end_of;
 use crate::store::Call;
 use crate::time::StoreTime;
 
-/// One session.
-#[derive(Debug, Clone)]
-pub(super) struct Record {
-    pub(super) epoch: Epoch,
-    pub(super) alias: Option<Alias>,
-    pub(super) data: Data,
-    pub(super) grace: Option<Duration>,
-    pub(super) created_at: StoreTime,
-    pub(super) updated_at: StoreTime,
-    pub(super) connections: BTreeMap<ConnectionId, (TenureId, Epoch)>,
-    /// Set while it has no connections.
-    pub(super) away: Option<Away>,
+/// The sessions of a group.
+#[derive(Debug, Default)]
+pub(super) struct SessionsModel {
+    pub(super) table: Table<SessionId, SessionRow>,
+    pub(super) connections: Table<Link, ConnectionRow>,
+    /// How many connections each session has. Changes whenever one of them does.
+    connected: Table<SessionId, usize>,
+    aliases: Table<Alias, SessionId>,
+    /// Those without connections, by the earliest time at which they may be orphans.
+    away: BTreeSet<(StoreTime, SessionId)>,
+    active: BTreeSet<SessionId>,
 }
 
-/// A session without connections.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Away {
-    /// When its grace is over, as it was fixed when the last connection went.
-    pub(super) reap_at: StoreTime,
-    /// The grace.
-    pub(super) granted: Duration,
-    /// Its entry in the lazy index: the earliest time at which it may be an orphan.
-    pub(super) due: StoreTime,
+impl SessionsModel {
+    pub(super) fn get(&self, session: &SessionId) -> Option<&SessionRow> {
+        self.table.get(session)
+    }
+
+    /// Sets a session or removes it, with its places in the indexes. Answers the one before.
+    pub(super) fn set(&mut self, session: &SessionId, row: Option<SessionRow>) -> Option<SessionRow> {
+        let place = row.as_ref().map(|row| (row.alias.clone(), row.away));
+        let before = self.table.set(session.clone(), row);
+        if let Some(before) = &before {
+            match before.away {
+                Some(away) => self.away.remove(&(away.due, session.clone())),
+                None => self.active.remove(session),
+            };
+            if let Some(alias) = &before.alias
+                && self.aliases.get(alias) == Some(session)
+            {
+                self.aliases.remove(alias);
+            }
+        }
+        if let Some((alias, away)) = place {
+            match away {
+                Some(away) => self.away.insert((away.due, session.clone())),
+                None => self.active.insert(session.clone()),
+            };
+            if let Some(alias) = alias {
+                self.aliases.insert(alias, session.clone());
+            }
+        }
+        before
+    }
+
+    /// How many connections a session has.
+    pub(super) fn connected(&self, session: &SessionId) -> usize {
+        self.connected.get(session).copied().unwrap_or_default()
+    }
+
+    /// The connections of a session.
+    pub(super) fn connections_of<'a>(
+        &'a self,
+        session: &'a SessionId,
+    ) -> impl Iterator<Item = (&'a Link, &'a ConnectionRow)> {
+        let from = (session.clone(), ConnectionId::first());
+        // Their count notes what changed.
+        self.connected.get(session);
+        let all = self.connections.range_unseen(from..);
+        all.take_while(move |((of, _), _)| of == session)
+    }
+
+    /// The session of an alias.
+    pub(super) fn by_alias(&self, alias: &Alias) -> Option<&SessionId> {
+        self.aliases.get(alias)
+    }
+
+    /// The names behind one: of all sessions, or of those with connections.
+    pub(super) fn names(&self, active: bool, behind: Bound<SessionId>) -> Box<dyn Iterator<Item = &SessionId> + '_> {
+        let all = self.table.range((behind.clone(), Bound::Unbounded));
+        match active {
+            true => Box::new(self.active.range((behind, Bound::Unbounded))),
+            false => Box::new(all.map(|(name, _)| name)),
+        }
+    }
+
+    /// Those without connections behind a place, by the earliest time at which they may be orphans.
+    pub(super) fn away_after(
+        &self,
+        behind: Bound<(StoreTime, SessionId)>,
+    ) -> impl Iterator<Item = &(StoreTime, SessionId)> {
+        self.table.see_all();
+        self.away.range((behind, Bound::Unbounded))
+    }
+
+    /// Those that may be orphans by then.
+    pub(super) fn away_by(&self, now: StoreTime) -> impl Iterator<Item = &(StoreTime, SessionId)> {
+        self.away_after(Bound::Unbounded).take_while(move |(at, _)| *at <= now)
+    }
+
+    /// How many have no connections.
+    pub(super) fn disconnected(&self) -> u64 {
+        self.table.see_all();
+        self.away.len() as u64
+    }
+
+    pub(super) fn tables(&self) -> [&dyn Noted; 4] {
+        [&self.table, &self.connections, &self.connected, &self.aliases]
+    }
+
+    pub(super) fn tables_mut(&mut self) -> [&mut dyn Noted; 4] {
+        [
+            &mut self.table,
+            &mut self.connections,
+            &mut self.connected,
+            &mut self.aliases,
+        ]
+    }
 }
 
 impl Away {
@@ -75,11 +165,10 @@ impl Decide<Attaches> for GroupModel {
 impl GroupModel {
     fn attach_one(&mut self, tenure: &TenureId, attach: &Attach, now: StoreTime) -> Result<AttachOutcome> {
         self.reap_if_over(&attach.session, now);
-        let session = self.sessions.get(&attach.session);
-        if attach.resume_only && session.is_none() {
+        if attach.resume_only && self.sessions.get(&attach.session).is_none() {
             return Ok(AttachOutcome::Gone);
         }
-        if let Some(of) = session.and_then(|record| no_room(record, attach)) {
+        if let Some(of) = self.no_room(attach) {
             return Ok(AttachOutcome::Full { of });
         }
         if let Some(by) = self.alias_taken(attach, now) {
@@ -105,16 +194,26 @@ impl GroupModel {
             event.epoch = Some(epoch);
             event.alias = alias;
         }
-        let session = self.session_seen(&attach.session, self.resumed_at, now);
+        let session = self.session_seen(&attach.session, self.head().resumed_at, now);
         Ok(AttachOutcome::Attached {
             how,
             session: Box::new(session.expect("the session was attached to just now")),
         })
     }
 
+    fn no_room(&self, attach: &Attach) -> Option<Limit> {
+        let row = self.sessions.get(&attach.session)?;
+        if fields_after(&row.data, &attach.data) > MAX_FIELDS {
+            return Some(Limit::Fields);
+        }
+        let link = (attach.session.clone(), attach.connection.clone());
+        let more = !self.sessions.connections.contains(&link);
+        (more && self.sessions.connected(&attach.session) >= MAX_CONNECTIONS).then_some(Limit::Connections)
+    }
+
     /// The other session that has the alias, if it may keep it.
     fn alias_taken(&mut self, attach: &Attach, now: StoreTime) -> Option<SessionId> {
-        let other = self.aliases.get(attach.alias.as_ref()?)?.clone();
+        let other = self.sessions.by_alias(attach.alias.as_ref()?)?.clone();
         if other == attach.session || self.reap_if_over(&other, now) {
             return None;
         }
@@ -122,52 +221,61 @@ impl GroupModel {
     }
 
     fn connect(&mut self, tenure: &TenureId, attach: &Attach, epoch: Epoch, now: StoreTime) -> How {
-        let how = match self.sessions.get(&attach.session) {
+        let before = self.sessions.get(&attach.session).cloned();
+        let how = match &before {
             None => How::Created,
-            Some(record) if record.away.is_some() => How::Resumed,
+            Some(row) if row.away.is_some() => How::Resumed,
             Some(_) => How::Attached,
         };
-        let record = self.sessions.entry(attach.session.clone()).or_insert_with(|| Record {
+        let mut row = before.unwrap_or_else(|| SessionRow {
             epoch,
             alias: None,
-            data: Data::new(),
+            data: Arc::default(),
             grace: None,
             created_at: now,
             updated_at: now,
-            connections: BTreeMap::new(),
             away: None,
         });
-        record.epoch = epoch;
-        record.grace = attach.grace.or(record.grace);
+        row.epoch = epoch;
+        row.grace = attach.grace.or(row.grace);
         if !attach.data.is_empty() {
-            merge(&mut record.data, &attach.data);
-            record.updated_at = now;
+            merge(Arc::make_mut(&mut row.data), &attach.data);
+            row.updated_at = now;
         }
-        let away = record.away.take();
-        let freed = attach
-            .alias
-            .as_ref()
-            .filter(|alias| record.alias.as_ref() != Some(alias));
-        let freed = freed.and_then(|alias| record.alias.replace(alias.clone()));
-        let holder = record
-            .connections
-            .insert(attach.connection.clone(), (tenure.clone(), epoch))
-            .map(|(holder, _)| holder);
-        if let Some(away) = away {
-            self.away.remove(&(away.due, attach.session.clone()));
+        row.away = None;
+        row.alias = attach.alias.clone().or(row.alias);
+        self.sessions.set(&attach.session, Some(row));
+        let link = (attach.session.clone(), attach.connection.clone());
+        let tenure = tenure.clone();
+        let before = self.set_connection(&link, Some(ConnectionRow { tenure, epoch }));
+        if let Some(holder) = before {
+            self.note_loss(&holder.tenure);
         }
-        if let Some(alias) = freed {
-            self.aliases.remove(&alias);
-        }
-        if let Some(alias) = &attach.alias {
-            self.aliases.insert(alias.clone(), attach.session.clone());
-        }
-        let holding = (attach.session.clone(), attach.connection.clone());
-        if let Some(holder) = holder.filter(|holder| holder != tenure) {
-            self.drop_connection(&holder, &holding);
-        }
-        self.connected.entry(tenure.clone()).or_default().insert(holding);
         how
+    }
+
+    /// Makes a tenure the holder of a connection, or removes it. Answers what was there.
+    pub(super) fn set_connection(&mut self, link: &Link, row: Option<ConnectionRow>) -> Option<ConnectionRow> {
+        let row = row.map(|row| ConnectionRow {
+            tenure: self.own_name(&row.tenure),
+            ..row
+        });
+        let tenure = row.as_ref().map(|row| row.tenure.clone());
+        let before = self.sessions.connections.set(link.clone(), row);
+        let others = self.sessions.connected(&link.0) - usize::from(before.is_some());
+        let connected = others + usize::from(tenure.is_some());
+        let connected = (connected > 0).then_some(connected);
+        self.sessions.connected.set(link.0.clone(), connected);
+        let holder = before.as_ref().map(|before| before.tenure.clone());
+        if holder != tenure {
+            if let Some(holder) = holder {
+                self.held.drop_connection(holder, link.clone());
+            }
+            if let Some(tenure) = tenure {
+                self.held.add_connection(tenure, link.clone());
+            }
+        }
+        before
     }
 }
 
@@ -193,18 +301,18 @@ impl Decide<Detaches> for GroupModel {
 
 impl GroupModel {
     fn detach_one(&mut self, tenure: &TenureId, detach: &Detach, now: StoreTime) -> DetachOutcome {
-        let record = self.sessions.get(&detach.session);
-        let held = record.and_then(|record| record.connections.get(&detach.connection));
-        match held {
+        let holding = (detach.session.clone(), detach.connection.clone());
+        match self.sessions.connections.get(&holding) {
             None => return DetachOutcome::NotAttached,
-            Some((holder, _)) if holder != tenure => return DetachOutcome::NotHolder { by: holder.clone() },
-            Some((_, epoch)) if detach.epoch.is_some_and(|seen| seen != *epoch) => {
-                return DetachOutcome::Stale { epoch: *epoch };
+            Some(held) if held.tenure != *tenure => {
+                let by = held.tenure.clone();
+                return DetachOutcome::NotHolder { by };
+            }
+            Some(held) if detach.epoch.is_some_and(|seen| seen != held.epoch) => {
+                return DetachOutcome::Stale { epoch: held.epoch };
             }
             Some(_) => {}
         }
-        let holding = (detach.session.clone(), detach.connection.clone());
-        self.drop_connection(tenure, &holding);
         let reap_in = self.disconnect(&holding, now);
         if reap_in.is_some() {
             self.tell_disconnected(&holding, tenure, "detached", None, now);
@@ -213,27 +321,28 @@ impl GroupModel {
     }
 
     /// Takes a connection from its session. When it was the last, the grace begins: answers how long it is.
-    pub(super) fn disconnect(&mut self, holding: &(SessionId, ConnectionId), now: StoreTime) -> Option<Duration> {
-        let default = self.options.sessions.grace;
-        let record = self.sessions.get_mut(&holding.0)?;
-        record.connections.remove(&holding.1)?;
-        if !record.connections.is_empty() {
+    pub(super) fn disconnect(&mut self, holding: &Link, now: StoreTime) -> Option<Duration> {
+        let before = self.set_connection(holding, None)?;
+        self.note_loss(&before.tenure);
+        if self.sessions.connected(&holding.0) > 0 {
             return None;
         }
-        let granted = record.grace.unwrap_or(default);
+        let row = self.sessions.get(&holding.0)?.clone();
+        let granted = row.grace.unwrap_or(self.options.sessions.grace);
         let reap_at = now + granted;
-        record.away = Some(Away {
+        let away = Away {
             reap_at,
             granted,
             due: reap_at,
-        });
-        self.away.insert((reap_at, holding.0.clone()));
+        };
+        let away = Some(away);
+        self.sessions.set(&holding.0, Some(SessionRow { away, ..row }));
         Some(granted)
     }
 
     pub(super) fn tell_disconnected(
         &mut self,
-        holding: &(SessionId, ConnectionId),
+        holding: &Link,
         tenure: &TenureId,
         reason: &str,
         pass: Option<&str>,
@@ -253,18 +362,6 @@ impl GroupModel {
         event.reason = Some(reason.to_owned());
         event.pass = pass.map(str::to_owned);
     }
-
-    /// Takes a connection from what a tenure holds; an ended one that has nothing left needs no more work.
-    pub(super) fn drop_connection(&mut self, tenure: &TenureId, holding: &(SessionId, ConnectionId)) {
-        let Some(connected) = self.connected.get_mut(tenure) else {
-            return;
-        };
-        connected.remove(holding);
-        if connected.is_empty() {
-            self.connected.remove(tenure);
-        }
-        self.note_loss(tenure);
-    }
 }
 
 impl Decide<PatchSession> for GroupModel {
@@ -282,17 +379,19 @@ impl Decide<PatchSession> for GroupModel {
 impl GroupModel {
     fn patch_one(&mut self, session: &SessionId, data: &Data, now: StoreTime) -> PatchOutcome {
         self.reap_if_over(session, now);
-        let Some(record) = self.sessions.get_mut(session) else {
+        let Some(row) = self.sessions.get(session) else {
             return PatchOutcome::NotFound;
         };
-        if fields_after(&record.data, data) > MAX_FIELDS {
+        if fields_after(&row.data, data) > MAX_FIELDS {
             return PatchOutcome::Full { of: Limit::Fields };
         }
-        if !data.is_empty() {
-            merge(&mut record.data, data);
-            record.updated_at = now;
+        if !data.is_empty()
+            && let Some(row) = self.sessions.table.change(session)
+        {
+            merge(Arc::make_mut(&mut row.data), data);
+            row.updated_at = now;
         }
-        let seen = self.session_seen(session, self.resumed_at, now);
+        let seen = self.session_seen(session, self.head().resumed_at, now);
         seen.map_or(PatchOutcome::NotFound, |seen| PatchOutcome::Patched(Box::new(seen)))
     }
 }
@@ -304,11 +403,11 @@ impl Decide<DeleteSession> for GroupModel {
         let Some(record) = self.sessions.get(session) else {
             return Ok(DeleteOutcome::NotFound);
         };
-        let connections = record.connections.len() as u64;
+        let epoch = record.epoch;
+        let connections = self.sessions.connected(session) as u64;
         if connections > 0 {
             return Ok(DeleteOutcome::Active { connections });
         }
-        let epoch = record.epoch;
         self.remove_session(session, EventKind::SessionDeleted, None, now);
         Ok(DeleteOutcome::Deleted { epoch })
     }
@@ -318,7 +417,7 @@ impl GroupModel {
     /// Reaps a session if it is an orphan and nothing holds the reaper back.
     pub(super) fn reap_if_over(&mut self, session: &SessionId, now: StoreTime) -> bool {
         let away = self.sessions.get(session).and_then(|record| record.away);
-        let over = away.is_some_and(|away| now >= away.over_at(self.resumed_at, now));
+        let over = away.is_some_and(|away| now >= away.over_at(self.head().resumed_at, now));
         if !over || self.brake_in_force(now).is_some() {
             return false;
         }
@@ -328,15 +427,9 @@ impl GroupModel {
 
     /// Deletes a session with everything of it.
     pub(super) fn remove_session(&mut self, session: &SessionId, kind: EventKind, pass: Option<&str>, now: StoreTime) {
-        let Some(record) = self.sessions.remove(session) else {
+        let Some(record) = self.sessions.set(session, None) else {
             return;
         };
-        if let Some(away) = record.away {
-            self.away.remove(&(away.due, session.clone()));
-        }
-        if let Some(alias) = &record.alias {
-            self.aliases.remove(alias);
-        }
         let event = self.emit(now, kind);
         event.session = Some(session.clone());
         event.epoch = Some(record.epoch);
@@ -358,7 +451,7 @@ impl Decide<SessionOf> for GroupModel {
 
 impl Decide<SessionByAlias> for GroupModel {
     fn read(&self, ask: &SessionByAlias, now: StoreTime) -> Result<Option<Session>> {
-        let session = self.aliases.get(&ask.alias);
+        let session = self.sessions.by_alias(&ask.alias);
         Ok(session.and_then(|session| self.session(session, now)))
     }
 }
@@ -366,8 +459,8 @@ impl Decide<SessionByAlias> for GroupModel {
 impl GroupModel {
     pub(super) fn session_seen(&self, session: &SessionId, resumed_at: StoreTime, now: StoreTime) -> Option<Session> {
         let record = self.sessions.get(session)?;
-        let alive = |(tenure, _): &&(TenureId, Epoch)| self.is_alive(tenure, resumed_at, now);
-        let connections = record.connections.values().filter(alive).count() as u64;
+        let alive = |(_, held): &(&Link, &ConnectionRow)| self.is_alive(&held.tenure, resumed_at, now);
+        let connections = self.sessions.connections_of(session).filter(alive).count() as u64;
         let reap_in = record.away.map(|away| away.over_at(resumed_at, now).since(now));
         Some(Session {
             session: session.clone(),
@@ -378,7 +471,7 @@ impl GroupModel {
             },
             connections,
             alias: record.alias.clone(),
-            data: record.data.clone(),
+            data: Data::clone(&record.data),
             epoch: record.epoch,
             created_at: record.created_at,
             updated_at: record.updated_at,
@@ -389,18 +482,11 @@ impl GroupModel {
     }
 }
 
-fn no_room(record: &Record, attach: &Attach) -> Option<Limit> {
-    if fields_after(&record.data, &attach.data) > MAX_FIELDS {
-        return Some(Limit::Fields);
-    }
-    let more = !record.connections.contains_key(&attach.connection);
-    (more && record.connections.len() >= MAX_CONNECTIONS).then_some(Limit::Connections)
-}
-
 fn fields_after(data: &Data, change: &Data) -> usize {
-    let mut after = data.clone();
-    merge(&mut after, change);
-    after.len()
+    let (removed, set): (Vec<_>, Vec<_>) = change.iter().partition(|(_, value)| value.is_null());
+    let removed = removed.iter().filter(|(field, _)| data.contains_key(*field)).count();
+    let new = set.iter().filter(|(field, _)| !data.contains_key(*field)).count();
+    data.len() + new - removed
 }
 
 fn merge(data: &mut Data, change: &Data) {

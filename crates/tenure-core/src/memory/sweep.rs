@@ -1,26 +1,31 @@
 //! The steps of a sweep, on one group.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use super::decide::Decide;
-use super::group::{GroupModel, Holding};
+use super::ended::ByTime;
+use super::group::GroupModel;
 use crate::error::Result;
 use crate::event::{EventKind, count_by_registry, shares_of};
-use crate::id::{MemberId, TenureId};
+use crate::id::{Key, MemberId, RegistryName, TenureId};
 use crate::membership::EndReason;
 use crate::store::Call;
 use crate::sweep::{
-    Doomed, EndLapsed, EndedBatch, Eviction, ForgetGroup, GroupStatus, ListDoomed, Release, ReleasedBatch, Spare,
-    Status, Tick, turn_of,
+    BATCH, Doomed, EndLapsed, EndedBatch, Eviction, ForgetGroup, GroupStatus, ListDoomed, Release, ReleasedBatch,
+    Spare, Status, Tick, turn_of,
 };
 use crate::time::StoreTime;
+
+/// How many members whose ttl may be over a dry run looks at, beside its limit.
+const DOOMED_LOOKED_AT: usize = 1_000;
 
 impl Decide<Tick> for GroupModel {
     /// Keeps the cadence.
     fn step(&mut self, _: &Tick, _: Call, now: StoreTime) -> Result<GroupStatus> {
         self.open(now, Call::default())?;
-        if let Some(unsettled) = self.unsettled.filter(|unsettled| now >= unsettled.until) {
-            self.unsettled = None;
+        if let Some(unsettled) = self.head().unsettled.filter(|unsettled| now >= unsettled.until) {
+            self.change_head(|head| head.unsettled = None);
             self.emit(now, EventKind::GroupSettled).reason = Some(unsettled.cause.as_str().to_owned());
         }
         self.lift_brake(now, false);
@@ -40,12 +45,11 @@ impl Decide<ForgetGroup> for GroupModel {
             return Ok(false);
         }
         let is_empty = !self.status(now).is_occupied()
-            && self.unsettled.is_none()
+            && self.head().unsettled.is_none()
             && self.brake_in_force(now).is_none()
-            && self.ended.is_empty()
-            && self.reserved.is_empty()
+            && self.ended.table.is_empty()
+            && self.leases.reserved.is_empty()
             && self.targets.is_empty()
-            && self.aliases.is_empty()
             && !self.roster.is_there()
             && self.seq <= now.micros();
         self.empty_since = Some(now);
@@ -57,34 +61,29 @@ impl GroupModel {
     /// The state now.
     pub(super) fn status(&self, now: StoreTime) -> GroupStatus {
         let brake = self.brake_in_force(now);
-        let mut next_release = self.releasing.0.values().copied().min();
+        let first = |lapsed: bool| self.ended.visits(lapsed).first().map(|(at, _)| *at);
         let lapsed = match brake {
-            Some(brake) => (!self.releasing_lapsed.0.is_empty()).then_some(brake.until),
-            None => self.releasing_lapsed.0.values().copied().min(),
+            Some(brake) => first(true).map(|_| brake.until),
+            None => first(true),
         };
-        if let Some(at) = lapsed {
-            next_release = Some(next_release.map_or(at, |other| other.min(at)));
-        }
+        let next_away = self.sessions.away_after(Bound::Unbounded).next().map(|(at, _)| *at);
         GroupStatus {
             as_of: now,
-            members: self.members.len() as u64,
+            members: self.lives.table.len() as u64,
             gap: self.gap(),
             resumed_at: self.resumed_for_reading(now),
-            unsettled: self.unsettled,
+            unsettled: self.head().unsettled,
             brake,
-            next_due: self.due.first().map(|(at, _)| *at),
-            next_release,
-            releasing: (self.releasing.0.len() + self.releasing_lapsed.0.len()) as u64,
-            leases: self.leases.len() as u64,
-            sessions: self.sessions.len() as u64,
-            disconnected: self.away.len() as u64,
-            next_reap: self
-                .away
-                .first()
-                .map(|(at, _)| brake.map_or(*at, |brake| brake.until.max(*at))),
-            pending_offline: self.roster.offlined.len() as u64,
+            next_due: self.lives.next_due(),
+            next_release: first(false).into_iter().chain(lapsed).min(),
+            releasing: self.ended.releasing(),
+            leases: self.leases.table.len() as u64,
+            sessions: self.sessions.table.len() as u64,
+            disconnected: self.sessions.disconnected(),
+            next_reap: next_away.map(|at| brake.map_or(at, |brake| brake.until.max(at))),
+            pending_offline: self.roster.offlined.table.len() as u64,
             next_offline: self.next_offline(now),
-            last_event: self.log.last,
+            last_event: self.log.last(),
             empty_since: self.empty_since,
         }
     }
@@ -100,40 +99,29 @@ impl Decide<EndLapsed> for GroupModel {
     /// Step 1.
     fn step(&mut self, &EndLapsed { limit }: &EndLapsed, call: Call, now: StoreTime) -> Result<EndedBatch> {
         self.open(now, call)?;
-        let due: Vec<MemberId> = self
-            .due
-            .iter()
-            .take_while(|(at, _)| *at <= now)
-            .take(limit as usize)
-            .map(|(_, member)| member.clone())
-            .collect();
+        let due = self.lives.due_by(now).take(limit as usize);
+        let due: Vec<MemberId> = due.cloned().collect();
         let mut batch = EndedBatch {
             as_of: now,
             ..EndedBatch::default()
         };
         for member in due {
-            let Some(live) = self.members.get(&member) else {
+            let Some(live) = self.lives.get(&member) else {
                 continue;
             };
-            let (tenure, end, before) = (
-                TenureId::new(member.clone(), live.term),
-                self.end_time(live, self.resumed_at, now),
-                live.due,
-            );
+            let (tenure, end) = (TenureId::new(member.clone(), live.term), self.end_now(live, now));
             if now >= end {
                 self.end_tenure(&tenure, EndReason::Lapsed, now);
                 batch.ended.push(tenure);
                 continue;
             }
-            self.due.remove(&(before, member.clone()));
-            self.due.insert((end, member.clone()));
-            if let Some(live) = self.members.get_mut(&member) {
-                live.due = end;
-            }
+            self.lives.put_off(&member, end);
         }
-        batch.more = self.due.first().is_some_and(|(at, _)| *at <= now);
-        self.forget(limit, now);
-        self.forget_reservations(limit, now);
+        batch.more = self.lives.next_due().is_some_and(|at| at <= now);
+        for tenure in self.ended.forgettable(limit, now) {
+            self.ended.set(tenure, None);
+        }
+        self.leases.forget_reservations(limit, now);
         self.engage_brake(now);
         Ok(batch)
     }
@@ -150,22 +138,6 @@ impl Decide<Spare> for GroupModel {
     }
 }
 
-impl GroupModel {
-    fn forget(&mut self, limit: u32, now: StoreTime) {
-        let due = self.forget.iter().take_while(|(at, _)| *at <= now);
-        let mut old: Vec<_> = due
-            .filter(|(_, tenure)| !self.holds_anything(tenure))
-            .cloned()
-            .collect();
-        // Those that ended in one instant go in the order of their text, as every store keeps them.
-        old.sort_by_cached_key(|(at, tenure)| (*at, tenure.to_string()));
-        for entry in old.into_iter().take(limit as usize) {
-            self.ended.remove(&entry.1);
-            self.forget.remove(&entry);
-        }
-    }
-}
-
 impl Decide<Release> for GroupModel {
     /// Step 2.
     fn step(&mut self, Release(request): &Release, call: Call, now: StoreTime) -> Result<ReleasedBatch> {
@@ -173,7 +145,7 @@ impl Decide<Release> for GroupModel {
         self.lift_brake(now, request.force);
         let braked = self.brake_in_force(now);
         let mut budget = request.limit as usize;
-        let candidates = self.releasable(now, braked.is_some());
+        let candidates = self.releasable(now, braked.is_some(), request.limit.max(BATCH) as usize);
         let turn = turn_of(request.limit, candidates.len()) as usize;
         let mut batch = ReleasedBatch {
             braked,
@@ -183,89 +155,80 @@ impl Decide<Release> for GroupModel {
             if budget == 0 {
                 break;
             }
-            let holdings: Vec<Holding> = self
-                .held
-                .get(&tenure)
-                .into_iter()
-                .flatten()
-                .take(turn.min(budget))
-                .cloned()
-                .collect();
-            budget -= holdings.len();
-            let mut room = turn - holdings.len();
-            let removed = self.release_holdings(&tenure, &holdings);
-            let (connections, looked_at, last) = match self.held.contains_key(&tenure) {
-                true => (0, 0, Vec::new()),
-                false => self.release_connections_of(&tenure, room.min(budget), now),
-            };
-            (budget, room) = (budget - looked_at, room - looked_at);
-            let claims = self.evicted(&tenure, removed, connections, &request.pass, now);
-            let reason = self.reason_of(&tenure).as_str();
-            for holding in &last {
-                self.tell_disconnected(holding, &tenure, reason, Some(&request.pass), now);
-            }
-            // Leases come last: those of a process that may still be running have to wait.
-            let others = self.held.contains_key(&tenure) || self.connected.contains_key(&tenure);
-            let (leases, wait_until) = match others {
-                true => (0, None),
-                false => self.free_leases_of(&tenure, room.min(budget), &request.pass, now),
-            };
-            budget -= usize::try_from(leases).unwrap_or(budget);
-            if let Some(at) = self
-                .releasing
-                .0
-                .get_mut(&tenure)
-                .or_else(|| self.releasing_lapsed.0.get_mut(&tenure))
-            {
-                *at = wait_until.unwrap_or(now);
-            }
-            if !claims.is_empty() || leases > 0 || connections > 0 {
-                batch.evicted.push(Eviction {
-                    tenure,
-                    claims,
-                    leases,
-                    connections,
-                });
+            let eviction = self.visit(tenure, turn, &mut budget, &request.pass, now);
+            if !eviction.claims.is_empty() || eviction.leases > 0 || eviction.connections > 0 {
+                batch.evicted.push(eviction);
             }
         }
-        batch.more = !self.releasable(now, braked.is_some()).is_empty();
+        batch.more = !self.releasable(now, braked.is_some(), 1).is_empty();
         Ok(batch)
     }
 }
 
 impl GroupModel {
-    /// Ended tenures whose turn it is, in order.
-    fn releasable(&self, now: StoreTime, braked: bool) -> Vec<TenureId> {
-        let lapsed = self.releasing_lapsed.0.iter().filter(|_| !braked);
-        let mut due: Vec<_> = self
-            .releasing
-            .0
-            .iter()
-            .chain(lapsed)
-            .filter(|(_, at)| **at <= now)
-            .collect();
-        due.sort_by_key(|(tenure, at)| (**at, tenure.to_string()));
-        due.into_iter().map(|(tenure, _)| tenure.clone()).collect()
+    /// One tenure's turn: its claims, when none is left its connections, and when none of either is left its leases, which
+    /// may have to wait.
+    fn visit(&mut self, tenure: TenureId, turn: usize, budget: &mut usize, pass: &str, now: StoreTime) -> Eviction {
+        let removed = self.release_claims_of(&tenure, turn.min(*budget));
+        *budget -= removed.len();
+        let mut room = turn - removed.len();
+        let (connections, last) = match self.held.has_claims(&tenure) {
+            true => (0, Vec::new()),
+            false => self.release_connections_of(&tenure, room.min(*budget), now),
+        };
+        (*budget, room) = (*budget - connections, room - connections);
+        let connections = connections as u64;
+        let claims = self.evicted(&tenure, &removed, connections, pass, now);
+        let reason = self.reason_of(&tenure).as_str();
+        for holding in &last {
+            self.tell_disconnected(holding, &tenure, reason, Some(pass), now);
+        }
+        // Leases come last: those of a process that may still be running have to wait.
+        let others = self.held.has_claims(&tenure) || self.held.has_connections(&tenure);
+        let (leases, wait_until) = match others {
+            true => (0, None),
+            false => self.free_leases_of(&tenure, room.min(*budget), pass, now),
+        };
+        *budget -= usize::try_from(leases).unwrap_or(*budget);
+        self.ended.visit(&tenure, Some(wait_until.unwrap_or(now)));
+        Eviction {
+            tenure,
+            claims,
+            leases,
+            connections,
+        }
     }
 
-    /// Compare-and-delete: what has moved to someone else meanwhile only leaves the list of this tenure.
-    fn release_holdings(&mut self, tenure: &TenureId, holdings: &[Holding]) -> Vec<Holding> {
-        let mut removed = Vec::new();
-        for holding in holdings {
-            if self.claims.get(&holding.0).and_then(|claims| claims.get(&holding.1)) == Some(tenure) {
-                self.remove_claim(&holding.0, &holding.1);
-                removed.push(holding.clone());
-            }
-            self.drop_holding(tenure, holding);
+    /// Ended tenures whose turn it is, in order, at most `most`.
+    fn releasable(&self, now: StoreTime, braked: bool, most: usize) -> Vec<TenureId> {
+        let first = |list: &ByTime| {
+            let due = list.iter().take_while(|(at, _)| *at <= now).take(most);
+            due.cloned().collect::<Vec<_>>()
+        };
+        let mut due = first(self.ended.visits(false));
+        if !braked {
+            due.extend(first(self.ended.visits(true)));
         }
-        removed
+        due.sort();
+        due.into_iter().take(most).map(|(_, tenure)| tenure).collect()
+    }
+
+    /// Removes up to `room` claims of an ended tenure.
+    fn release_claims_of(&mut self, tenure: &TenureId, room: usize) -> Vec<(RegistryName, Key)> {
+        let claims = self.held.claims(tenure).take(room);
+        let claims: Vec<_> = claims.map(|(registry, key)| (registry.clone(), key.clone())).collect();
+        for (registry, key) in &claims {
+            self.set_claim(registry, key, None);
+        }
+        self.note_loss(tenure);
+        claims
     }
 
     /// Tells what was removed, unless nothing was: in several events when it is much. Answers how many, by registry.
     fn evicted(
         &mut self,
         tenure: &TenureId,
-        removed: Vec<Holding>,
+        removed: &[(RegistryName, Key)],
         mut connections: u64,
         pass: &str,
         now: StoreTime,
@@ -299,32 +262,32 @@ impl Decide<ListDoomed> for GroupModel {
     /// What a pass would do.
     fn read(&self, &ListDoomed { limit }: &ListDoomed, now: StoreTime) -> Result<Vec<Doomed>> {
         let resumed_at = self.resumed_for_reading(now);
-        let lapsed = self
-            .members
-            .iter()
-            .filter(|(_, live)| now >= self.end_time(live, resumed_at, now))
-            .map(|(member, live)| {
-                let tenure = TenureId::new(member.clone(), live.term);
-                Doomed {
-                    holdings: self.holdings(&tenure),
-                    tenure,
-                    reason: EndReason::Lapsed,
-                    braked: false,
-                }
-            });
+        let due = self.lives.due_by(now).take(limit as usize + DOOMED_LOOKED_AT);
+        let mut lapsed: Vec<_> = due
+            .filter_map(|member| {
+                let live = self.lives.get(member)?;
+                let past = now >= self.end_time(live, resumed_at, now);
+                past.then(|| TenureId::new(member.clone(), live.term))
+            })
+            .collect();
+        self.lives.table.see_all();
+        lapsed.sort_by(|one, two| one.member().cmp(two.member()));
+        let lapsed = lapsed.into_iter().map(|tenure| Doomed {
+            holdings: self.held.of(&tenure),
+            tenure,
+            reason: EndReason::Lapsed,
+            braked: false,
+        });
         let braked = self.brake_in_force(now).is_some();
-        let left = [(&self.releasing, false), (&self.releasing_lapsed, braked)]
-            .into_iter()
-            .flat_map(|(list, braked)| {
-                let mut list: Vec<_> = list.0.iter().collect();
-                list.sort_by_key(|(tenure, at)| (**at, tenure.to_string()));
-                list.into_iter().map(move |(tenure, _)| Doomed {
-                    holdings: self.holdings(tenure),
-                    tenure: tenure.clone(),
-                    reason: self.reason_of(tenure),
-                    braked,
-                })
-            });
+        let left = [false, true].into_iter().flat_map(|of_lapsed| {
+            let list = self.ended.visits(of_lapsed).iter();
+            list.map(move |(_, tenure)| Doomed {
+                holdings: self.held.of(tenure),
+                tenure: tenure.clone(),
+                reason: self.reason_of(tenure),
+                braked: braked && of_lapsed,
+            })
+        });
         Ok(lapsed.chain(left).take(limit as usize).collect())
     }
 }

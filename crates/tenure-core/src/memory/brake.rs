@@ -1,0 +1,66 @@
+//! The brake, on one group.
+
+use std::time::Duration;
+
+use super::group::GroupModel;
+use crate::brake::Brake;
+use crate::event::EventKind;
+use crate::time::StoreTime;
+
+impl GroupModel {
+    /// Engages the brake if too many lapsed at once. The last act of every step that may have ended someone.
+    pub(super) fn engage_brake(&mut self, now: StoreTime) {
+        self.lapses.remove_over();
+        let head = self.head();
+        if head.brake.is_some() || self.lapses.len() == 0 {
+            return;
+        }
+        let window = head.ttls.map_or(Duration::ZERO, |(_, longest)| longest);
+        self.lapses.drop_older(window, now);
+        let (lapsed, present) = self.lapsed_and_present();
+        if self.options.brake.too_many(lapsed, present) {
+            let until = now + self.options.brake.hold;
+            self.change_head(|head| head.brake = Some((now, until)));
+            let event = self.emit(now, EventKind::SweepBraked);
+            event.counts.insert("lapsed".to_owned(), lapsed);
+            event.counts.insert("present".to_owned(), present);
+        }
+    }
+
+    /// Lifts the brake when its time is over, when enough members are back, or when told to.
+    pub(super) fn lift_brake(&mut self, now: StoreTime, force: bool) {
+        self.lapses.remove_over();
+        let Some((_, until)) = self.head().brake else { return };
+        let reason = if force {
+            "operator"
+        } else if now >= until {
+            "time"
+        } else if self.brake_in_force(now).is_none() {
+            "recovered"
+        } else {
+            return;
+        };
+        self.change_head(|head| head.brake = None);
+        if reason != "recovered" {
+            self.lapses.clear();
+        }
+        self.emit(now, EventKind::SweepUnbraked).reason = Some(reason.to_owned());
+    }
+
+    /// The brake, unless its reason is gone by now.
+    pub(super) fn brake_in_force(&self, now: StoreTime) -> Option<Brake> {
+        let (since, until) = self.head().brake?;
+        let (lapsed, present) = self.lapsed_and_present();
+        let in_force = now < until && self.options.brake.too_many(lapsed, present);
+        in_force.then_some(Brake {
+            since,
+            until,
+            lapsed,
+            present,
+        })
+    }
+
+    fn lapsed_and_present(&self) -> (u64, u64) {
+        (self.lapses.len(), self.lives.table.len() as u64)
+    }
+}

@@ -1,0 +1,81 @@
+//! How tenures ended, until that may be forgotten, and which of them still hold something.
+
+use std::collections::BTreeSet;
+
+use super::rows::EndedRow;
+use super::table::Table;
+use crate::id::TenureId;
+use crate::membership::EndReason;
+use crate::time::StoreTime;
+
+/// Tenures by a time; of one instant in the order of their text.
+pub(super) type ByTime = BTreeSet<(StoreTime, TenureId)>;
+
+/// Ended tenures.
+#[derive(Debug, Default)]
+pub(super) struct EndedModel {
+    pub(super) table: Table<TenureId, EndedRow>,
+    /// Those that hold nothing, by when they may be forgotten.
+    forget: ByTime,
+    /// Those that hold something, by when to look at them next: those that did not lapse, and those that did.
+    visits: [ByTime; 2],
+}
+
+impl EndedRow {
+    /// Whether its process may be at work without knowing that it is over.
+    pub(super) fn may_still_run(&self) -> bool {
+        matches!(self.reason, EndReason::Superseded | EndReason::Expelled)
+    }
+}
+
+impl EndedModel {
+    pub(super) fn get(&self, tenure: &TenureId) -> Option<&EndedRow> {
+        self.table.get(tenure)
+    }
+
+    /// Sets a row or removes it, and its place in the index.
+    pub(super) fn set(&mut self, tenure: TenureId, row: Option<EndedRow>) {
+        let added = row.map(|row| (tenure.clone(), row));
+        if let Some(before) = self.table.set(tenure.clone(), row) {
+            let (index, at) = self.place(&before);
+            index.remove(&(at, tenure));
+        }
+        if let Some((tenure, row)) = added {
+            let (index, at) = self.place(&row);
+            index.insert((at, tenure));
+        }
+    }
+
+    fn place(&mut self, row: &EndedRow) -> (&mut ByTime, StoreTime) {
+        match row.visit {
+            None => (&mut self.forget, row.forget_at),
+            Some(at) => (&mut self.visits[usize::from(row.reason == EndReason::Lapsed)], at),
+        }
+    }
+
+    /// Looks at a tenure again then; at none that has nothing left.
+    pub(super) fn visit(&mut self, tenure: &TenureId, at: Option<StoreTime>) {
+        let row = self.get(tenure).filter(|row| row.visit.is_some());
+        if let Some(row) = row.copied() {
+            self.set(tenure.clone(), Some(EndedRow { visit: at, ..row }));
+        }
+    }
+
+    /// Those with something left that lapsed, or those that did not, by when to look at them.
+    pub(super) fn visits(&self, lapsed: bool) -> &ByTime {
+        self.table.see_all();
+        &self.visits[usize::from(lapsed)]
+    }
+
+    /// How many have something left.
+    pub(super) fn releasing(&self) -> u64 {
+        self.table.see_all();
+        (self.visits[0].len() + self.visits[1].len()) as u64
+    }
+
+    /// Those that may be forgotten now.
+    pub(super) fn forgettable(&self, limit: u32, now: StoreTime) -> Vec<TenureId> {
+        let due = self.forget.iter().take_while(|(at, _)| *at <= now);
+        due.take(limit as usize).map(|(_, tenure)| tenure.clone()).collect()
+    }
+}

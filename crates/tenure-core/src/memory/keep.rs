@@ -1,0 +1,348 @@
+//! The model as the memory of rows that something else stores: steps have numbers, what they changed is handed out, and
+//! what was lost is put back.
+
+use std::hash::Hash;
+
+use super::group::{GroupModel, Head};
+use super::lives::Live;
+use super::log::Log;
+use super::rows::{GroupRow, MemberRow, Row, RowKey, Taken};
+use super::table::{Noted, Table};
+use crate::id::{MemberId, TenureId};
+use crate::ledger::settings::MAX_STALE_AFTER;
+use crate::membership::{Beat, BeatReply};
+use crate::store::StoreOptions;
+use crate::time::StoreTime;
+
+/// About how many bytes a row takes, without the data of a session.
+const ROW_BYTES: usize = 160;
+
+/// The value of a row of one kind.
+macro_rules! value {
+    ($row:expr, $kind:ident) => {
+        match $row {
+            Some(Row::$kind(value)) => Some(value),
+            _ => None,
+        }
+    };
+}
+
+impl GroupModel {
+    /// The group that was stored. Deadlines did not survive, so every ttl starts again at the first step; what was granted
+    /// before is in the rows, so that withholds nothing.
+    #[must_use]
+    pub fn load(
+        options: StoreOptions,
+        group: GroupRow,
+        rows: impl IntoIterator<Item = (RowKey, Row)>,
+        now: StoreTime,
+    ) -> Self {
+        let mut model = Self::new(options, now).kept();
+        model.born_at = group.born_at;
+        model.restarted = true;
+        model.seq = group.seq;
+        model.log = Log::beginning_at(group.last_event);
+        model.set_head(group);
+        let mut claims = Vec::new();
+        for (key, row) in rows {
+            match (key, row) {
+                (RowKey::Claim(registry, key), Row::Claim(tenure)) => claims.push(((registry, key), tenure)),
+                (key, row) => model.set_row(key, Some(row), &|_, row| Live {
+                    due: now + row.ttl,
+                    ..Live::from(row)
+                }),
+            }
+        }
+        model.fill_claims(claims);
+        model
+    }
+
+    /// The same model as the memory of rows that are stored: it holds only the events that are not durable, and judges no
+    /// loss of data.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        self.kept = true;
+        self
+    }
+
+    /// From now on, what a step changes carries this number. Numbers rise and are above zero; a number whose step touched
+    /// nothing may be used again.
+    pub fn begin_step(&mut self, number: u64) {
+        for table in self.tables_mut() {
+            table.begin(number);
+        }
+    }
+
+    /// The number of the newest step that changed anything; zero for none.
+    #[must_use]
+    pub fn touched(&self) -> u64 {
+        self.tables().iter().map(|table| table.touched()).max().unwrap_or(0)
+    }
+
+    /// The newest step that is not durable and that the last look-up depended on; zero when all of it is durable.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        self.tables().iter().map(|table| table.seen()).max().unwrap_or(0)
+    }
+
+    pub(super) fn forget_seen(&self) {
+        let _ = self.seen();
+    }
+
+    /// What is read now depends on a step, unless that is durable.
+    pub(super) fn see_step(&self, step: u64) {
+        self.log.see_step(step);
+    }
+
+    /// What has changed since the last call, with present values. Encodes nothing. One commit is under way at a time: the
+    /// next call comes after [`Self::durable`] or [`Self::put_back`].
+    pub fn take(&mut self) -> Taken {
+        let (number, group) = (self.touched(), self.group_row());
+        let mut rows = Vec::new();
+        for (member, row) in self.lives.take() {
+            rows.push((RowKey::Member(member), row.map(Row::Member)));
+        }
+        take_of(&mut rows, &mut self.ended.table, RowKey::Ended, |row| Row::Ended(*row));
+        take_of(&mut rows, &mut self.lapses.table, RowKey::Lapse, |at| Row::Lapse(*at));
+        let claim = |(registry, key)| RowKey::Claim(registry, key);
+        take_of(&mut rows, &mut self.claims, claim, |tenure| Row::Claim(tenure.clone()));
+        take_of(&mut rows, &mut self.leases.table, RowKey::Lease, |row| {
+            Row::Lease(row.clone())
+        });
+        take_of(&mut rows, &mut self.leases.reserved, RowKey::Reserved, |row| {
+            Row::Reserved(row.clone())
+        });
+        take_of(&mut rows, &mut self.targets, RowKey::Target, |spec| Row::Target(*spec));
+        take_of(&mut rows, &mut self.sessions.table, RowKey::Session, |row| {
+            Row::Session(row.clone())
+        });
+        let link = |(session, connection)| RowKey::Connection(session, connection);
+        take_of(&mut rows, &mut self.sessions.connections, link, |row| {
+            Row::Connection(row.clone())
+        });
+        let roster = &mut self.roster;
+        let marks = roster.marks.take();
+        rows.extend(marks.map(|marks| (RowKey::Roster, marks.copied().map(Row::Roster))));
+        let retiming = roster.retiming.take();
+        rows.extend(retiming.map(|so_far| (RowKey::Retiming, so_far.cloned().map(Row::Retiming))));
+        take_of(&mut rows, &mut roster.seats.rows, RowKey::Provider, |row| {
+            Row::Provider(row.clone())
+        });
+        take_of(&mut rows, &mut roster.gone, RowKey::Removed, |row| Row::Removed(*row));
+        take_of(&mut rows, &mut roster.offlined.table, RowKey::Offlined, |row| {
+            Row::Offlined(*row)
+        });
+        take_of(&mut rows, &mut roster.turns, RowKey::Turn, |row| Row::Turn(row.clone()));
+        Taken {
+            number,
+            group,
+            rows,
+            events: self.log.take(),
+        }
+    }
+
+    /// The row of the group as it is now.
+    #[must_use]
+    pub fn group_row(&self) -> GroupRow {
+        let head = self.head();
+        GroupRow {
+            born_at: self.born_at,
+            tick: self.tick,
+            resumed_at: head.resumed_at,
+            seq: self.seq,
+            last_event: self.log.last,
+            ttls: head.ttls,
+            unsettled: head.unsettled,
+            settled: head.settled,
+            brake: head.brake,
+        }
+    }
+
+    /// All steps up to this number are durable.
+    pub fn durable(&mut self, number: u64) {
+        for table in self.tables_mut() {
+            table.durable(number);
+        }
+    }
+
+    /// The keys of all rows that are not durable.
+    #[must_use]
+    pub fn undurable(&self) -> Vec<RowKey> {
+        let (sessions, roster) = (&self.sessions, &self.roster);
+        let claim = |(registry, key): &(_, _)| RowKey::Claim(Clone::clone(registry), Clone::clone(key));
+        let link = |(session, connection): &(_, _)| RowKey::Connection(Clone::clone(session), Clone::clone(connection));
+        let mut keys: Vec<RowKey> = self.lives.table.undurable().cloned().map(RowKey::Member).collect();
+        keys.extend(self.ended.table.undurable().cloned().map(RowKey::Ended));
+        keys.extend(self.lapses.table.undurable().cloned().map(RowKey::Lapse));
+        keys.extend(self.claims.undurable().map(claim));
+        keys.extend(self.leases.table.undurable().cloned().map(RowKey::Lease));
+        keys.extend(self.leases.reserved.undurable().cloned().map(RowKey::Reserved));
+        keys.extend(self.targets.undurable().cloned().map(RowKey::Target));
+        keys.extend(sessions.table.undurable().cloned().map(RowKey::Session));
+        keys.extend(sessions.connections.undurable().map(link));
+        keys.extend(roster.marks.is_undurable().then_some(RowKey::Roster));
+        keys.extend(roster.retiming.is_undurable().then_some(RowKey::Retiming));
+        keys.extend(roster.seats.rows.undurable().cloned().map(RowKey::Provider));
+        keys.extend(roster.gone.undurable().cloned().map(RowKey::Removed));
+        keys.extend(roster.offlined.table.undurable().cloned().map(RowKey::Offlined));
+        keys.extend(roster.turns.undurable().copied().map(RowKey::Turn));
+        keys
+    }
+
+    /// How many rows and events are not durable, and about how many bytes they are.
+    #[must_use]
+    pub fn backlog(&self) -> (usize, usize) {
+        let rows: usize = self.tables().iter().map(|table| table.backlog()).sum();
+        let events = usize::try_from(self.log.undurable_bytes()).unwrap_or(usize::MAX);
+        (rows, rows * ROW_BYTES + events)
+    }
+
+    /// The steps that are not durable are lost: `rows` are the durable values of the keys that [`Self::undurable`] names, and
+    /// `group` is the durable row of the group.
+    ///
+    /// What is not stored stays as it is: the tick, the sequence, the numbers of events, and the deadlines of tenures; a
+    /// tenure that a lost step had ended comes back with the deadline that it had then. So no tick and no number goes
+    /// back, no member gets a new ttl, and a member that read as dead stays dead.
+    pub fn put_back(&mut self, rows: Vec<(RowKey, Option<Row>)>, group: GroupRow) {
+        let step = self.lives.table.step();
+        let lost = self.lives.take_ended();
+        for table in self.tables_mut() {
+            table.forget_notes();
+        }
+        let resumed_at = self.head().resumed_at.max(group.resumed_at);
+        self.set_head(GroupRow { resumed_at, ..group });
+        self.log.put_back(group.last_event);
+        self.roster.snapshot = None;
+        self.lapses.put_back();
+        for (key, row) in rows {
+            self.set_row(key, row, &|tenure, row| match lost.get(tenure) {
+                Some(known) => known.with(row),
+                None => row.into(),
+            });
+        }
+        self.begin_step(step);
+    }
+
+    /// Renews a tenure if nothing but its deadline changes and what is answered is durable: the revision is the newest that
+    /// is. `None` when it takes a step.
+    pub fn beat_at_once(&mut self, beat: &Beat, now: StoreTime) -> Option<BeatReply> {
+        if self.is_about_to_resume(now) {
+            return None;
+        }
+        let live = self.current(&beat.tenure)?;
+        let durable = self.lives.durable_of(&beat.tenure)?;
+        let ttl = live.ttl;
+        let same_ttl = beat.ttl.is_none_or(|asked| asked == ttl) && durable.ttl == ttl;
+        let noted = self
+            .head()
+            .ttls
+            .is_some_and(|(shortest, longest)| (shortest..=longest).contains(&ttl));
+        let expected = same_ttl && (noted || ttl > MAX_STALE_AFTER) && beat.revision <= live.revision;
+        if !expected || now >= self.end_now(live, now) {
+            return None;
+        }
+        self.tick = now;
+        self.lives.extend(beat.tenure.member(), now);
+        Some(BeatReply::Renewed {
+            expires_in: ttl,
+            revision: durable.revision,
+        })
+    }
+
+    fn set_head(&mut self, group: GroupRow) {
+        self.tracked.set(Some(Head {
+            resumed_at: group.resumed_at,
+            ttls: group.ttls,
+            unsettled: group.unsettled,
+            settled: group.settled,
+            brake: group.brake,
+        }));
+    }
+
+    /// Sets a row or removes it, with all that follows from it. `live` makes the entry of a tenure from its row. A value under
+    /// a key of another kind counts as none.
+    fn set_row(&mut self, key: RowKey, row: Option<Row>, live: &dyn Fn(&TenureId, MemberRow) -> Live) {
+        match key {
+            RowKey::Member(member) => self.set_member(member, value!(row, Member), live),
+            RowKey::Ended(tenure) => self.ended.set(tenure, value!(row, Ended)),
+            RowKey::Lapse(member) => self.lapses.set(member, value!(row, Lapse)),
+            RowKey::Claim(registry, key) => self.set_claim(&registry, &key, value!(row, Claim).as_ref()),
+            RowKey::Lease(lease) => self.set_lease(&lease, value!(row, Lease)),
+            RowKey::Reserved(lease) => self.leases.reserve(&lease, value!(row, Reserved)),
+            RowKey::Target(target) => drop(self.targets.set(target, value!(row, Target))),
+            RowKey::Session(session) => drop(self.sessions.set(&session, value!(row, Session))),
+            RowKey::Connection(session, connection) => {
+                self.set_connection(&(session, connection), value!(row, Connection));
+            }
+            RowKey::Roster => self.roster.marks.set(value!(row, Roster)),
+            RowKey::Retiming => self.roster.retiming.set(value!(row, Retiming)),
+            RowKey::Provider(provider) => drop(self.set_provider(&provider, value!(row, Provider))),
+            RowKey::Removed(provider) => self.roster.set_gone(&provider, value!(row, Removed)),
+            RowKey::Offlined(tenure) => drop(self.roster.offlined.set(&tenure, value!(row, Offlined))),
+            RowKey::Turn(task) => drop(self.roster.turns.set(task, value!(row, Turn))),
+        }
+    }
+
+    fn set_member(&mut self, member: MemberId, row: Option<MemberRow>, live: &dyn Fn(&TenureId, MemberRow) -> Live) {
+        let Some(row) = row else {
+            if let Some(before) = self.lives.set(member.clone(), None) {
+                self.roster.reseat(&TenureId::new(member, before.term), false);
+            }
+            return;
+        };
+        let tenure = TenureId::new(member.clone(), row.term);
+        let known = self.current(&tenure).cloned();
+        let live = match known {
+            Some(known) => known.with(row),
+            None => live(&tenure, row),
+        };
+        self.lives.set(member, Some(live));
+        self.roster.reseat(&tenure, true);
+    }
+
+    fn tables(&self) -> Vec<&dyn Noted> {
+        let mut tables: Vec<&dyn Noted> = vec![
+            &self.tracked,
+            &self.lives,
+            &self.ended.table,
+            &self.lapses.table,
+            &self.held.counts,
+            &self.claims,
+            &self.leases.table,
+            &self.leases.reserved,
+            &self.targets,
+            &self.log,
+        ];
+        tables.extend(self.sessions.tables());
+        tables.extend(self.roster.tables());
+        tables
+    }
+
+    fn tables_mut(&mut self) -> Vec<&mut dyn Noted> {
+        let mut tables: Vec<&mut dyn Noted> = vec![
+            &mut self.tracked,
+            &mut self.lives,
+            &mut self.ended.table,
+            &mut self.lapses.table,
+            &mut self.held.counts,
+            &mut self.claims,
+            &mut self.leases.table,
+            &mut self.leases.reserved,
+            &mut self.targets,
+            &mut self.log,
+        ];
+        tables.extend(self.sessions.tables_mut());
+        tables.extend(self.roster.tables_mut());
+        tables
+    }
+}
+
+fn take_of<K: Ord + Hash + Clone, V>(
+    rows: &mut Vec<(RowKey, Option<Row>)>,
+    table: &mut Table<K, V>,
+    key: impl Fn(K) -> RowKey,
+    row: impl Fn(&V) -> Row,
+) {
+    let taken = table.take();
+    rows.extend(taken.map(|(of, value)| (key(of), value.map(&row))));
+}

@@ -1,0 +1,260 @@
+//! The current tenures: who is in the group, until when, and what of that is durable.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::rows::MemberRow;
+use super::table::{Noted, Table};
+use crate::id::{MemberId, TenureId, Term};
+use crate::membership::{Labels, Revision};
+use crate::time::StoreTime;
+
+/// One member's current tenure.
+#[derive(Debug, Clone)]
+pub(super) struct Live {
+    pub(super) term: Term,
+    pub(super) deadline: StoreTime,
+    pub(super) ttl: Duration,
+    /// The number of what it holds.
+    pub(super) revision: Revision,
+    /// Most have none.
+    pub(super) labels: Option<Box<Labels>>,
+    /// Its entry in the lazy index: the earliest time at which it may have lapsed.
+    pub(super) due: StoreTime,
+}
+
+impl From<MemberRow> for Live {
+    fn from(row: MemberRow) -> Self {
+        Self {
+            term: row.term,
+            deadline: row.deadline,
+            ttl: row.ttl,
+            revision: row.revision,
+            labels: (row.labels != Labels::default()).then(|| Box::new(row.labels)),
+            due: row.deadline,
+        }
+    }
+}
+
+impl From<&Live> for MemberRow {
+    fn from(live: &Live) -> Self {
+        Self {
+            term: live.term,
+            ttl: live.ttl,
+            deadline: live.deadline,
+            labels: live.labels(),
+            revision: live.revision,
+        }
+    }
+}
+
+impl Live {
+    pub(super) fn labels(&self) -> Labels {
+        self.labels.as_deref().cloned().unwrap_or_default()
+    }
+
+    /// The same tenure with what a row says of it. Its last beat counts, with the ttl of the row.
+    pub(super) fn with(&self, row: MemberRow) -> Self {
+        let deadline = match self.ttl == row.ttl {
+            true => self.deadline,
+            false => self.deadline.minus(self.ttl) + row.ttl,
+        };
+        Self {
+            deadline,
+            due: deadline.min(self.due),
+            ..Self::from(row)
+        }
+    }
+}
+
+/// What a beat may be told of a tenure before anything else is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Durable {
+    pub(super) term: Term,
+    pub(super) ttl: Duration,
+    pub(super) revision: Revision,
+}
+
+impl From<&Live> for Durable {
+    fn from(live: &Live) -> Self {
+        Self {
+            term: live.term,
+            ttl: live.ttl,
+            revision: live.revision,
+        }
+    }
+}
+
+/// All current tenures.
+#[derive(Debug, Default)]
+pub(super) struct Lives {
+    pub(super) table: Table<MemberId, Live>,
+    due: BTreeSet<(StoreTime, MemberId)>,
+    /// Of members with a change that is not durable: what is durable. `None`: no tenure is.
+    behind: HashMap<MemberId, Option<Durable>>,
+    /// What becomes durable with the commit that was taken last.
+    taken: Vec<(MemberId, Option<Durable>)>,
+    /// Tenures that steps which are not durable have ended, as they were, with the numbers of the steps.
+    ended: HashMap<TenureId, (u64, Live)>,
+}
+
+impl Lives {
+    pub(super) fn get(&self, member: &MemberId) -> Option<&Live> {
+        self.table.get(member)
+    }
+
+    /// Sets a tenure or removes it. Answers the one before.
+    pub(super) fn set(&mut self, member: MemberId, live: Option<Live>) -> Option<Live> {
+        self.note(&member);
+        if let Some(live) = &live {
+            self.due.insert((live.due, member.clone()));
+        }
+        let due = live.as_ref().map(|live| live.due);
+        let before = self.table.set(member.clone(), live);
+        if let Some(before) = before.as_ref().filter(|before| Some(before.due) != due) {
+            self.due.remove(&(before.due, member));
+        }
+        before
+    }
+
+    /// Ends a tenure. While that is not durable, its deadline is kept.
+    pub(super) fn end(&mut self, member: &MemberId) -> Option<(MemberId, Live)> {
+        let member = self.table.own_key(member)?.clone();
+        let live = self.set(member.clone(), None)?;
+        let step = self.table.step();
+        if step > 0 {
+            let tenure = TenureId::new(member.clone(), live.term);
+            self.ended.insert(tenure, (step, live.clone()));
+        }
+        Some((member, live))
+    }
+
+    /// Gives a tenure another ttl and deadline; `sooner`: it is looked at by then, if that is sooner.
+    pub(super) fn retime(&mut self, member: &MemberId, ttl: Duration, deadline: StoreTime, sooner: bool) {
+        self.note(member);
+        let Some(live) = self.table.change(member) else { return };
+        (live.ttl, live.deadline) = (ttl, deadline);
+        if sooner && deadline < live.due {
+            self.put_off(member, deadline);
+        }
+    }
+
+    /// Notes that what a living tenure holds has changed.
+    pub(super) fn revise(&mut self, tenure: &TenureId, revision: Revision) {
+        if self.current(tenure).is_none_or(|live| live.revision == revision) {
+            return;
+        }
+        self.note(tenure.member());
+        if let Some(live) = self.table.change(tenure.member()) {
+            live.revision = revision;
+        }
+    }
+
+    /// Extends a tenure by its own ttl, which is not stored.
+    pub(super) fn extend(&mut self, member: &MemberId, now: StoreTime) {
+        if let Some(live) = self.table.change_unstored(member) {
+            live.deadline = now + live.ttl;
+        }
+    }
+
+    /// Moves a member in the lazy index, which is not stored.
+    pub(super) fn put_off(&mut self, member: &MemberId, due: StoreTime) {
+        let Some(live) = self.table.change_unstored(member) else {
+            return;
+        };
+        let before = std::mem::replace(&mut live.due, due);
+        self.due.remove(&(before, member.clone()));
+        self.due.insert((due, member.clone()));
+    }
+
+    /// The live entry when this is its member's current tenure.
+    pub(super) fn current(&self, tenure: &TenureId) -> Option<&Live> {
+        self.get(tenure.member()).filter(|live| live.term == tenure.term())
+    }
+
+    /// The name of a member as the table has it, so that copies of it share their text.
+    pub(super) fn own_name(&self, tenure: &TenureId) -> TenureId {
+        let own = self.table.own_key(tenure.member());
+        own.map_or_else(|| tenure.clone(), |own| TenureId::new(own.clone(), tenure.term()))
+    }
+
+    /// The members that may have lapsed by then, in that order.
+    pub(super) fn due_by(&self, now: StoreTime) -> impl Iterator<Item = &MemberId> {
+        let due = self.due.iter().take_while(move |(at, _)| *at <= now);
+        due.map(|(_, member)| member)
+    }
+
+    /// The earliest time at which a member may have lapsed.
+    pub(super) fn next_due(&self) -> Option<StoreTime> {
+        self.table.see_all();
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// What of a tenure is durable.
+    pub(super) fn durable_of(&self, tenure: &TenureId) -> Option<Durable> {
+        let durable = match self.behind.get(tenure.member()) {
+            Some(behind) => *behind,
+            None => self.current(tenure).map(Durable::from),
+        };
+        durable.filter(|durable| durable.term == tenure.term())
+    }
+
+    /// Takes the changed members, with what is durable once they are.
+    pub(super) fn take(&mut self) -> Vec<(MemberId, Option<MemberRow>)> {
+        let mut rows = Vec::new();
+        for (member, live) in self.table.take() {
+            self.taken.push((member.clone(), live.map(Durable::from)));
+            rows.push((member, live.map(MemberRow::from)));
+        }
+        rows
+    }
+
+    /// Takes out the tenures that steps which are not durable have ended, as they were.
+    pub(super) fn take_ended(&mut self) -> HashMap<TenureId, Live> {
+        let ended = std::mem::take(&mut self.ended).into_iter();
+        ended.map(|(tenure, (_, live))| (tenure, live)).collect()
+    }
+
+    fn note(&mut self, member: &MemberId) {
+        if self.table.step() > 0 && !self.table.is_undurable(member) {
+            let durable = self.table.get(member).map(Durable::from);
+            self.behind.insert(member.clone(), durable);
+        }
+    }
+}
+
+impl Noted for Lives {
+    fn begin(&mut self, step: u64) {
+        self.table.begin(step);
+    }
+
+    fn touched(&self) -> u64 {
+        self.table.touched()
+    }
+
+    fn seen(&self) -> u64 {
+        self.table.seen()
+    }
+
+    fn durable(&mut self, step: u64) {
+        self.table.durable(step);
+        for (member, durable) in std::mem::take(&mut self.taken) {
+            match self.table.is_undurable(&member) {
+                true => drop(self.behind.insert(member, durable)),
+                false => drop(self.behind.remove(&member)),
+            }
+        }
+        self.ended.retain(|_, (ended, _)| *ended > step);
+    }
+
+    fn forget_notes(&mut self) {
+        self.table.forget_notes();
+        self.behind.clear();
+        self.taken.clear();
+        self.ended.clear();
+    }
+
+    fn backlog(&self) -> usize {
+        self.table.backlog()
+    }
+}

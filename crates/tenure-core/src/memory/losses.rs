@@ -1,0 +1,82 @@
+//! Numbers in beats that the group never gave out: signs that it has lost data.
+
+use super::group::GroupModel;
+use crate::id::Term;
+use crate::membership::{Beat, Revision};
+use crate::recall;
+use crate::settling::GapCause;
+use crate::sweep::Unsettled;
+use crate::time::StoreTime;
+
+/// How far the sequence may run ahead of the clock: each act takes a number, and a number lasts a microsecond.
+const AHEAD_MICROS: u64 = 1_000_000;
+
+impl GroupModel {
+    /// A beat named a number that was never given out: the end of the data is lost, if that is believed.
+    fn note_lost_tail(&mut self, number: u64, now: StoreTime) {
+        if !self.kept && recall::believes_a_lost_tail(self.believed_at, now, self.options.max_ttl) {
+            self.believed_at = Some(now);
+            self.unsettle(now, GapCause::TailLoss, None);
+            self.seq = self.seq.max(number);
+        }
+    }
+
+    /// A beat names a term from before the group was born: what counted as new has lost its data.
+    fn note_loss_of_data(&mut self, term: Term, now: StoreTime) {
+        if let Some(Unsettled {
+            cause: GapCause::New,
+            until,
+        }) = self.head().unsettled
+            && !self.kept
+            && term.get() < self.born_at.micros()
+        {
+            let cause = GapCause::DataLoss;
+            match self.lives.table.is_empty() {
+                true => self.begin_wait(Unsettled { cause, until }, now),
+                false => self.unsettle(now, cause, None),
+            }
+        }
+    }
+
+    /// A revision that the store does not know was given out by an end of the data that is lost, unless a gap has been
+    /// noticed since. One from the future was given out by nobody.
+    pub(super) fn compare_revisions(&mut self, told: Revision, known: Revision, now: StoreTime) {
+        let possible = told.0 <= now.micros() + AHEAD_MICROS;
+        if told > known && told.0 > self.head().resumed_at.micros() && possible {
+            self.note_lost_tail(told.0, now);
+        }
+    }
+
+    /// A term that the sequence has not reached, but this life of the store should know: its tail was lost.
+    pub(super) fn note_unknown_term(&mut self, term: Term, now: StoreTime) {
+        if self.is_never_given(term, now) {
+            self.note_lost_tail(term.get(), now);
+        }
+        self.note_loss_of_data(term, now);
+    }
+
+    fn is_never_given(&self, term: Term, now: StoreTime) -> bool {
+        self.seq < term.get() && term.get() <= now.micros() && term.get() > self.born_at.micros()
+    }
+
+    /// The largest number in these beats that the group never gave out, and that is not from the future. The model of a
+    /// kept group does not judge losses, so whoever keeps it asks before the step.
+    #[must_use]
+    pub fn number_never_given(&self, beats: &[Beat], now: StoreTime) -> Option<u64> {
+        let unknown = |beat: &Beat| {
+            let (term, told) = (beat.tenure.term(), beat.revision.0);
+            let by_term = self.is_never_given(term, now) && self.current(&beat.tenure).is_none();
+            let by_revision =
+                told > self.seq && told <= now.micros() + AHEAD_MICROS && self.current(&beat.tenure).is_some();
+            let by_term = by_term.then_some(term.get());
+            by_term.max(by_revision.then_some(told))
+        };
+        beats.iter().filter_map(unknown).max()
+    }
+
+    /// The end of the data is lost, at least up to this number: every ttl starts again. Part of a step.
+    pub fn note_lost_end(&mut self, number: u64, now: StoreTime) {
+        self.seq = self.seq.max(number);
+        self.change_head(|head| head.resumed_at = now);
+    }
+}

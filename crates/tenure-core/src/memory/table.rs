@@ -1,0 +1,400 @@
+//! Tables that know what changed: which keys a step touched, what of it is not durable, and what a read depended on.
+//!
+//! A model that nobody keeps has the step number zero, and then its tables note nothing.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::Hash;
+use std::ops::RangeBounds;
+
+/// What a group asks of each of its tables.
+pub(super) trait Noted {
+    /// What is touched from now on carries this number; zero notes nothing.
+    fn begin(&mut self, step: u64);
+    /// The newest step that touched anything.
+    fn touched(&self) -> u64;
+    /// The newest step that is not durable and that reads depended on, since this was asked last.
+    fn seen(&self) -> u64;
+    /// All steps up to this one are durable.
+    fn durable(&mut self, step: u64);
+    /// Nothing is noted any more.
+    fn forget_notes(&mut self);
+    /// How much is not durable.
+    fn backlog(&self) -> usize;
+}
+
+/// The touched keys of one table.
+#[derive(Debug)]
+struct Notes<K> {
+    /// The step in progress; zero for none.
+    step: u64,
+    /// Touched keys in order, each once per step, until they are durable.
+    queue: VecDeque<(u64, K)>,
+    /// How many of them a commit has taken.
+    taken: usize,
+    /// The last step that touched a key.
+    undurable: HashMap<K, u64>,
+    /// The newest step in the queue; zero when that is empty.
+    newest: u64,
+    touched: u64,
+    seen: Cell<u64>,
+}
+
+/// A map that notes its changes.
+#[derive(Debug)]
+pub(super) struct Table<K, V> {
+    rows: BTreeMap<K, V>,
+    notes: Notes<K>,
+}
+
+impl<K> Default for Notes<K> {
+    fn default() -> Self {
+        Self {
+            step: 0,
+            queue: VecDeque::new(),
+            taken: 0,
+            undurable: HashMap::new(),
+            newest: 0,
+            touched: 0,
+            seen: Cell::new(0),
+        }
+    }
+}
+
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Self {
+        Self {
+            rows: BTreeMap::new(),
+            notes: Notes::default(),
+        }
+    }
+}
+
+impl<K: Eq + Hash + Clone> Notes<K> {
+    fn see(&self, step: u64) {
+        self.seen.set(self.seen.get().max(step));
+    }
+
+    fn see_key(&self, key: &K) {
+        if self.newest > self.seen.get()
+            && let Some(step) = self.undurable.get(key)
+        {
+            self.see(*step);
+        }
+    }
+
+    fn touch(&mut self, key: &K) {
+        let step = self.step;
+        if step == 0 || self.undurable.get(key) == Some(&step) {
+            return;
+        }
+        self.undurable.insert(key.clone(), step);
+        self.queue.push_back((step, key.clone()));
+        (self.newest, self.touched) = (step, step);
+    }
+
+    /// The keys that no commit has taken, each once.
+    fn take(&mut self) -> Vec<K> {
+        let last = |(step, key): &&(u64, K)| self.undurable.get(key) == Some(step);
+        let new = self.queue.range(self.taken..).filter(last);
+        let keys = new.map(|(_, key)| key.clone()).collect();
+        self.taken = self.queue.len();
+        keys
+    }
+
+    fn durable(&mut self, step: u64) {
+        while let Some((touched, key)) = self.queue.pop_front_if(|(touched, _)| *touched <= step) {
+            self.taken = self.taken.saturating_sub(1);
+            if self.undurable.get(&key) == Some(&touched) {
+                self.undurable.remove(&key);
+            }
+        }
+        if self.queue.is_empty() {
+            self.newest = 0;
+        }
+    }
+}
+
+impl<K: Ord + Hash + Clone, V> Table<K, V> {
+    /// The value of a key.
+    pub(super) fn get(&self, key: &K) -> Option<&V> {
+        self.notes.see_key(key);
+        self.rows.get(key)
+    }
+
+    /// The key as the table has it, so that copies of it share their text.
+    pub(super) fn own_key(&self, key: &K) -> Option<&K> {
+        self.rows.get_key_value(key).map(|(own, _)| own)
+    }
+
+    /// Whether the key has a value.
+    pub(super) fn contains(&self, key: &K) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.see_all();
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A part in order.
+    pub(super) fn range(&self, range: impl RangeBounds<K>) -> impl Iterator<Item = (&K, &V)> {
+        self.see_all();
+        self.rows.range(range)
+    }
+
+    /// A part in order, of which something else notes the changes.
+    pub(super) fn range_unseen(&self, range: impl RangeBounds<K>) -> impl Iterator<Item = (&K, &V)> {
+        self.rows.range(range)
+    }
+
+    /// Everything in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.range(..)
+    }
+
+    /// What is read now depends on every key.
+    pub(super) fn see_all(&self) {
+        self.notes.see(self.notes.newest);
+    }
+
+    /// Sets many values, of which nothing is noted. Quickest when they are in order and the table is empty.
+    pub(super) fn fill(&mut self, rows: Vec<(K, V)>) {
+        match self.rows.is_empty() {
+            true => self.rows = rows.into_iter().collect(),
+            false => self.rows.extend(rows),
+        }
+    }
+
+    /// Sets a value.
+    pub(super) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        self.notes.touch(&key);
+        self.rows.insert(key, value)
+    }
+
+    /// Removes a value.
+    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+        let value = self.rows.remove(key)?;
+        self.notes.touch(key);
+        Some(value)
+    }
+
+    /// Sets a value or removes it.
+    pub(super) fn set(&mut self, key: K, value: Option<V>) -> Option<V> {
+        match value {
+            Some(value) => self.insert(key, value),
+            None => self.remove(&key),
+        }
+    }
+
+    /// A value to be changed.
+    pub(super) fn change(&mut self, key: &K) -> Option<&mut V> {
+        let value = self.rows.get_mut(key)?;
+        self.notes.touch(key);
+        Some(value)
+    }
+
+    /// A value of which a part is to be changed that is not stored.
+    pub(super) fn change_unstored(&mut self, key: &K) -> Option<&mut V> {
+        self.rows.get_mut(key)
+    }
+
+    /// The keys that changed since the last call, each once, with their present values.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = (K, Option<&V>)> {
+        let keys = self.notes.take();
+        keys.into_iter().map(|key| {
+            let value = self.rows.get(&key);
+            (key, value)
+        })
+    }
+
+    /// Whether a change of this key is not durable.
+    pub(super) fn is_undurable(&self, key: &K) -> bool {
+        self.notes.undurable.contains_key(key)
+    }
+
+    /// The keys that are not durable, each once.
+    pub(super) fn undurable(&self) -> impl Iterator<Item = &K> {
+        let last = |(step, key): &&(u64, K)| self.notes.undurable.get(key) == Some(step);
+        self.notes.queue.iter().filter(last).map(|(_, key)| key)
+    }
+
+    /// The number of the step in progress; zero when nobody keeps what changes.
+    pub(super) fn step(&self) -> u64 {
+        self.notes.step
+    }
+}
+
+impl<K: Ord + Hash + Clone, V> Noted for Table<K, V> {
+    fn begin(&mut self, step: u64) {
+        self.notes.step = step;
+    }
+
+    fn touched(&self) -> u64 {
+        self.notes.touched
+    }
+
+    fn seen(&self) -> u64 {
+        self.notes.seen.take()
+    }
+
+    fn durable(&mut self, step: u64) {
+        self.notes.durable(step);
+    }
+
+    fn forget_notes(&mut self) {
+        let touched = self.notes.touched;
+        self.notes = Notes {
+            touched,
+            ..Notes::default()
+        };
+    }
+
+    fn backlog(&self) -> usize {
+        self.notes.undurable.len()
+    }
+}
+
+/// A single value that notes its changes.
+#[derive(Debug, Default)]
+pub(super) struct Tracked<T>(Table<(), T>);
+
+impl<T: PartialEq> Tracked<T> {
+    pub(super) fn new(value: T) -> Self {
+        let mut table = Table::default();
+        table.insert((), value);
+        Self(table)
+    }
+
+    /// The value; `None` only of one that was never set.
+    pub(super) fn get(&self) -> Option<&T> {
+        self.0.get(&())
+    }
+
+    /// Sets it. One that is equal is no change.
+    pub(super) fn set(&mut self, value: Option<T>) {
+        if self.0.rows.get(&()) != value.as_ref() {
+            self.0.set((), value);
+        }
+    }
+
+    /// The value if it has changed since the last call: `Some(None)` when it was removed.
+    pub(super) fn take(&mut self) -> Option<Option<&T>> {
+        self.0.take().next().map(|((), value)| value)
+    }
+
+    /// Whether a change is not durable.
+    pub(super) fn is_undurable(&self) -> bool {
+        self.0.is_undurable(&())
+    }
+}
+
+impl<T> Noted for Tracked<T> {
+    fn begin(&mut self, step: u64) {
+        self.0.begin(step);
+    }
+    fn touched(&self) -> u64 {
+        self.0.touched()
+    }
+    fn seen(&self) -> u64 {
+        self.0.seen()
+    }
+    fn durable(&mut self, step: u64) {
+        self.0.durable(step);
+    }
+    fn forget_notes(&mut self) {
+        self.0.forget_notes();
+    }
+    fn backlog(&self) -> usize {
+        self.0.backlog()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(table: &mut Table<u8, u8>) -> Vec<(u8, Option<u8>)> {
+        table.take().map(|(key, value)| (key, value.copied())).collect()
+    }
+
+    #[test]
+    fn table_without_steps_notes_nothing() {
+        let mut table = Table::default();
+        table.insert(1, 1);
+        table.remove(&1);
+        assert_eq!((table.touched(), table.backlog(), taken(&mut table)), (0, 0, vec![]));
+    }
+
+    #[test]
+    fn take_yields_each_key_once_with_its_present_value() {
+        let mut table = Table::default();
+        table.begin(1);
+        table.insert(1, 10);
+        table.insert(2, 20);
+        table.begin(2);
+        table.insert(1, 11);
+        table.remove(&2);
+        assert_eq!(taken(&mut table), vec![(1, Some(11)), (2, None)]);
+        assert_eq!(taken(&mut table), vec![]);
+        table.begin(3);
+        *table.change(&1).unwrap() = 12;
+        *table.change_unstored(&1).unwrap() = 13;
+        assert_eq!(taken(&mut table), vec![(1, Some(13))]);
+    }
+
+    #[test]
+    fn reads_see_the_newest_step_that_is_not_durable() {
+        let mut table = Table::default();
+        for step in 1..=3 {
+            table.begin(step);
+            table.insert(step, step);
+        }
+        table.begin(4);
+        table.remove(&3);
+        assert_eq!((table.get(&1), table.seen()), (Some(&1), 1));
+        assert_eq!((table.get(&3), table.seen()), (None, 4));
+        assert_eq!((table.get(&9), table.seen()), (None, 0));
+        assert_eq!((table.len(), table.seen(), table.seen()), (2, 4, 0));
+        let _ = table.take().count();
+        table.durable(2);
+        assert_eq!((table.get(&1), table.get(&2), table.seen()), (Some(&1), Some(&2), 0));
+        assert_eq!((table.iter().count(), table.seen(), table.touched()), (2, 4, 4));
+        assert_eq!(table.undurable().collect::<Vec<_>>(), vec![&3]);
+        table.durable(4);
+        assert_eq!(
+            (table.len(), table.seen(), table.backlog(), table.touched()),
+            (2, 0, 0, 4)
+        );
+    }
+
+    #[test]
+    fn key_changed_after_it_was_taken_stays_undurable() {
+        let mut table = Table::default();
+        table.begin(1);
+        table.insert(1, 1);
+        assert_eq!(taken(&mut table), vec![(1, Some(1))]);
+        table.begin(2);
+        table.insert(1, 2);
+        table.durable(1);
+        assert!(table.is_undurable(&1));
+        assert_eq!(taken(&mut table), vec![(1, Some(2))]);
+    }
+
+    #[test]
+    fn equal_value_is_no_change_of_a_tracked_one() {
+        let mut tracked = Tracked::new(5);
+        tracked.begin(1);
+        tracked.set(Some(5));
+        assert_eq!((tracked.touched(), tracked.take()), (0, None));
+        tracked.set(None);
+        assert_eq!((tracked.get(), tracked.seen()), (None, 1));
+        assert_eq!(tracked.take(), Some(None));
+    }
+}
