@@ -14,6 +14,7 @@ pub mod call;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod engine;
 pub mod error;
 pub mod event;
 pub mod fleet;

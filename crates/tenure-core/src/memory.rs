@@ -4,6 +4,7 @@
 //! examples run on. [`GroupModel`] is pure: each step takes `now` and answers at once. [`MemoryStore`] puts a lock and a
 //! clock around it. It keeps nothing across restarts, so `memory:` is for trying things out.
 
+mod at_once;
 mod brake;
 mod claims;
 mod decide;

@@ -265,6 +265,12 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// Waits until the store can never serve again, and says why: its disk cannot be trusted any more. A process that exists
+    /// for it should end then, so that the next one looks at the disk afresh. Most stores have no such end.
+    async fn until_broken(&self) -> Error {
+        std::future::pending().await
+    }
+
     /// Looks at what could hurt: version, settings, permissions. Never fails; what cannot be looked at is a finding.
     async fn examine(&self) -> Vec<Finding>;
 

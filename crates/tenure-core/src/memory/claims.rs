@@ -98,7 +98,7 @@ impl GroupModel {
     }
 
     /// Makes tenures the owners of very many keys at once, none of which is claimed yet.
-    pub(super) fn fill_claims(&mut self, mut claims: Vec<((RegistryName, Key), TenureId)>) {
+    pub(crate) fn fill_claims(&mut self, mut claims: Vec<((RegistryName, Key), TenureId)>) {
         claims.sort_by(|(one, _), (two, _)| one.cmp(two));
         let mut owned: HashMap<TenureId, (TenureId, Vec<(RegistryName, Key)>)> = HashMap::new();
         for ((registry, key), tenure) in &mut claims {

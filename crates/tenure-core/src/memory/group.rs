@@ -109,7 +109,7 @@ impl GroupModel {
     }
 
     /// Begins a mutating step: refuses one that comes too late, looks for a gap, writes the tick.
-    pub(super) fn open(&mut self, now: StoreTime, call: Call) -> Result<()> {
+    pub(crate) fn open(&mut self, now: StoreTime, call: Call) -> Result<()> {
         if call.not_after.is_some_and(|limit| now > limit) {
             return Err(Error::too_late());
         }

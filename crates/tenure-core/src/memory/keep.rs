@@ -37,24 +37,35 @@ impl GroupModel {
         rows: impl IntoIterator<Item = (RowKey, Row)>,
         now: StoreTime,
     ) -> Self {
+        let mut model = Self::load_group(options, group, now);
+        let mut claims = Vec::new();
+        for (key, row) in rows {
+            match (key, row) {
+                (RowKey::Claim(registry, key), Row::Claim(tenure)) => claims.push(((registry, key), tenure)),
+                (key, row) => model.load_row(key, row, now),
+            }
+        }
+        model.fill_claims(claims);
+        model
+    }
+
+    /// [`Self::load`] without its rows.
+    pub(crate) fn load_group(options: StoreOptions, group: GroupRow, now: StoreTime) -> Self {
         let mut model = Self::new(options, now).kept();
         model.born_at = group.born_at;
         model.restarted = true;
         model.seq = group.seq;
         model.log = Log::beginning_at(group.last_event);
         model.set_head(group);
-        let mut claims = Vec::new();
-        for (key, row) in rows {
-            match (key, row) {
-                (RowKey::Claim(registry, key), Row::Claim(tenure)) => claims.push(((registry, key), tenure)),
-                (key, row) => model.set_row(key, Some(row), &|_, row| Live {
-                    due: now + row.ttl,
-                    ..Live::from(row)
-                }),
-            }
-        }
-        model.fill_claims(claims);
         model
+    }
+
+    /// One row of a group that is being loaded; claims are filled in at once, with [`Self::fill_claims`].
+    pub(crate) fn load_row(&mut self, key: RowKey, row: Row, now: StoreTime) {
+        self.set_row(key, Some(row), &|_, row| Live {
+            due: now + row.ttl,
+            ..Live::from(row)
+        });
     }
 
     /// The same model as the memory of rows that are stored: it holds only the events that are not durable, and judges no

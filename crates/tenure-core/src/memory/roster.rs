@@ -329,20 +329,24 @@ impl Decide<BeatProviders> for GroupModel {
 }
 
 impl GroupModel {
-    fn heartbeat_of(&mut self, heartbeat: &Heartbeat, now: StoreTime) -> HeartbeatReply {
-        let Some(row) = self.roster.row(&heartbeat.provider) else {
-            return HeartbeatReply::Absent;
-        };
+    /// What a row says of a heartbeat: the tenure that has to be looked at, or an answer.
+    pub(super) fn named_by_row(&self, heartbeat: &Heartbeat) -> Result<TenureId, HeartbeatReply> {
+        let row = self.roster.row(&heartbeat.provider).ok_or(HeartbeatReply::Absent)?;
         if !row.active {
-            return HeartbeatReply::Deactivated;
+            return Err(HeartbeatReply::Deactivated);
         }
         if let (Some(issued), Some(revoked)) = (heartbeat.issued_at, row.revoked_before)
             && issued < revoked
         {
-            return HeartbeatReply::Revoked;
+            return Err(HeartbeatReply::Revoked);
         }
-        let Some(tenure) = row.online.clone() else {
-            return HeartbeatReply::Offline;
+        row.online.clone().ok_or(HeartbeatReply::Offline)
+    }
+
+    fn heartbeat_of(&mut self, heartbeat: &Heartbeat, now: StoreTime) -> HeartbeatReply {
+        let tenure = match self.named_by_row(heartbeat) {
+            Ok(tenure) => tenure,
+            Err(reply) => return reply,
         };
         match self.stand(&tenure, now) {
             Standing::Alive => {

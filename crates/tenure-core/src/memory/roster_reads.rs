@@ -23,7 +23,7 @@ const FORGET_MOST: usize = 1_000;
 
 impl GroupModel {
     /// About the mirror.
-    pub(super) fn stamp(&self, now: StoreTime) -> Stamp {
+    pub(crate) fn stamp(&self, now: StoreTime) -> Stamp {
         let marks = self.roster.marks();
         Stamp {
             seeded: marks.seeded,

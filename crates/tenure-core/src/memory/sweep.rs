@@ -29,10 +29,17 @@ impl Decide<Tick> for GroupModel {
             self.emit(now, EventKind::GroupSettled).reason = Some(unsettled.cause.as_str().to_owned());
         }
         self.lift_brake(now, false);
+        self.note_empty(now);
+        Ok(self.status(now))
+    }
+}
+
+impl GroupModel {
+    /// Notes since when every tick has found the group empty.
+    pub(super) fn note_empty(&mut self, now: StoreTime) {
         let since = self.empty_since.filter(|since| *since <= now);
         let is_empty = !self.status(now).is_occupied() && !self.roster.is_known();
         self.empty_since = is_empty.then(|| since.unwrap_or(now));
-        Ok(self.status(now))
     }
 }
 
@@ -59,7 +66,7 @@ impl Decide<ForgetGroup> for GroupModel {
 
 impl GroupModel {
     /// The state now.
-    pub(super) fn status(&self, now: StoreTime) -> GroupStatus {
+    pub(crate) fn status(&self, now: StoreTime) -> GroupStatus {
         let brake = self.brake_in_force(now);
         let first = |lapsed: bool| self.ended.visits(lapsed).first().map(|(at, _)| *at);
         let lapsed = match brake {

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 
 use super::{Backend, Finding, Health, Store};
 use crate::call::{Ask, Op, Reply};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::Group;
 
 /// A store around another.
@@ -81,6 +81,9 @@ impl<W: Around> Backend for W {
     }
     fn node_of(&self, group: &Group) -> Option<String> {
         Around::node_of(self, group)
+    }
+    async fn until_broken(&self) -> Error {
+        self.store().until_broken().await
     }
     async fn examine(&self) -> Vec<Finding> {
         Around::examine(self).await

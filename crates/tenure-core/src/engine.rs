@@ -1,0 +1,213 @@
+//! A store that one process owns: the model decides in memory, and a disk keeps its rows.
+//!
+//! *Apply at once, answer when durable.* A step runs on the [model](crate::memory::GroupModel) of its group under the lock of
+//! that group, and yields its reply and the rows that it changed. One thread commits rows, many steps at a time. A
+//! reply, a refusal, a read or a wake-up leaves only when everything that it depends on is durable:
+//!
+//! * Steps are numbered for each group. A reply waits until the number of its step is durable.
+//! * The model knows which of its rows are not durable, and by which step. A read that came across such a row waits for
+//!   that step; a read that did not waits for nothing.
+//! * A beat that only renews is answered from memory: after a restart every ttl starts again, so a deadline need not be
+//!   durable. Its revision is the newest durable one.
+//!
+//! When a commit fails, exactly the rows that are not durable are read again, and the calls that waited are told that
+//! nothing happened, or that the outcome is unknown. From then on changes are refused before they are applied, until a
+//! commit succeeds; beats and reads continue. After a fault that leaves the disk unreliable nothing is served any more, for
+//! good: the engine is part of somebody's process, so it does not end that process, but says so ([`Engine::until_broken`]).
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `disk` | what an engine needs of the place where rows are kept |
+//! | `step`, `beat`, `whole`, `cursor` | calls: on a group, beats, about the whole store, pages |
+//! | `cell`, `groups` | a group, all groups |
+//! | `queue`, `writer` | the thread that commits, and what follows from the outcome |
+//! | `backlog`, `service`, `doubt` | how much may wait, what is served, whether the disk may have forgotten something |
+
+mod backlog;
+mod beat;
+mod cell;
+mod clock;
+mod cursor;
+mod disk;
+mod doubt;
+mod groups;
+mod load;
+mod queue;
+mod service;
+mod step;
+#[cfg(test)]
+mod tests;
+mod whole;
+mod writer;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use self::backlog::Backlog;
+pub use self::clock::StoreClock;
+pub use self::disk::{Batch, Commit, Disk, EventPages, Fault, Loaded, Loader, StoredRows};
+use self::doubt::Doubts;
+use self::groups::Groups;
+use self::load::Load;
+use self::queue::Queue;
+use self::service::Service;
+use self::writer::Writer;
+use crate::call::{About, Ask, Op, Reply};
+use crate::error::{Error, Outcome, Result};
+use crate::memory::GroupModel;
+use crate::store::{Health, StoreOptions};
+
+/// How often store time is written down while nothing else is.
+const KEEP_TIME_EVERY: Duration = Duration::from_secs(1);
+
+/// A store over a disk of one's own. When it is dropped, what was applied is committed, and the disk is let go.
+#[derive(Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+/// What callers and the writer share.
+pub(crate) struct Shared {
+    options: StoreOptions,
+    clock: Arc<StoreClock>,
+    pages: Arc<dyn EventPages>,
+    groups: Groups,
+    queue: Queue,
+    service: Service,
+    backlog: Backlog,
+    doubts: Doubts,
+    /// When to write store time down next, in µs.
+    next_keep: AtomicU64,
+}
+
+impl Engine {
+    /// Loads everything from the disk, and starts the writer. Every tenure that was alive gets one full ttl from the first
+    /// step on. O(rows).
+    ///
+    /// # Errors
+    /// That of the fault when the disk cannot be read; `Unavailable` when no thread can be started.
+    pub fn start<D: Disk>(
+        options: StoreOptions,
+        clock: Arc<StoreClock>,
+        mut disk: D,
+        pages: Arc<dyn EventPages>,
+    ) -> Result<Self> {
+        let now = clock.now();
+        let mut load = Load::new(&options, now);
+        let loaded = disk.load(&mut load).map_err(Fault::into_error)?;
+        let cells = load.finish();
+        let shared = Arc::new(Shared {
+            doubts: Doubts::new(options.max_ttl, loaded.recall, loaded.longest, now),
+            options,
+            clock,
+            pages,
+            groups: Groups::new(cells),
+            queue: Queue::default(),
+            service: Service::default(),
+            backlog: Backlog::default(),
+            next_keep: AtomicU64::new(0),
+        });
+        let writer = Writer::new(disk, Arc::clone(&shared));
+        let thread = std::thread::Builder::new().name("tenure-writer".to_owned());
+        thread.spawn(move || writer.run()).map_err(|error| {
+            let message = "the writer of the store could not be started";
+            Error::unavailable(message, Outcome::Unchanged).because(error)
+        })?;
+        Ok(Self { shared })
+    }
+
+    /// Answers a call that is within its limits. Beats, heartbeats and looks at providers may have any number of items.
+    ///
+    /// # Errors
+    /// Those of the call; `Unsupported` for a pass of a sweep.
+    pub async fn call(&self, ask: Ask) -> Result<Reply> {
+        let Ask { group, op, call } = ask;
+        match op {
+            Op::Now(_) | Op::Probe(_) | Op::Groups(_) | Op::NewestEvents(_) | Op::FindGroups(_) => {
+                self.shared.about_whole(&op).await
+            }
+            Op::Settle(ask) => self.shared.settle(group, ask.cause, call).await.map(Reply::Settle),
+            op => self.shared.about(About::of(&group)?, op, call).await,
+        }
+    }
+
+    /// Whether commits succeed. No I/O.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.shared.service.health()
+    }
+
+    /// Waits until nothing is served any more, after a fault that left the disk unreliable, and says why. A process that exists
+    /// for this store alone should end then, so that the next one reads the disk again.
+    pub async fn until_broken(&self) -> Error {
+        self.shared.service.until_broken().await
+    }
+
+    /// Commits what was applied, and lets the disk go. Calls after it fail with `Unavailable`.
+    pub async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        self.shared.service.close();
+        let close = |work: &mut queue::Work| {
+            work.is_closing = true;
+            work.closing.push(done);
+        };
+        // When the writer has gone already, there is nothing left to wait for.
+        if self.shared.queue.add(close) {
+            let _ = closed.await;
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.service.close();
+        self.shared.queue.add(|work| work.is_closing = true);
+    }
+}
+
+impl Shared {
+    /// Has store time written down, at most once in a while. Never waits.
+    fn keep_time(&self) {
+        let now = self.clock.now();
+        let due = self.next_keep.load(Ordering::Relaxed);
+        let next = (now + KEEP_TIME_EVERY).micros();
+        let is_due = now.micros() >= due
+            && self
+                .next_keep
+                .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if is_due {
+            self.queue.add(|work| work.keep_time = true);
+        }
+    }
+
+    /// A group that is not there, as reads see it.
+    fn absent(&self) -> GroupModel {
+        GroupModel::absent(self.options.clone(), self.clock.now())
+    }
+
+    /// The writer has gone: no caller waits any more, and none begins to.
+    fn end(&self) {
+        self.service.close();
+        let reason = self.service.broken();
+        let lost = reason.unwrap_or_else(|| disk::Lost::never(&Arc::new(service::closed())));
+        drop(self.queue.end());
+        for cell in self.groups.all() {
+            cell.lock().abandon(0, &lost, &lost);
+            cell.news.send_modify(|_| {});
+        }
+        self.groups.wake();
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("service", &self.service)
+            .finish_non_exhaustive()
+    }
+}

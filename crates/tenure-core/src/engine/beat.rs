@@ -1,0 +1,147 @@
+//! Beats and heartbeats: answered from memory where nothing but a deadline changes, and by steps where more does.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::Shared;
+use super::step::{Attempt, finish};
+use crate::error::Result;
+use crate::id::Group;
+use crate::membership::{Beat, BeatReply, Beaten, Beats};
+use crate::memory::{Decide, GroupModel};
+use crate::roster::{BeatProviders, Heartbeat, HeartbeatReply, Heartbeats, Stamp};
+use crate::store::Call;
+use crate::sweep::BATCH;
+use crate::time::StoreTime;
+
+impl Shared {
+    /// Answers beats of any number.
+    pub(super) async fn beat(self: &Arc<Self>, group: &Group, beats: Vec<Beat>) -> Result<Beaten> {
+        self.service.check()?;
+        let (mut as_of, mut replies) = match self.beat_at_once(group, &beats) {
+            Some((now, replies)) => (Some(now), replies),
+            None => (None, vec![None; beats.len()]),
+        };
+        self.keep_time();
+        as_of = as_of.filter(|_| replies.iter().any(Option::is_some));
+        for part in parts(&replies) {
+            let slow: Vec<Beat> = part.iter().map(|n| beats[*n].clone()).collect();
+            let ask = Beats { beats: slow };
+            let step = |model: &mut GroupModel, now| self.beat_in_step(model, &ask, now);
+            let done = self.step(group, Call::default(), step).await?;
+            // The earliest time of the parts: what expires is then told too early rather than too late.
+            as_of.get_or_insert(done.as_of);
+            for (n, reply) in part.into_iter().zip(done.replies) {
+                replies[n] = Some(reply);
+            }
+        }
+        let replies = replies.into_iter().map(|reply| reply.unwrap_or(BeatReply::Unknown));
+        Ok(Beaten {
+            replies: replies.collect(),
+            as_of: as_of.unwrap_or_else(|| self.clock.now()),
+        })
+    }
+
+    /// Renews what nothing but time concerns. `None` for a beat that takes a step; for all of them when there is no group.
+    fn beat_at_once(&self, group: &Group, beats: &[Beat]) -> Option<(StoreTime, Vec<Option<BeatReply>>)> {
+        let cell = self.groups.find(group)?;
+        let mut state = cell.lock();
+        if state.detour().is_some() {
+            return None;
+        }
+        let now = self.clock.now();
+        // A number that was never given out may mark an older copy, which changes the end times of all others.
+        if state.model.number_never_given(beats, now).is_some() && self.doubts.believes(now) {
+            return None;
+        }
+        // A beat with a new ttl takes a step, and so do the later ones of that tenure: they count from the new ttl.
+        let mut changing = HashSet::new();
+        let replies = beats.iter().map(|beat| {
+            if !changing.is_empty() && changing.contains(&beat.tenure) {
+                return None;
+            }
+            let reply = state.model.beat_at_once(beat, now);
+            if reply.is_none() && beat.ttl.is_some() {
+                changing.insert(&beat.tenure);
+            }
+            reply
+        });
+        Some((now, replies.collect()))
+    }
+
+    fn beat_in_step(&self, model: &mut GroupModel, ask: &Beats, now: StoreTime) -> Result<Beaten> {
+        if let Some(number) = model.number_never_given(&ask.beats, now)
+            && self.doubts.believe(now)
+        {
+            model.note_lost_end(number, now);
+            if let Some(wait) = self.doubts.wait(now) {
+                model.wait(wait, now);
+            }
+        }
+        model.step(ask, Call::default(), now)
+    }
+
+    /// Answers heartbeats of any number.
+    pub(super) async fn heartbeat(self: &Arc<Self>, group: &Group, heartbeats: Vec<Heartbeat>) -> Result<Heartbeats> {
+        self.service.check()?;
+        let heard = match self.heartbeats_at_once(group, &heartbeats) {
+            Some(attempt) => finish(attempt).await?,
+            None => None,
+        };
+        let (mut stamp, mut replies) = match heard {
+            Some((stamp, replies)) => (Some(stamp), replies),
+            None => (None, vec![None; heartbeats.len()]),
+        };
+        self.keep_time();
+        for part in parts(&replies) {
+            let slow: Vec<Heartbeat> = part.iter().map(|n| heartbeats[*n].clone()).collect();
+            let ask = BeatProviders { heartbeats: slow };
+            let step = |model: &mut GroupModel, now| model.step(&ask, Call::default(), now);
+            let heard = self.step(group, Call::default(), step).await?;
+            stamp = Some(heard.stamp);
+            for (n, reply) in part.into_iter().zip(heard.replies) {
+                replies[n] = Some(reply);
+            }
+        }
+        let replies = replies
+            .into_iter()
+            .map(|reply| reply.unwrap_or(HeartbeatReply::Unknown));
+        let replies = replies.collect();
+        let stamp = match stamp {
+            Some(stamp) => stamp,
+            None => self.absent().stamp(self.clock.now()),
+        };
+        Ok(Heartbeats { replies, stamp })
+    }
+
+    /// Records what nothing but time concerns. The stamp may depend on what is not durable yet.
+    fn heartbeats_at_once(
+        &self,
+        group: &Group,
+        heartbeats: &[Heartbeat],
+    ) -> Option<Attempt<(Stamp, Vec<Option<HeartbeatReply>>)>> {
+        let cell = self.groups.find(group)?;
+        let mut state = cell.lock();
+        if state.detour().is_some() {
+            return None;
+        }
+        let now = self.clock.now();
+        state.model.begin_look();
+        let heard = heartbeats
+            .iter()
+            .map(|heartbeat| state.model.heartbeat_at_once(heartbeat, now));
+        let replies = heard.collect();
+        Some(Attempt::Done {
+            reply: (state.model.stamp(now), replies),
+            changed: false,
+            gate: state.gate_of_look(),
+        })
+    }
+}
+
+/// The places that are not answered yet, in parts that one step takes. An empty call is a step as well: it looks for a gap.
+fn parts<T>(replies: &[Option<T>]) -> Vec<Vec<usize>> {
+    let left: Vec<usize> = (0..replies.len()).filter(|n| replies[*n].is_none()).collect();
+    let parts = left.chunks(BATCH as usize).map(<[usize]>::to_vec);
+    parts.chain(replies.is_empty().then(Vec::new)).collect()
+}

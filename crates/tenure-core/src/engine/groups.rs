@@ -1,0 +1,92 @@
+//! The groups of a store.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::sync::watch;
+
+use super::cell::Cell;
+use crate::id::Group;
+use crate::store::StoreOptions;
+use crate::time::StoreTime;
+
+/// All groups that are there, or whose first step waits for the disk.
+#[derive(Debug)]
+pub(super) struct Groups {
+    cells: RwLock<BTreeMap<Group, Arc<Cell>>>,
+    /// Groups that were removed since the start: a sweep does not bring them back.
+    forgotten: Mutex<HashSet<Group>>,
+    /// Changes when a group became durable, and when nothing is served any more.
+    births: watch::Sender<()>,
+}
+
+impl Groups {
+    pub(super) fn new(cells: BTreeMap<Group, Arc<Cell>>) -> Self {
+        Self {
+            cells: RwLock::new(cells),
+            forgotten: Mutex::default(),
+            births: watch::Sender::new(()),
+        }
+    }
+
+    pub(super) fn find(&self, group: &Group) -> Option<Arc<Cell>> {
+        self.cells
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(group)
+            .cloned()
+    }
+
+    /// The group, or a place for it.
+    pub(super) fn find_or_make(&self, group: &Group, options: &StoreOptions, now: StoreTime) -> Arc<Cell> {
+        if let Some(cell) = self.find(group) {
+            return cell;
+        }
+        let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
+        let cell = cells.entry(group.clone());
+        Arc::clone(cell.or_insert_with(|| Cell::new(group.clone(), options.clone(), now)))
+    }
+
+    /// All of them, by name.
+    pub(super) fn all(&self) -> Vec<Arc<Cell>> {
+        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
+        cells.values().cloned().collect()
+    }
+
+    /// Removes one.
+    pub(super) fn remove(&self, cell: &Arc<Cell>) {
+        let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
+        if cells.get(&cell.group).is_some_and(|there| Arc::ptr_eq(there, cell)) {
+            cells.remove(&cell.group);
+        }
+    }
+
+    /// Notes that a group became durable.
+    pub(super) fn note_birth(&self, group: &Group) {
+        self.forgotten_groups().remove(group);
+        self.wake();
+    }
+
+    /// Notes that the removal of a group became durable.
+    pub(super) fn note_forgotten(&self, group: &Group) {
+        self.forgotten_groups().insert(group.clone());
+        self.wake();
+    }
+
+    pub(super) fn is_forgotten(&self, group: &Group) -> bool {
+        self.forgotten_groups().contains(group)
+    }
+
+    /// Changes with the groups.
+    pub(super) fn births(&self) -> watch::Receiver<()> {
+        self.births.subscribe()
+    }
+
+    pub(super) fn wake(&self) {
+        self.births.send_replace(());
+    }
+
+    fn forgotten_groups(&self) -> std::sync::MutexGuard<'_, HashSet<Group>> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

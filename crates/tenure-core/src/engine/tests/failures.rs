@@ -1,0 +1,246 @@
+//! Commits that fail, steps that panic, a disk that breaks.
+
+use super::*;
+
+#[tokio::test]
+async fn failed_commit_takes_back_what_it_held() {
+    let world = World::new();
+    let (a, b) = (world.join("a").await.unwrap(), world.join("b").await.unwrap());
+    world.platter.be(Luck::Full);
+    let full = world.acquire(&a, "l").await.unwrap_err();
+    assert_eq!(
+        (full.kind(), full.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unchanged)
+    );
+    assert_eq!(world.holder("l").await.unwrap(), None);
+    // Writes are refused before they are applied; beats and reads continue.
+    assert_eq!(world.leave(&b).await.unwrap_err().outcome(), Outcome::Unchanged);
+    assert!(renewed(world.beat(&b, None).await.unwrap()));
+    assert_eq!(world.is_alive(&a).await, Some(true));
+    assert!(matches!(world.health(), Health::Down { reason } if reason.contains("full")));
+    world.probe(s(1)).await.unwrap_err();
+    // The first write after room was made succeeds.
+    world.platter.be(Luck::Good);
+    assert!(matches!(
+        world.acquire(&a, "l").await.unwrap(),
+        AcquireOutcome::Granted { .. }
+    ));
+    assert_eq!(world.health(), Health::Up);
+    assert_eq!(world.platter.trouble(), [true, false], "one alarm, one recovery");
+}
+
+#[tokio::test]
+async fn reads_that_saw_a_lost_change_look_again() {
+    let world = World::new();
+    let (a, b) = (world.join("a").await.unwrap(), world.join("b").await.unwrap());
+    world.platter.hold(true);
+    let mut acquiring = Box::pin(world.acquire(&a, "l"));
+    assert!(poll(&mut acquiring).await.is_none());
+    let mut reading = Box::pin(world.holder("l"));
+    assert!(poll(&mut reading).await.is_none());
+    let mut refused = Box::pin(world.acquire(&b, "l"));
+    assert!(poll(&mut refused).await.is_none());
+    world.platter.be(Luck::Full);
+    world.platter.hold(false);
+    acquiring.await.unwrap_err();
+    assert_eq!(reading.await.unwrap(), None);
+    // What was refused because of the grant is a write again, which is refused now.
+    assert_eq!(refused.await.unwrap_err().outcome(), Outcome::Unchanged);
+}
+
+#[tokio::test]
+async fn dead_members_read_dead_while_the_disk_is_full() {
+    let world = World::new();
+    let (a, b) = (world.join("a").await.unwrap(), world.join("b").await.unwrap());
+    world.platter.be(Luck::Full);
+    world.join("c").await.unwrap_err();
+    for _ in 0..25 {
+        world.clock.advance(Duration::from_millis(500));
+        assert!(renewed(world.beat(&b, None).await.unwrap()));
+        world.tick(&world.group).await.unwrap();
+    }
+    assert_eq!(world.is_alive(&a).await, Some(false));
+    assert_eq!(world.is_alive(&b).await, Some(true));
+    // A late beat needs a step, which is refused; it does not revive.
+    world.beat(&a, None).await.unwrap_err();
+    assert_eq!(world.is_alive(&a).await, Some(false));
+    world.platter.be(Luck::Good);
+    assert_eq!(world.beat(&a, None).await.unwrap(), BeatReply::Ended(EndReason::Lapsed));
+}
+
+#[tokio::test]
+async fn tenure_whose_end_was_lost_stays_dead_at_its_deadline() {
+    let world = World::new();
+    let (a, b) = (world.join("a").await.unwrap(), world.join("b").await.unwrap());
+    for _ in 0..25 {
+        world.clock.advance(Duration::from_millis(500));
+        assert!(renewed(world.beat(&b, None).await.unwrap()));
+    }
+    world.platter.be(Luck::Full);
+    // The step ends it, and is lost.
+    world.beat(&a, None).await.unwrap_err();
+    assert_eq!(world.is_alive(&a).await, Some(false));
+    let unsettled = world.status(&world.group).await.unwrap().unsettled;
+    assert_eq!(unsettled, None);
+}
+
+#[tokio::test]
+async fn doubtful_commit_is_told_as_unknown_and_read_back() {
+    let world = World::new();
+    let a = world.join("a").await.unwrap();
+    world.platter.be(Luck::Doubtful);
+    assert_eq!(world.acquire(&a, "l").await.unwrap_err().outcome(), Outcome::Unknown);
+    world.platter.be(Luck::Good);
+    assert_eq!(world.holder("l").await.unwrap(), Some(a.clone()), "the disk has it");
+    assert!(matches!(
+        world.acquire(&a, "l").await.unwrap(),
+        AcquireOutcome::Kept { .. }
+    ));
+}
+
+#[tokio::test]
+async fn panic_of_the_disk_is_a_doubtful_commit() {
+    let world = World::new();
+    let a = world.join("a").await.unwrap();
+    world.platter.be(Luck::Panics);
+    world.acquire(&a, "l").await.unwrap_err();
+    world.platter.be(Luck::Good);
+    assert_eq!(world.holder("l").await.unwrap(), None);
+    assert!(matches!(
+        world.acquire(&a, "l").await.unwrap(),
+        AcquireOutcome::Granted { .. }
+    ));
+}
+
+#[tokio::test]
+async fn broken_disk_ends_all_service_for_good() {
+    let world = World::new();
+    let a = world.join("a").await.unwrap();
+    world.platter.hold(true);
+    let mut acquiring = Box::pin(world.acquire(&a, "l"));
+    assert!(poll(&mut acquiring).await.is_none());
+    world.platter.wait_for_commit();
+    let mut reading = Box::pin(world.holder("l"));
+    assert!(poll(&mut reading).await.is_none());
+    let mut later = Box::pin(world.acquire(&a, "k"));
+    assert!(poll(&mut later).await.is_none());
+    let mut breaking = Box::pin(world.engine.until_broken());
+    assert!(poll(&mut breaking).await.is_none());
+    world.platter.be(Luck::Broken);
+    world.platter.hold(false);
+    assert_eq!(acquiring.await.unwrap_err().outcome(), Outcome::Unknown);
+    reading.await.unwrap_err();
+    assert_eq!(later.await.unwrap_err().outcome(), Outcome::Unchanged);
+    world.platter.be(Luck::Good);
+    let refused: Error = world.beat(&a, None).await.unwrap_err();
+    assert!(refused.message().contains("sync"), "{refused}");
+    world.acquire(&a, "l").await.unwrap_err();
+    world.holder("l").await.unwrap_err();
+    assert!(breaking.await.message().contains("sync"));
+    assert!(matches!(world.health(), Health::Down { .. }));
+    assert!(!world.platter.is_closed(), "nothing is written any more");
+}
+
+#[tokio::test]
+async fn panic_in_a_step_undoes_its_group_alone() {
+    let world = World::new();
+    let a = world.join("a").await.unwrap();
+    let other = Group::new("other").unwrap();
+    let shared = Arc::clone(&world.engine.shared);
+    let ask = Op::End(crate::membership::End {
+        tenure: a.clone(),
+        by: EndBy::Expel,
+    });
+    let group = &world.group;
+    let panics = shared.step::<()>(group, Call::default(), |model, now| {
+        model.decide(&ask, Call::default(), now)?;
+        panic!("on purpose");
+    });
+    assert_eq!(panics.await.unwrap_err().kind(), ErrorKind::Internal);
+    assert_eq!(world.is_alive(&a).await, Some(true));
+    assert!(renewed(world.beat(&a, None).await.unwrap()));
+    assert_eq!(world.tick(&other).await.unwrap().members, 0);
+    assert_eq!(world.leave(&a).await.unwrap(), EndReason::Left);
+    assert_eq!(world.health(), Health::Up);
+}
+
+#[tokio::test]
+async fn group_whose_first_commit_failed_does_not_exist() {
+    let world = World::new();
+    world.platter.be(Luck::Full);
+    world.join("a").await.unwrap_err();
+    assert!(world.groups().await.unwrap().is_empty());
+    let a = MemberId::new("a").unwrap();
+    assert_eq!(world.member(&world.group, &a).await.unwrap(), None);
+    world.platter.be(Luck::Good);
+    world.join("a").await.unwrap();
+    assert_eq!(world.groups().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn numbers_never_go_back_after_a_lost_commit() {
+    let world = World::new();
+    let a = world.join("a").await.unwrap();
+    let before = world.acquire(&a, "l").await.unwrap();
+    world.platter.be(Luck::Full);
+    world.acquire(&a, "k").await.unwrap_err();
+    world.platter.be(Luck::Good);
+    let AcquireOutcome::Granted { token: first, .. } = before else {
+        panic!("{before:?}")
+    };
+    let after = world.acquire(&a, "k").await.unwrap();
+    let AcquireOutcome::Granted { token: second, .. } = after else {
+        panic!("{after:?}")
+    };
+    assert!(second.get() > first.get() + 1, "the lost number is not used again");
+}
+
+#[tokio::test]
+async fn too_long_a_backlog_refuses_changes_before_they_are_applied() {
+    let world = World::new();
+    let a = world.join("a").await.unwrap();
+    let mut full = (0, 0);
+    world.engine.shared.backlog.replace(&mut full, (1 << 30, 0));
+    let refused = world.acquire(&a, "l").await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unchanged)
+    );
+    assert!(renewed(world.beat(&a, None).await.unwrap()));
+    assert_eq!(world.holder("l").await.unwrap(), None);
+    world.engine.shared.backlog.replace(&mut full, (0, 0));
+    assert!(matches!(
+        world.acquire(&a, "l").await.unwrap(),
+        AcquireOutcome::Granted { .. }
+    ));
+}
+
+/// A grace that is over cannot be ended while writes are refused; the ticks count all the same.
+#[tokio::test]
+async fn due_change_that_cannot_be_made_revives_no_member() {
+    let world = World::new();
+    let (a, b) = (world.join("a").await.unwrap(), world.join("b").await.unwrap());
+    // A gap: everyone gets one ttl, and the group a grace of the same length.
+    world.clock.advance(s(20));
+    assert!(world.tick(&world.group).await.unwrap().unsettled.is_some());
+    world.platter.be(Luck::Full);
+    world.join("c").await.unwrap_err();
+    for _ in 0..24 {
+        world.clock.advance(Duration::from_millis(500));
+        // It is refused once the grace is over.
+        let _ = world.tick(&world.group).await;
+    }
+    assert_eq!(
+        (world.is_alive(&a).await, world.is_alive(&b).await),
+        (Some(false), Some(false))
+    );
+}
+
+#[tokio::test]
+async fn lost_settling_ends_no_wait() {
+    let world = World::new();
+    world.platter.be(Luck::Full);
+    world.settle(None, None, Call::default()).await.unwrap_err();
+    world.platter.be(Luck::Good);
+    world.settle(None, None, Call::default()).await.unwrap();
+}
