@@ -11,14 +11,13 @@ use tenure_core::store::Health;
 use tenure_core::{Error, Result};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::clock::StoreClock;
 use crate::error::{Cause, closed};
 use crate::file::Kind;
 use crate::lock::{LockFile, Owner};
 use crate::reader::Readers;
-use crate::step::Answer;
 use crate::watch::{self, Watch};
-use crate::writer::{Bookkeeping, Message, QUEUE, Request, Writer};
+use crate::writer::{Answer, Bookkeeping, Message, QUEUE, Request, Writer};
+use tenure_core::engine::StoreClock;
 
 /// How often the clock's high-water mark is written while the file is used.
 const KEEP_EVERY: Duration = Duration::from_secs(1);
@@ -28,7 +27,7 @@ const KEEP_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct OpenFile {
     pub(crate) kind: &'static Kind,
     pub(crate) path: PathBuf,
-    pub(crate) clock: StoreClock,
+    pub(crate) clock: Arc<StoreClock>,
     /// Whether the file is still the one at its path.
     pub(crate) watch: Watch,
     /// What went wrong last, until something goes right.
@@ -44,7 +43,7 @@ impl OpenFile {
     pub(crate) fn new(
         kind: &'static Kind,
         path: PathBuf,
-        clock: StoreClock,
+        clock: Arc<StoreClock>,
         lock: LockFile,
         beside: Vec<PathBuf>,
     ) -> Self {

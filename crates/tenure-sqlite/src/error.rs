@@ -1,6 +1,7 @@
 //! The precise causes inside this crate, and the errors they become.
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
+use tenure_core::engine::Fault;
 use tenure_core::error::Outcome;
 use tenure_core::{Error, ErrorKind};
 
@@ -19,6 +20,9 @@ pub(crate) enum Cause {
     /// The file is not the one at its path any more: what was seen, and the outcome of the transaction.
     #[error("{0}")]
     Astray(String, Outcome),
+    /// The connection was given up.
+    #[error("the SQLite file was given up")]
+    Closed,
     /// The file had to be opened again, and could not be.
     #[error("the SQLite file cannot be opened again: {0}")]
     Lost(String),
@@ -44,12 +48,29 @@ impl Cause {
                 ErrorKind::Internal,
                 "a step of the store panicked and was undone; please report it",
             ),
+            Self::Closed => {
+                Error::unavailable("the SQLite file was given up; restart this process", Outcome::Unchanged)
+            }
             Self::Lost(_) => Error::unavailable(
                 "the SQLite file cannot be opened again; look at the disk",
                 Outcome::Unchanged,
             ),
         };
         error.because(self.to_string())
+    }
+
+    /// What it means for a commit of the store.
+    ///
+    /// After a failed write or sync the page cache may show what is not on the disk, so nothing that is read from there can be
+    /// trusted. Everything else was rolled back before it could become durable.
+    pub(crate) fn to_fault(&self) -> Fault {
+        let error = self.to_error();
+        match self {
+            Self::Astray(_, Outcome::Unknown) => Fault::Doubtful(error),
+            Self::Closed => Fault::Broken(error),
+            Self::Sql(sql) if is_untrustworthy(sql) => Fault::Broken(error),
+            _ => Fault::RolledBack(error),
+        }
     }
 
     /// Whether the file and the connection are to be looked at afresh: nobody knows how far a write came.
@@ -67,6 +88,25 @@ impl Cause {
                     | ErrorCode::CannotOpen
             )
         )
+    }
+}
+
+/// Whether the disk or the file is not what it was taken for. A file of shared memory that cannot be made or extended, as on
+/// a full disk, is none of these: it is made again.
+fn is_untrustworthy(error: &rusqlite::Error) -> bool {
+    let Some(code) = error.sqlite_error() else { return false };
+    match code.code {
+        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => true,
+        ErrorCode::SystemIoFailure => !matches!(
+            code.extended_code,
+            ffi::SQLITE_IOERR_SHMOPEN
+                | ffi::SQLITE_IOERR_SHMSIZE
+                | ffi::SQLITE_IOERR_SHMMAP
+                | ffi::SQLITE_IOERR_SHMLOCK
+                | ffi::SQLITE_IOERR_LOCK
+                | ffi::SQLITE_IOERR_NOMEM
+        ),
+        _ => false,
     }
 }
 

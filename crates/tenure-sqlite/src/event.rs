@@ -1,26 +1,17 @@
-//! What happened: events are written in the transaction of the change, and read from snapshots.
+//! What happened: events are written with the rows of the change, and read from snapshots.
 //!
 //! The oldest events are deleted in small batches, once there are a few more than `events_max`, or more bytes than
 //! `events_bytes`.
 
-use std::collections::BTreeMap;
-
-use async_trait::async_trait;
-use rusqlite::{OptionalExtension, Row, Rows, params};
-use tenure_core::call::Serve;
-use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery, WaitForEvents};
-use tenure_core::id::{Alias, ConnectionId, SessionId};
-use tenure_core::lease::Token;
-use tenure_core::session::Epoch;
-use tenure_core::store::Call;
-use tenure_core::{Error, Group, LeaseName, MemberId, Result, StoreTime, TenureId};
+use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
+use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
+use tenure_core::store::StoreOptions;
+use tenure_core::{Error, Group, StoreTime};
 
 use crate::error::Cause;
 use crate::sql::{
     instant, number, read_epoch, read_instant, read_name_or_none, read_number, read_token_or_none, statements,
 };
-use crate::step::Step;
-use crate::store::SqliteStore;
 
 statements! { "event.sql":
     INSERT = "insert",
@@ -30,192 +21,114 @@ statements! { "event.sql":
     PAGE_BEFORE = "page_before",
 }
 statements! { "group.sql":
-    LAST_EVENT = "last_event",
+    LOG = "log",
 }
 
 /// How many events there may be above the setting before some are deleted: at most this many, and this part of a short log.
 /// When the bytes are too many, this part of them is deleted.
 const TRIM_SLACK: (u64, u64) = (256, 64);
-/// The most rows deleted in one step, for when the log was made shorter.
-const TRIM_MOST: i64 = 2_048;
+/// The most rows deleted in one commit, beside as many as it adds: for when the log was made shorter.
+const TRIM_MOST: usize = 2_048;
 
-/// An event before it has a number.
-#[derive(Debug)]
-pub(crate) struct Draft<'a> {
-    kind: EventKind,
-    tenure: Option<&'a TenureId>,
-    reason: Option<&'a str>,
-    lease: Option<&'a LeaseName>,
-    token: Option<Token>,
-    from: Option<&'a TenureId>,
-    to: Option<&'a MemberId>,
-    session: Option<&'a SessionId>,
-    connection: Option<&'a ConnectionId>,
-    alias: Option<&'a Alias>,
-    epoch: Option<Epoch>,
-    pass: Option<&'a str>,
-    counts: BTreeMap<&'a str, u64>,
-    connections: u64,
-    keys: &'a [String],
-}
-
-impl<'a> Draft<'a> {
-    pub(crate) fn new(kind: EventKind) -> Self {
-        Self {
-            kind,
-            tenure: None,
-            reason: None,
-            lease: None,
-            token: None,
-            from: None,
-            to: None,
-            session: None,
-            connection: None,
-            alias: None,
-            epoch: None,
-            pass: None,
-            counts: BTreeMap::new(),
-            connections: 0,
-            keys: &[],
-        }
-    }
-
-    pub(crate) fn of(mut self, tenure: &'a TenureId) -> Self {
-        self.tenure = Some(tenure);
-        self
-    }
-
-    pub(crate) fn because(mut self, reason: &'a str) -> Self {
-        self.reason = Some(reason);
-        self
-    }
-
-    pub(crate) fn lease(mut self, lease: &'a LeaseName) -> Self {
-        self.lease = Some(lease);
-        self
-    }
-
-    pub(crate) fn token(mut self, token: Token) -> Self {
-        self.token = Some(token);
-        self
-    }
-
-    pub(crate) fn from(mut self, from: &'a TenureId) -> Self {
-        self.from = Some(from);
-        self
-    }
-
-    pub(crate) fn to(mut self, to: &'a MemberId) -> Self {
-        self.to = Some(to);
-        self
-    }
-
-    /// About a session, as of this attach.
-    pub(crate) fn session(mut self, session: &'a SessionId, epoch: Option<Epoch>, alias: Option<&'a Alias>) -> Self {
-        (self.session, self.epoch, self.alias) = (Some(session), epoch, alias);
-        self
-    }
-
-    pub(crate) fn connection(mut self, connection: &'a ConnectionId) -> Self {
-        self.connection = Some(connection);
-        self
-    }
-
-    pub(crate) fn connections(mut self, number: u64) -> Self {
-        self.connections = number;
-        self
-    }
-
-    pub(crate) fn in_pass(mut self, pass: &'a str) -> Self {
-        self.pass = Some(pass);
-        self
-    }
-
-    pub(crate) fn keys(mut self, keys: &'a [String]) -> Self {
-        self.keys = keys;
-        self
-    }
-
-    pub(crate) fn count(&mut self, what: &'a str, number: u64) {
-        self.counts.insert(what, number);
-    }
-}
-
-impl Step<'_> {
-    /// Appends an event and trims the log.
-    pub(crate) fn emit(&mut self, event: Draft<'_>) -> Result<(), Cause> {
-        self.meta.last_event = (self.meta.last_event + 1).max(self.now.micros());
-        let counts = (!event.counts.is_empty()).then(|| json(&event.counts)).transpose()?;
-        let keys = (!event.keys.is_empty()).then(|| json(&event.keys)).transpose()?;
-        self.sql.prepare_cached(INSERT)?.execute(params![
-            self.id,
-            number(self.meta.last_event),
-            instant(self.now),
-            event.kind.as_str(),
-            event.tenure.map(TenureId::to_string),
-            event.reason,
-            event.lease.map(LeaseName::as_str),
-            event.token.map(|token| number(token.get())),
-            event.from.map(TenureId::to_string),
-            event.to.map(MemberId::as_str),
-            event.session.map(SessionId::as_str),
-            event.connection.map(ConnectionId::as_str),
-            event.alias.map(Alias::as_str),
-            event.epoch.map(|epoch| number(epoch.get())),
-            event.pass,
-            counts,
-            (event.connections > 0).then(|| number(event.connections)),
-            keys,
-        ])?;
-        let own = Size::of(self.sql, self.id, self.meta.last_event)?;
-        self.meta.events.number += own.number;
-        self.meta.events.bytes += own.bytes;
-        self.trim()
-    }
-
-    /// Deletes the oldest events, if there are too many or they are too long together.
-    fn trim(&mut self) -> Result<(), Cause> {
-        let (most, most_bytes) = (self.options.events_max.max(1), self.options.events_bytes);
-        let (slack, slack_bytes) = (TRIM_SLACK.0.min(most / TRIM_SLACK.1), most_bytes / TRIM_SLACK.1);
-        let kept = &mut self.meta.events;
-        if kept.number <= most + slack && kept.bytes <= most_bytes {
-            return Ok(());
-        }
-        let mut sizes = self.sql.prepare_cached(SIZES)?;
-        let mut rows = sizes.query(params![self.id, number(self.meta.oldest_event), TRIM_MOST])?;
-        while kept.number > 1 && (kept.number > most || kept.bytes > most_bytes - slack_bytes) {
-            let Some(row) = rows.next()? else { break };
-            self.meta.oldest_event = read_number(row, 0)? + 1;
-            kept.number -= 1;
-            kept.bytes = kept.bytes.saturating_sub(read_number(row, 1)?);
-        }
-        drop(rows);
-        self.sql
-            .prepare_cached(TRIM)?
-            .execute(params![self.id, number(self.meta.oldest_event)])?;
-        Ok(())
-    }
-}
-
-/// How many events there are, and how many bytes about they take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Size {
+/// How long the log of a group is in the file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogSize {
+    /// No event below this number is kept: one above the newest that was deleted.
+    pub(crate) oldest: u64,
     number: u64,
+    /// About how many bytes they take.
     bytes: u64,
 }
 
-impl Size {
-    /// Of all events of a group from this number on.
-    pub(crate) fn of(sql: &rusqlite::Connection, id: i64, oldest: u64) -> Result<Self, Cause> {
+impl LogSize {
+    /// Of a group that has no event below this number.
+    pub(crate) fn empty(oldest: u64) -> Self {
+        Self {
+            oldest,
+            number: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Counts all events of a group from this number on.
+    pub(crate) fn count(sql: &Connection, id: i64, oldest: u64) -> Result<Self, Cause> {
         let mut sizes = sql.prepare_cached(SIZES)?;
         let mut rows = sizes.query(params![id, number(oldest), -1])?;
-        let mut size = Self::default();
+        let mut size = Self::empty(oldest);
         while let Some(row) = rows.next()? {
             size.number += 1;
             size.bytes += read_number(row, 1)?;
         }
         Ok(size)
     }
+
+    /// Appends events, and deletes the oldest ones if there are too many or they are too long together.
+    pub(crate) fn append(
+        &mut self,
+        sql: &Connection,
+        id: i64,
+        events: &[Event],
+        options: &StoreOptions,
+    ) -> Result<(), Cause> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        for event in events {
+            insert(sql, id, event)?;
+        }
+        if let Some(first) = events.first() {
+            let added = Self::count(sql, id, first.id.0)?;
+            self.number += added.number;
+            self.bytes += added.bytes;
+        }
+        self.trim(sql, id, events.len(), options)
+    }
+
+    fn trim(&mut self, sql: &Connection, id: i64, added: usize, options: &StoreOptions) -> Result<(), Cause> {
+        let (most, most_bytes) = (options.events_max.max(1), options.events_bytes);
+        let (slack, slack_bytes) = (TRIM_SLACK.0.min(most / TRIM_SLACK.1), most_bytes / TRIM_SLACK.1);
+        if self.number <= most + slack && self.bytes <= most_bytes {
+            return Ok(());
+        }
+        let mut sizes = sql.prepare_cached(SIZES)?;
+        let at_most = i64::try_from(TRIM_MOST + added).unwrap_or(i64::MAX);
+        let mut rows = sizes.query(params![id, number(self.oldest), at_most])?;
+        while self.number > 1 && (self.number > most || self.bytes > most_bytes - slack_bytes) {
+            let Some(row) = rows.next()? else { break };
+            self.oldest = read_number(row, 0)? + 1;
+            self.number -= 1;
+            self.bytes = self.bytes.saturating_sub(read_number(row, 1)?);
+        }
+        drop(rows);
+        sql.prepare_cached(TRIM)?.execute(params![id, number(self.oldest)])?;
+        Ok(())
+    }
+}
+
+fn insert(sql: &Connection, id: i64, event: &Event) -> Result<(), Cause> {
+    let counts = (!event.counts.is_empty()).then(|| json(&event.counts)).transpose()?;
+    let keys = (!event.keys.is_empty()).then(|| json(&event.keys)).transpose()?;
+    sql.prepare_cached(INSERT)?.execute(params![
+        id,
+        number(event.id.0),
+        instant(event.at),
+        event.kind.as_str(),
+        event.tenure.as_ref().map(ToString::to_string),
+        event.reason,
+        event.lease.as_ref().map(|lease| lease.as_str()),
+        event.token.map(|token| number(token.get())),
+        event.from.as_ref().map(ToString::to_string),
+        event.to.as_ref().map(|member| member.as_str()),
+        event.session.as_ref().map(|session| session.as_str()),
+        event.connection.as_ref().map(|connection| connection.as_str()),
+        event.alias.as_ref().map(|alias| alias.as_str()),
+        event.epoch.map(|epoch| number(epoch.get())),
+        event.pass,
+        counts,
+        (event.connections > 0).then(|| number(event.connections)),
+        keys,
+    ])?;
+    Ok(())
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, Cause> {
@@ -253,14 +166,16 @@ fn read_event(row: &Row<'_>) -> Result<Event, Cause> {
 }
 
 /// Reads a page from one snapshot.
-fn page(sql: &rusqlite::Connection, id: i64, query: &EventQuery) -> Result<EventPage, Cause> {
+pub(crate) fn page(sql: &Connection, group: &Group, query: &EventQuery) -> Result<EventPage, Cause> {
     let snapshot = sql.unchecked_transaction()?;
-    let bounds = snapshot
-        .prepare_cached(LAST_EVENT)?
-        .query_row([id], |row| Ok((read_number(row, 0)?, read_number(row, 1)?)))
+    let log = snapshot
+        .prepare_cached(LOG)?
+        .query_row([group.as_str()], |row| {
+            Ok((row.get::<_, i64>(0)?, read_number(row, 1)?, read_number(row, 2)?))
+        })
         .optional()?;
-    // A group whose first transaction is not committed has no row yet.
-    let (last, oldest) = bounds.unwrap_or((0, 1));
+    // A group that was removed since has none.
+    let (id, last, oldest) = log.unwrap_or((0, 0, 1));
     if let Some(before) = query.before {
         let mut select = snapshot.prepare_cached(PAGE_BEFORE)?;
         let rows = select.query(params![id, number(oldest), query.limit, number(before.0)])?;
@@ -293,40 +208,4 @@ fn read_page(mut rows: Rows<'_>, last: EventId, query: &EventQuery) -> Result<Ev
         }
     }
     Ok(page)
-}
-
-#[async_trait]
-impl Serve<EventQuery> for SqliteStore {
-    async fn serve(&self, group: &Group, query: EventQuery, _: Call) -> Result<EventPage> {
-        let Some(live) = self.live(group)? else {
-            return Ok(EventPage {
-                missed: query.after.is_some_and(|after| after.0 > 0),
-                last: query.before.unwrap_or_default(),
-                ..EventPage::default()
-            });
-        };
-        self.read(move |sql| page(sql, live.id, &query)).await
-    }
-}
-
-#[async_trait]
-impl Serve<WaitForEvents> for SqliteStore {
-    async fn serve(&self, group: &Group, ask: WaitForEvents, _: Call) -> Result<()> {
-        let over = self.clock().local().sleep(ask.patience);
-        let waiting = async {
-            let mut births = self.births();
-            let live = loop {
-                match self.live(group)? {
-                    Some(live) => break live,
-                    None if births.changed().await.is_err() => return Ok(()),
-                    None => {}
-                }
-            };
-            let mut news = live.news.subscribe();
-            let seen = ask.after.0;
-            while self.live(group)?.is_some() && *news.borrow_and_update() <= seen && news.changed().await.is_ok() {}
-            Ok(())
-        };
-        tokio::select! { done = waiting => done, () = over => Ok(()) }
-    }
 }

@@ -36,13 +36,13 @@ use tenure_core::store::{Finding, Health, Page, PageRequest, bad_cursor, check_l
 use tenure_core::{Clock, EngagementId, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
 
 use self::step::{LedgerBooks, Step};
-use crate::clock::StoreClock;
 use crate::desk::{Desk, OpenFile};
 use crate::error::Cause;
 use crate::file::{self, unreadable};
 use crate::reader::Readers;
 use crate::sql::{read_instant, statements};
-use crate::step::Answer;
+use crate::writer::Answer;
+use tenure_core::engine::StoreClock;
 
 statements! { "ledger/step.sql":
     HIGH_WATER = "high_water",
@@ -77,7 +77,7 @@ impl SqliteLedger {
             Ok((high_water, Readers::open(&path, lock.pin())?))
         };
         let (high_water, readers) = load().map_err(|cause| unreadable(&path, &file::LEDGER, &cause))?;
-        let clock = StoreClock::new(clock, high_water);
+        let clock = Arc::new(StoreClock::new(clock, high_water));
         let file = Arc::new(OpenFile::new(&file::LEDGER, path, clock, lock, Vec::new()));
         let desk = Desk::start(file, sql, readers, LedgerBooks::default())?;
         Ok(Arc::new(Self {

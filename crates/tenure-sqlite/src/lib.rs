@@ -1,55 +1,41 @@
 //! The embedded store: all of Tenure in one SQLite file, owned by one process.
 //!
-//! Think of a clerk with a ledger and a blackboard. Whatever must never be forgotten goes into the ledger, many entries
-//! at one stroke, and nobody is told "done" before the ink is dry: one thread writes, with group commit and a full sync.
-//! Who was heard from last is on the blackboard alone: beats touch memory and cost no SQL. After a fire the blackboard is
-//! gone, and so everyone gets one full ttl to be heard from again. Reads run on connections of their own and wait for
-//! nobody.
+//! What decides is the model in memory ([`tenure_core::engine`]): a step is applied there at once, and answered when its rows
+//! are on disk, with group commit and a full sync. Beats touch memory alone and cost no SQL; after a restart every tenure
+//! gets one full ttl. Reads are answered from memory too; pages of events come from connections of their own.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `membership`, `registry`, `lease`, `target`, `session`, `roster`, `event`, `sweep` | one noun each: its steps and its reads |
-//! | `store` | opening and closing, the doors to writer and readers |
-//! | `ended`, `revision` | the records of ended tenures, and the numbers of what members hold |
-//! | `writer`, `books`, `step` | the transaction, its undoing, and what every step begins and ends with |
-//! | `live`, `group` | what is in memory: who is alive, and what a group knows about itself |
-//! | `reader`, `page` | snapshots and cursors |
+//! | `store`, `disk` | opening and closing; the file as the disk of the engine |
+//! | `rows` | rows of the model as rows of the file, one file for each noun |
+//! | `event` | the log of a group: appending, deleting, pages |
+//! | `repair` | rows that only another program can have written |
+//! | `reader` | connections that read |
 //! | `found`, `mark`, `wal`, `recall`, `restore` | whether the file is whole or may have forgotten something |
-//! | `file`, `lock`, `holder`, `watch`, `clock`, `examine` | the file, its owner, its place, its time, its health |
+//! | `file`, `lock`, `holder`, `watch`, `examine` | the file, its owner, its place, its health |
+//! | `ledger`, `desk`, `writer` | the ledger of rosters in a file of its own, and the thread that writes it |
 //!
-//! It refuses to be shared: no second process may open the file (it is told who has it), and nothing but this crate may
-//! write to it.
+//! It refuses to be shared: no second process may open the file (the error names the one that has it), and nothing but this
+//! crate may write to it.
 
-mod books;
-mod clock;
 mod desk;
-mod ended;
+mod disk;
 mod error;
 mod event;
 mod examine;
 mod file;
 mod found;
-mod group;
 mod holder;
-mod lease;
 mod ledger;
-mod live;
 mod lock;
 mod mark;
-mod membership;
-mod page;
 mod reader;
 mod recall;
-mod registry;
+mod repair;
 mod restore;
-mod revision;
-mod roster;
-mod session;
+mod rows;
 mod sql;
-mod step;
 mod store;
-mod sweep;
-mod target;
 mod wal;
 mod watch;
 mod writer;

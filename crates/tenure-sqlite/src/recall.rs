@@ -7,17 +7,14 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
-use tenure_core::recall::{Doubt, Recall, believes_an_older_copy};
-use tenure_core::settling::GapCause;
-use tenure_core::sweep::Unsettled;
+use tenure_core::engine::{Commit, StoreClock};
+use tenure_core::recall::Recall;
 use tenure_core::time::show_duration;
 use tenure_core::{Clock, Error, ErrorKind, Result, StoreTime};
 
-use crate::clock::StoreClock;
 use crate::error::Cause;
 use crate::file::{BUSY_TIMEOUT, STORE, unreadable};
 use crate::found::{Contents, Found};
@@ -31,31 +28,19 @@ statements! { "recall.sql":
     COMMIT = "commit",
 }
 
-/// What an open file remembers of itself.
+/// What an open file remembers of itself. The writer alone has it.
 #[derive(Debug)]
 pub(crate) struct Life {
-    max_ttl: Duration,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    identity: Identity,
-    recall: Recall,
-    /// What it was before the open transaction settled it.
-    before_settling: Option<Recall>,
-    /// When the file was opened, until a beat has proved a loss.
-    started_at: Option<StoreTime>,
-    /// The number of the last commit, and of the one under way.
+    /// The number of the last commit.
     commits: u64,
-    committing: bool,
     /// The longest ttl that was served.
     longest: Duration,
     marker: Marker,
 }
 
 impl Life {
-    /// Judges a file that was opened, and writes its wait down; then its mark, on disk when this returns.
+    /// Judges a file that was opened, and writes its wait down; then its mark, on disk when this returns. Answers the recall
+    /// as well.
     ///
     /// # Errors
     /// As [`unreadable`] for the file; `Misconfigured` when the mark cannot be written.
@@ -65,7 +50,7 @@ impl Life {
         sql: &Connection,
         clock: &StoreClock,
         max_ttl: Duration,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Recall)> {
         let now = clock.now();
         let judged = judge(path, found, sql, (clock, now, max_ttl));
         let (recall, mark) = judged.map_err(|cause| unreadable(path, &STORE, &cause))?;
@@ -80,129 +65,44 @@ impl Life {
             let wait = show_duration(round_up(until.since(now)));
             tracing::warn!(file = %path.display(), why = doubt.as_str(), "{doubt}; no lease is granted for {wait}");
         }
-        Ok(Self {
-            max_ttl,
-            state: Mutex::new(State {
-                identity: mark.identity,
-                recall,
-                before_settling: None,
-                started_at: Some(now),
-                commits: mark.commits,
-                committing: false,
-                longest: mark.longest,
-                marker,
-            }),
-        })
+        let life = Self {
+            commits: mark.commits,
+            longest: mark.longest,
+            marker,
+        };
+        Ok((life, recall))
     }
 
-    /// Why and until when nothing is granted, if that is later than now.
-    pub(crate) fn wait(&self, now: StoreTime) -> Option<Unsettled> {
-        let mut state = self.state();
-        let longest = self.max_ttl.max(state.longest);
-        state.recall.wait(now, longest)
-    }
-
-    /// An operator's word that nothing was held, in a step: its commit writes it down.
-    pub(crate) fn settle(&self, named: Option<GapCause>) {
-        let mut state = self.state();
-        let before = state.recall;
-        state.before_settling.get_or_insert(before);
-        state.recall.settle(named);
-    }
-
-    /// Whether a beat that names an unknown number would be believed now.
-    pub(crate) fn believes(&self, now: StoreTime) -> bool {
-        believes_an_older_copy(self.state().started_at, now, self.max_ttl)
-    }
-
-    /// A beat proves that the file is an older copy, if it is believed.
-    pub(crate) fn believe(&self, now: StoreTime) -> bool {
-        let believed = self.believes(now);
-        if believed {
-            self.doubt(Doubt::Proven, now);
-        }
-        believed
-    }
-
-    /// The store has forgotten something.
-    fn doubt(&self, doubt: Doubt, now: StoreTime) {
-        let mut state = self.state();
-        let wait = self.max_ttl.max(state.longest);
-        state.recall.doubt(doubt, now, wait);
-        state.before_settling = None;
-        state.started_at = None;
-        drop(state);
-        tracing::error!(
-            why = doubt.as_str(),
-            "{doubt}; no lease is granted for {}",
-            show_duration(wait)
-        );
-    }
-
-    /// Compares the file with memory after it was opened again. Answers whether it fell back.
-    pub(crate) fn compare(&self, sql: &Connection, now: StoreTime) -> Result<bool, Cause> {
-        let contents = Contents::read(sql)?;
-        let mut state = self.state();
-        let is_same = contents.identity == Some(state.identity) && contents.commits >= state.commits;
-        state.commits = state.commits.max(contents.commits);
-        drop(state);
-        if !is_same {
-            self.doubt(Doubt::Older, now);
-        }
-        Ok(!is_same)
+    /// The longest ttl that was ever served.
+    pub(crate) fn longest(&self) -> Duration {
+        self.longest
     }
 
     /// Counts the commit that is under way, as its last change.
-    pub(crate) fn count(&self, sql: &Connection, now: StoreTime, longest: Duration) -> Result<(), Cause> {
-        let mut state = self.state();
-        state.longest = state.longest.max(longest);
-        state.committing = true;
-        let (until, why) = columns(state.recall);
+    pub(crate) fn count(&self, sql: &Connection, commit: &Commit) -> Result<(), Cause> {
+        let (until, why) = columns(commit.recall);
         sql.prepare_cached(COMMIT)?
-            .execute(params![number(state.commits + 1), instant(now), until, why])?;
+            .execute(params![number(self.commits + 1), instant(commit.at), until, why])?;
         Ok(())
     }
 
-    /// The transaction was committed.
-    pub(crate) fn committed(&self) {
-        let mut state = self.state();
-        state.before_settling = None;
-        if std::mem::take(&mut state.committing) {
-            state.commits += 1;
-            state.note();
-        }
+    /// The commit is durable.
+    pub(crate) fn committed(&mut self, longest: Duration) {
+        self.commits += 1;
+        self.longest = self.longest.max(longest);
+        self.note();
     }
 
-    /// The transaction was rolled back.
-    pub(crate) fn rolled_back(&self) {
-        let mut state = self.state();
-        state.committing = false;
-        if let Some(before) = state.before_settling.take() {
-            state.recall = before;
-        }
-    }
-
-    /// Something was written that does not count. It may have restarted the log.
-    pub(crate) fn logged(&self) {
-        self.state().note();
-    }
-
-    /// The file is complete without its log.
-    pub(crate) fn close(&self) {
-        if let Err(error) = self.state().marker.close() {
+    /// Writes the mark. After something that does not count it may be about another log.
+    pub(crate) fn note(&mut self) {
+        if let Err(error) = self.marker.note(self.commits, self.longest) {
             tracing::warn!(%error, "the mark beside the SQLite file was not written");
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn note(&mut self) {
-        let (commits, longest) = (self.commits, self.longest);
-        if let Err(error) = self.marker.note(commits, longest) {
+    /// The file is complete without its log.
+    pub(crate) fn close(&mut self) {
+        if let Err(error) = self.marker.close() {
             tracing::warn!(%error, "the mark beside the SQLite file was not written");
         }
     }

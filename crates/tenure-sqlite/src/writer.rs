@@ -19,7 +19,6 @@ use crate::desk::OpenFile;
 use crate::error::{Cause, closed};
 use crate::file::reopen_writer;
 use crate::sql::{instant, statements};
-use crate::step::Answer;
 
 statements! { "group.sql":
     RAISE_HIGH_WATER = "raise_high_water",
@@ -34,27 +33,15 @@ const CHECKPOINT_IDLE: u64 = 2_000;
 /// After so many it is done although somebody waits, so that the log stays small.
 const CHECKPOINT_BUSY: u64 = 50_000;
 
-/// What a kind of file has in memory beside its rows, and how that follows a transaction.
+/// What a step answers: a refusal keeps what the step has done, a [`Cause`] undoes it.
+pub(crate) type Answer<T> = Result<Result<T>, Cause>;
+
+/// What the writer keeps of an open transaction beside its rows.
 pub(crate) trait Bookkeeping: Send + 'static {
-    /// Keeps the step that ran.
-    fn keep(&mut self);
-    /// Takes the step that ran out of memory again. Its savepoint is rolled back by the caller.
-    fn undo(&mut self);
-    /// Writes what goes with all steps of the transaction, which began `before` this many changes. The last act before the
-    /// commit.
-    fn flush(&mut self, sql: &Connection, before: u64) -> Result<(), Cause>;
-    /// Publishes what was committed.
-    fn publish(&mut self);
+    /// Writes what goes with all steps of the transaction. The last act before the commit.
+    fn flush(&mut self, sql: &Connection) -> Result<(), Cause>;
     /// Takes the whole transaction out of memory again, after its rows were rolled back.
     fn roll_back(&mut self);
-    /// Reads memory anew from a connection that replaces a lost one: what the file says counts.
-    fn reload(&mut self, sql: &Connection) -> Result<(), Cause>;
-    /// Something was committed that no step asked for: the clock's high-water mark.
-    fn logged(&mut self) {}
-    /// The log was copied into the file, and the file closed.
-    fn completed(&mut self) {}
-    /// Tells those who wait that the file is closed. The last call.
-    fn released(&mut self) {}
 }
 
 /// What the writer is asked.
@@ -197,12 +184,11 @@ impl<B: Bookkeeping> Writer<B> {
         for job in jobs.iter_mut().filter(|job| !job.is_abandoned()) {
             run_alone(&mut **job, &mut self.books, sql)?;
         }
-        self.books.flush(sql, before)?;
+        self.books.flush(sql)?;
         if sql.total_changes() > before && self.file.is_time_to_keep() {
             raise_high_water(sql, self.file.clock.now())?;
         }
         sql.prepare_cached("COMMIT")?.execute([])?;
-        self.books.publish();
         // The file may have been replaced during the transaction; then it is not known which one is kept.
         self.file.look(Outcome::Unknown)
     }
@@ -220,14 +206,13 @@ impl<B: Bookkeeping> Writer<B> {
         }
     }
 
-    /// Opens the file again after the connection was given up, and reads memory anew: what the file says counts.
+    /// Opens the file again after the connection was given up.
     fn reconnect(&mut self) -> Result<(), Cause> {
         if self.sql.is_some() {
             return Ok(());
         }
         let lost = |cause: Cause| Cause::Lost(cause.to_string());
         let sql = reopen_writer(&self.file.path).map_err(lost)?;
-        self.books.reload(&sql).map_err(lost)?;
         self.checkpointed = sql.total_changes();
         self.sql = Some(sql);
         Ok(())
@@ -239,7 +224,7 @@ impl<B: Bookkeeping> Writer<B> {
         let relaxed = sql.pragma_update(None, "synchronous", "normal").map_err(Cause::from);
         let kept = relaxed.and_then(|()| raise_high_water(sql, self.file.clock.now()));
         match kept {
-            Ok(()) => self.books.logged(),
+            Ok(()) => {}
             Err(cause) => tracing::warn!(error = %cause, "the clock's high-water mark was not written"),
         }
         if sql.pragma_update(None, "synchronous", "full").is_err() {
@@ -267,15 +252,13 @@ impl<B: Bookkeeping> Writer<B> {
         if let Some(sql) = self.sql.take() {
             let copied = sql.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
             match copied.and_then(|is_busy| sql.close().map_err(|(_, error)| error).map(|()| is_busy)) {
-                Ok(false) => self.books.completed(),
-                Ok(true) => {}
+                Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(%error, "the SQLite file was closed with its log beside it; the next open reads it");
                 }
             }
         }
         self.file.release();
-        self.books.released();
     }
 }
 
@@ -284,7 +267,6 @@ fn run_alone<B: Bookkeeping>(job: &mut dyn Job<B>, books: &mut B, sql: &Connecti
     let done = catch_unwind(AssertUnwindSafe(|| job.run(books, sql)));
     let failed = match done {
         Ok(Ok(())) => {
-            books.keep();
             sql.prepare_cached("RELEASE step")?.execute([])?;
             return Ok(());
         }
@@ -292,7 +274,6 @@ fn run_alone<B: Bookkeeping>(job: &mut dyn Job<B>, books: &mut B, sql: &Connecti
         Err(panic) => panicked(&*panic),
     };
     tracing::error!(error = %failed, "a step was rolled back");
-    books.undo();
     if sql.is_autocommit() {
         // SQLite has rolled the whole transaction back (disk full, I/O error).
         return Err(failed);

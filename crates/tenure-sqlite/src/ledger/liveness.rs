@@ -10,7 +10,7 @@ use super::rows::{is, one};
 use super::step::Step;
 use crate::error::Cause;
 use crate::sql::{instant, read_instant, statements};
-use crate::step::Answer;
+use crate::writer::Answer;
 
 statements! { "ledger/liveness.sql":
     IS_UNDER = "is_under",

@@ -11,7 +11,7 @@ use super::rows::{many, one};
 use super::step::Step;
 use crate::error::Cause;
 use crate::sql::{number, read_instant, read_name, read_number, statements};
-use crate::step::Answer;
+use crate::writer::Answer;
 
 statements! { "ledger/outbox.sql":
     OLDEST = "oldest",

@@ -13,7 +13,7 @@ use super::rows::{is, many, one, page};
 use super::step::Step;
 use crate::error::Cause;
 use crate::sql::{instant, read_instant_or_none, read_name, read_name_or_none, read_number, statements};
-use crate::step::Answer;
+use crate::writer::Answer;
 
 statements! { "ledger/provider.sql":
     GET = "get",

@@ -8,7 +8,7 @@ use super::rows::{is, many};
 use super::step::Step;
 use crate::error::Cause;
 use crate::sql::{instant, read_name, statements};
-use crate::step::Answer;
+use crate::writer::Answer;
 
 statements! { "ledger/engagement.sql":
     HAS_ROOM = "has_room",

@@ -21,25 +21,15 @@ pub(super) struct LedgerBooks {
 }
 
 impl Bookkeeping for LedgerBooks {
-    fn keep(&mut self) {}
-
-    fn undo(&mut self) {}
-
-    fn flush(&mut self, sql: &Connection, _before: u64) -> Result<(), Cause> {
+    fn flush(&mut self, sql: &Connection) -> Result<(), Cause> {
         if std::mem::take(&mut self.has_said) {
             sql.prepare_cached(OVER)?.execute([])?;
         }
         Ok(())
     }
 
-    fn publish(&mut self) {}
-
     fn roll_back(&mut self) {
         self.has_said = false;
-    }
-
-    fn reload(&mut self, _sql: &Connection) -> Result<(), Cause> {
-        Ok(())
     }
 }
 

@@ -16,8 +16,14 @@ SELECT grp, name, born_us, tick_us, resumed_us, seq, last_event, oldest_event, m
        unsettled_cause, unsettled_until_us, brake_since_us, brake_until_us, settled_us
 FROM meta;
 
--- name: last_event
-SELECT last_event, oldest_event FROM meta WHERE grp = ?1;
+-- name: one
+SELECT grp, name, born_us, tick_us, resumed_us, seq, last_event, oldest_event, min_ttl_us, max_ttl_us,
+       unsettled_cause, unsettled_until_us, brake_since_us, brake_until_us, settled_us
+FROM meta
+WHERE name = ?1;
+
+-- name: log
+SELECT grp, last_event, oldest_event FROM meta WHERE name = ?1;
 
 -- name: high_water
 SELECT max(high_water_us, (SELECT coalesce(max(tick_us), 0) FROM meta)) FROM clock;
@@ -27,6 +33,9 @@ UPDATE clock SET high_water_us = max(high_water_us, ?1);
 
 -- name: forget_events
 DELETE FROM events WHERE grp = ?1;
+
+-- name: forget_lapses
+DELETE FROM lapses WHERE grp = ?1;
 
 -- name: forget
 DELETE FROM meta WHERE grp = ?1;

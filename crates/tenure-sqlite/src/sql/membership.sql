@@ -1,47 +1,45 @@
--- Members and why their tenures ended.
+-- Members, why their tenures ended, and who lapsed lately.
 
--- name: upsert
-INSERT INTO members (grp, member, term, ttl_us, deadline_us, labels) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+-- name: put_member
+INSERT INTO members (grp, member, term, ttl_us, deadline_us, labels, revision) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 ON CONFLICT (grp, member) DO UPDATE
 SET term = excluded.term, ttl_us = excluded.ttl_us, deadline_us = excluded.deadline_us, labels = excluded.labels,
-    revision = 0;
+    revision = excluded.revision;
 
--- name: change_ttl
-UPDATE members SET ttl_us = ?4, deadline_us = ?5 WHERE grp = ?1 AND member = ?2 AND term = ?3;
+-- name: delete_member
+DELETE FROM members WHERE grp = ?1 AND member = ?2;
 
--- name: revise
-UPDATE members SET revision = ?4 WHERE grp = ?1 AND member = ?2 AND term = ?3;
+-- name: one_member
+SELECT member, term, ttl_us, deadline_us, labels, revision FROM members WHERE grp = ?1 AND member = ?2;
 
--- name: revision
-SELECT revision FROM members WHERE grp = ?1 AND member = ?2 AND term = ?3;
+-- name: all_members
+SELECT member, term, ttl_us, deadline_us, labels, revision FROM members WHERE grp = ?1;
 
--- name: delete
-DELETE FROM members WHERE grp = ?1 AND member = ?2 AND term = ?3;
-
--- name: record_end
+-- name: put_ended
 INSERT INTO ended (grp, tenure, reason, lapsed, end_us, ended_us, forget_us, visit_us)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8);
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (grp, tenure) DO UPDATE
+SET reason = excluded.reason, lapsed = excluded.lapsed, end_us = excluded.end_us, ended_us = excluded.ended_us,
+    forget_us = excluded.forget_us, visit_us = excluded.visit_us;
 
--- name: record
-SELECT reason, end_us, ended_us FROM ended WHERE grp = ?1 AND tenure = ?2;
+-- name: delete_ended
+DELETE FROM ended WHERE grp = ?1 AND tenure = ?2;
 
--- name: all
-SELECT member, term, ttl_us, deadline_us, revision FROM members WHERE grp = ?1;
+-- name: one_ended
+SELECT tenure, reason, end_us, ended_us, forget_us, visit_us FROM ended WHERE grp = ?1 AND tenure = ?2;
 
--- name: one
-SELECT member, term, ttl_us, deadline_us, labels,
-       (SELECT count(*) FROM claims c WHERE c.grp = m.grp AND c.tenure = m.member || '@' || m.term),
-       (SELECT count(*) FROM leases l WHERE l.grp = m.grp AND l.tenure = m.member || '@' || m.term),
-       (SELECT count(*) FROM connections n WHERE n.grp = m.grp AND n.tenure = m.member || '@' || m.term)
-FROM members m
-WHERE grp = ?1 AND member = ?2;
+-- name: all_ended
+SELECT tenure, reason, end_us, ended_us, forget_us, visit_us FROM ended WHERE grp = ?1;
 
--- name: page
-SELECT member, term, ttl_us, deadline_us, labels,
-       (SELECT count(*) FROM claims c WHERE c.grp = m.grp AND c.tenure = m.member || '@' || m.term),
-       (SELECT count(*) FROM leases l WHERE l.grp = m.grp AND l.tenure = m.member || '@' || m.term),
-       (SELECT count(*) FROM connections n WHERE n.grp = m.grp AND n.tenure = m.member || '@' || m.term)
-FROM members m
-WHERE grp = ?1 AND member > ?2
-ORDER BY member
-LIMIT ?3;
+-- name: put_lapse
+INSERT INTO lapses (grp, member, at_us) VALUES (?1, ?2, ?3)
+ON CONFLICT (grp, member) DO UPDATE SET at_us = excluded.at_us;
+
+-- name: delete_lapse
+DELETE FROM lapses WHERE grp = ?1 AND member = ?2;
+
+-- name: one_lapse
+SELECT member, at_us FROM lapses WHERE grp = ?1 AND member = ?2;
+
+-- name: all_lapses
+SELECT member, at_us FROM lapses WHERE grp = ?1;
