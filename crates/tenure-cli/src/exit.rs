@@ -1,4 +1,4 @@
-//! How the program ends: 0 done, 1 failed, 2 wrong usage; `join` passes on what its child ended with.
+//! How the program ends: 0 done, 1 failed, 2 wrong usage, 74 the disk of `serve` failed; `join` passes on what its child ended with.
 
 use std::fmt;
 use std::io;
@@ -13,6 +13,9 @@ pub(crate) use crate::logging::say;
 pub(crate) const DONE: u8 = 0;
 /// Failed.
 pub(crate) const FAILED: u8 = 1;
+/// A write or a sync of the store's file failed, so the daemon ends for the next one to read the disk again. As `EX_IOERR` of
+/// `sysexits.h`.
+pub(crate) const DISK_FAILED: u8 = 74;
 /// Wrong usage.
 pub(crate) const USAGE: u8 = 2;
 

@@ -20,7 +20,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::connect::{is_daemon, refused, refused_ledger};
-use crate::exit::{DONE, FAILED, Usage};
+use crate::exit::{DISK_FAILED, DONE, FAILED, Usage};
 use crate::output::line;
 use crate::settings::{Flags, Registrations, Settings};
 
@@ -68,6 +68,7 @@ async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Resu
     Ok(match daemon.run(async || stops.next().await).await {
         Ended::Stopped => DONE,
         Ended::Broken => FAILED,
+        Ended::StoreBroken => DISK_FAILED,
     })
 }
 

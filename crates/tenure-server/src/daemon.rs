@@ -99,6 +99,8 @@ pub enum Ended {
     Stopped,
     /// One of its loops panicked again and again.
     Broken,
+    /// The disk of its store cannot be trusted any more. Another process has to read it again.
+    StoreBroken,
 }
 
 /// A daemon that runs.
@@ -153,6 +155,7 @@ impl Daemon {
             rosters,
         };
         let (stop, url) = (CancellationToken::new(), settings.server.url_at(address));
+        let store = Arc::clone(&parts.store);
         let server = Server::start(listener, parts, settings.server, stop.clone().cancelled_owned())
             .map_err(StartError::Server)?;
         Ok(Self {
@@ -183,10 +186,10 @@ impl Daemon {
         &self.store
     }
 
-    /// Serves until it is asked to stop, or until a loop has panicked too often to go on quietly. The first time it is asked,
+    /// Serves until it is asked to stop, until a loop has panicked too often, or until the store is broken. The first time it is asked,
     /// requests may end; the second time they may not.
     pub async fn run(self, mut asked: impl AsyncFnMut() -> Asked) -> Ended {
-        let ended = serve(self.server, &self.loops, &mut asked, &self.stop).await;
+        let ended = serve(self.server, &*self.store, &self.loops, &mut asked, &self.stop).await;
         self.loops.shut_down(LOOPS_WAIT).await;
         if let Some(ledger) = self.ledger {
             ledger.close().await;
@@ -278,6 +281,7 @@ async fn rosters(
 
 async fn serve(
     server: Server,
+    store: &dyn Store,
     loops: &Loops,
     asked: &mut impl AsyncFnMut() -> Asked,
     stop: &CancellationToken,
@@ -297,6 +301,10 @@ async fn serve(
             name = loops.escalated() => {
                 tracing::error!(sweep = name, "a loop panics again and again; stopping, to be started afresh");
                 break Ended::Broken;
+            }
+            error = store.until_broken() => {
+                tracing::error!(error = error.chain(), "the store cannot be trusted any more; stopping, to be started afresh");
+                break Ended::StoreBroken;
             }
         }
     };
@@ -328,16 +336,16 @@ async fn serve(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use async_trait::async_trait;
+    use tenure_core::call::{Ask, Reply};
     use tenure_core::clock::SystemClock;
+    use tenure_core::error::Outcome;
     use tenure_core::memory::MemoryStore;
+    use tenure_core::store::{Backend, Finding, Health};
 
-    #[tokio::test]
-    async fn a_loop_that_keeps_panicking_ends_the_daemon_with_a_failure() {
-        let clock = SystemClock::shared();
-        let panics: tenure::loops::Probe = Arc::new(|name| assert_ne!(name, tenure::sweeper::JANITOR, "on purpose"));
-        let loops = Loops::with_probe(Arc::clone(&clock), Handle::current(), Some(panics));
-        let store: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
+    use super::*;
+
+    async fn ended(store: Arc<dyn Store>, clock: Arc<dyn Clock>, loops: Loops) -> Ended {
         let sweeper = Sweeper::start(
             Arc::clone(&store),
             Arc::clone(&clock),
@@ -348,14 +356,65 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stop = CancellationToken::new();
         let parts = Parts {
-            store,
+            store: Arc::clone(&store),
             clock,
             loops: loops.clone(),
             sweeper: Some(sweeper),
             rosters: None,
         };
         let server = Server::start(listener, parts, Settings::default(), stop.clone().cancelled_owned()).unwrap();
-        let ended = serve(server, &loops, &mut async || std::future::pending().await, &stop).await;
-        assert_eq!(ended, Ended::Broken);
+        serve(
+            server,
+            &*store,
+            &loops,
+            &mut async || std::future::pending().await,
+            &stop,
+        )
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_loop_that_keeps_panicking_ends_the_daemon_with_a_failure() {
+        let clock = SystemClock::shared();
+        let panics: tenure::loops::Probe = Arc::new(|name| assert_ne!(name, tenure::sweeper::JANITOR, "on purpose"));
+        let loops = Loops::with_probe(Arc::clone(&clock), Handle::current(), Some(panics));
+        let store = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
+        assert_eq!(ended(store, clock, loops).await, Ended::Broken);
+    }
+
+    /// A store whose disk fails at once.
+    struct Breaks(Arc<MemoryStore>);
+
+    #[async_trait]
+    impl Backend for Breaks {
+        async fn call(&self, ask: Ask) -> Result<Reply> {
+            self.0.call(ask).await
+        }
+        fn max_ttl(&self) -> Duration {
+            self.0.max_ttl()
+        }
+        fn place(&self) -> String {
+            self.0.place()
+        }
+        fn health(&self) -> Health {
+            self.0.health()
+        }
+        async fn until_broken(&self) -> Error {
+            Error::unavailable("a sync failed", Outcome::Unchanged)
+        }
+        async fn examine(&self) -> Vec<Finding> {
+            Vec::new()
+        }
+        async fn close(&self) {
+            self.0.close().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn broken_store_ends_the_daemon() {
+        let clock = SystemClock::shared();
+        let loops = Loops::with_probe(Arc::clone(&clock), Handle::current(), None);
+        let store = Arc::new(Breaks(MemoryStore::new(StoreOptions::default(), Arc::clone(&clock))));
+        assert_eq!(ended(store, clock, loops).await, Ended::StoreBroken);
     }
 }
