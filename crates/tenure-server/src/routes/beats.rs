@@ -73,7 +73,6 @@ pub(crate) async fn many(
         let count = beats.len();
         return Err(Error::invalid(format!("{count} beats in one call; at most {MAX_BEATS}")).into());
     }
-    let beats = beats;
     let beaten = app.step(beats.len(), app.store.beat(&group, &beats));
     let beaten = app.timed(beaten, |beaten| beaten.as_of).await?;
     if beaten.replies.len() != beats.len() {
