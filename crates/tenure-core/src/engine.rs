@@ -34,9 +34,13 @@ mod groups;
 mod load;
 mod queue;
 mod service;
+#[cfg(test)]
+mod sim;
 mod step;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trace;
 mod whole;
 mod writer;
 
@@ -93,9 +97,25 @@ impl Engine {
     pub fn start<D: Disk>(
         options: StoreOptions,
         clock: Arc<StoreClock>,
-        mut disk: D,
+        disk: D,
         pages: Arc<dyn EventPages>,
     ) -> Result<Self> {
+        let (engine, writer) = Self::assemble(options, clock, disk, pages)?;
+        let thread = std::thread::Builder::new().name("tenure-writer".to_owned());
+        thread.spawn(move || writer.run()).map_err(|error| {
+            let message = "the writer of the store could not be started";
+            Error::unavailable(message, Outcome::Unchanged).because(error)
+        })?;
+        Ok(engine)
+    }
+
+    /// The engine beside its writer, which does not run yet.
+    fn assemble<D: Disk>(
+        options: StoreOptions,
+        clock: Arc<StoreClock>,
+        mut disk: D,
+        pages: Arc<dyn EventPages>,
+    ) -> Result<(Self, Writer<D>)> {
         let now = clock.now();
         let mut load = Load::new(&options, now);
         let loaded = disk.load(&mut load).map_err(Fault::into_error)?;
@@ -112,12 +132,7 @@ impl Engine {
             next_keep: AtomicU64::new(0),
         });
         let writer = Writer::new(disk, Arc::clone(&shared));
-        let thread = std::thread::Builder::new().name("tenure-writer".to_owned());
-        thread.spawn(move || writer.run()).map_err(|error| {
-            let message = "the writer of the store could not be started";
-            Error::unavailable(message, Outcome::Unchanged).because(error)
-        })?;
-        Ok(Self { shared })
+        Ok((Self { shared }, writer))
     }
 
     /// Answers a call that is within its limits. Beats, heartbeats and looks at providers may have any number of items.

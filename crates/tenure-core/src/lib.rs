@@ -12,7 +12,7 @@
 pub mod brake;
 pub mod call;
 pub mod clock;
-#[cfg(feature = "conformance")]
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod engine;
 pub mod error;

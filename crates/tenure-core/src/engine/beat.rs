@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use super::Shared;
 use super::step::{Attempt, finish};
+#[cfg(test)]
+use super::trace::{self, Noted};
 use crate::error::Result;
 use crate::id::Group;
 use crate::membership::{Beat, BeatReply, Beaten, Beats};
@@ -66,7 +68,10 @@ impl Shared {
             }
             reply
         });
-        Some((now, replies.collect()))
+        let replies: Vec<_> = replies.collect();
+        #[cfg(test)]
+        trace::note(Noted::at_once(now, &replies));
+        Some((now, replies))
     }
 
     fn beat_in_step(&self, model: &mut GroupModel, ask: &Beats, now: StoreTime) -> Result<Beaten> {
@@ -130,7 +135,9 @@ impl Shared {
         let heard = heartbeats
             .iter()
             .map(|heartbeat| state.model.heartbeat_at_once(heartbeat, now));
-        let replies = heard.collect();
+        let replies: Vec<_> = heard.collect();
+        #[cfg(test)]
+        trace::note(Noted::at_once(now, &replies));
         Some(Attempt::Done {
             reply: (state.model.stamp(now), replies),
             changed: false,

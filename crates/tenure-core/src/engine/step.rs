@@ -8,6 +8,8 @@ use tokio::sync::oneshot;
 use super::Shared;
 use super::cell::{Cell, Detour, Gate, stopped};
 use super::disk::Lost;
+#[cfg(test)]
+use super::trace::{self, Noted};
 use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::id::Group;
 use crate::memory::{Decide, GroupModel};
@@ -148,6 +150,8 @@ impl Shared {
             state.leave(number);
         }
         let changed = state.end(number) || leaves;
+        #[cfg(test)]
+        trace::note(Noted::Step { number, changed, now });
         if changed {
             state.recount(&self.backlog);
             if !state.is_queued && !self.queue.add(|work| work.dirty.push(Arc::clone(cell))) {
@@ -170,8 +174,11 @@ impl Shared {
         let reply = match state.is_unborn() {
             true => None,
             false => {
+                let now = self.clock.now();
+                #[cfg(test)]
+                trace::note(Noted::Look { now });
                 state.model.begin_look();
-                Some(look(&mut state.model, self.clock.now()))
+                Some(look(&mut state.model, now))
             }
         };
         Attempt::Done {

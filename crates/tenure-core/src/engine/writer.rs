@@ -24,14 +24,23 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// The writer of an engine.
 pub(super) struct Writer<D: Disk> {
     disk: D,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// A group in a commit, and the number of its newest step in there.
 type Share = (Arc<Cell>, u64);
 
+/// A commit that has begun.
+pub(super) struct Begun {
+    pub(super) commit: Commit,
+    pub(super) shares: Vec<Share>,
+    work: Work,
+    /// Whether the store may have forgotten something, before this commit.
+    before: Recall,
+}
+
 /// A fault after which nothing is served: the rest of the work is left alone.
-struct Broken;
+pub(super) struct Broken;
 
 impl<D: Disk> Writer<D> {
     pub(super) fn new(disk: D, shared: Arc<Shared>) -> Self {
@@ -77,7 +86,8 @@ impl<D: Disk> Writer<D> {
             self.mend(cell)?;
         }
         if wants_commit {
-            self.commit(work)?;
+            let begun = self.begin(work);
+            self.complete(begun)?;
         }
         if keep_time {
             self.disk.keep_time(self.shared.clock.now());
@@ -86,8 +96,8 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Makes everything durable that has changed.
-    fn commit(&mut self, mut work: Work) -> Result<(), Broken> {
+    /// Takes everything that has changed.
+    pub(super) fn begin(&mut self, mut work: Work) -> Begun {
         let at = self.shared.clock.now();
         let (mut shares, mut batches) = (Vec::new(), Vec::new());
         for cell in work.dirty.drain(..) {
@@ -114,6 +124,22 @@ impl<D: Disk> Writer<D> {
             longest,
             batches,
         };
+        Begun {
+            commit,
+            shares,
+            work,
+            before,
+        }
+    }
+
+    /// Makes it durable.
+    pub(super) fn complete(&mut self, begun: Begun) -> Result<(), Broken> {
+        let Begun {
+            commit,
+            shares,
+            work,
+            before,
+        } = begun;
         let disk = AssertUnwindSafe(&mut self.disk);
         let done = catch_unwind(move || { disk }.commit(&commit).map(|()| commit));
         match done.unwrap_or_else(|panic| Err(Fault::Doubtful(panicked(&*panic)))) {
@@ -182,7 +208,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Takes back what a step that panicked has changed, with the steps before it that are not durable.
-    fn mend(&mut self, cell: &Arc<Cell>) -> Result<(), Broken> {
+    pub(super) fn mend(&mut self, cell: &Arc<Cell>) -> Result<(), Broken> {
         let message = "a step of this group panicked, and what was not on disk was undone; please report it";
         let lost = Lost::new(
             &Arc::new(Error::unavailable(message, Outcome::Unchanged)),
