@@ -89,7 +89,8 @@ impl<D: Disk> Writer<D> {
             let begun = self.begin(work);
             self.complete(begun)?;
         }
-        if keep_time {
+        // A disk that takes no commit takes no mark; that was said once.
+        if keep_time && !self.shared.service.refuses_writes() {
             self.disk.keep_time(self.shared.clock.now());
         }
         self.disk.tidy(self.shared.queue.is_idle());
