@@ -139,7 +139,7 @@ impl Node {
         // The last word is written before we go.
         drop(status);
         drop(server);
-        let _ = within(&*clock, Duration::from_millis(100), keeper).await;
+        let _ = within(&*clock, Duration::from_secs(1), keeper).await;
         Ok(ended.code)
     }
 

@@ -60,8 +60,10 @@ fn lost_ledger_of_many_rosters_is_warned_of_once() {
     };
     let daemon = Daemon::start(&["--store", &valkey.url(), "--ledger", &postgres.database()]);
     for n in 0..ROSTERS {
-        let (status, put) = daemon.http("PUT", &format!("/v1/rosters/r-{n}/providers/ann"), "{}");
-        assert!(status < 300, "{put}");
+        // The daemon is ready before the schema of its ledger is.
+        wait::until("the ledger takes the provider", SOON, || {
+            daemon.http("PUT", &format!("/v1/rosters/r-{n}/providers/ann"), "{}").0 < 300
+        });
     }
     let notes = || daemon.http("GET", "/readyz", "").1["notes"].clone();
     wait::until("every mirror is believed", SOON, || {

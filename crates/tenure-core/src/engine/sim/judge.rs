@@ -9,9 +9,9 @@ use super::disk::Stored;
 use crate::call::{Op, Reply};
 use crate::error::Result;
 use crate::id::Group;
-use crate::membership::{Beat, BeatReply, Beats, Revision};
+use crate::membership::{Beat, BeatReply, Beats, MemberOf, Revision};
 use crate::memory::GroupModel;
-use crate::roster::{BeatProviders, HeartbeatReply};
+use crate::roster::{BeatProviders, HeartbeatReply, Seat};
 use crate::store::{Call, StoreOptions};
 use crate::sweep::{SettleReport, Unsettled};
 use crate::time::StoreTime;
@@ -147,7 +147,7 @@ impl Life {
                     // A beat was heard, whatever becomes of its step.
                     renew(&mut model, entry);
                 }
-                Act::Unchanged if suffix => {}
+                Act::Unchanged if suffix => renew(&mut model, entry),
                 _ => drop(self.replay(&mut model, n, suffix)),
             }
         }
@@ -275,6 +275,19 @@ fn renew(model: &mut GroupModel, entry: &Entry) {
         Op::Heartbeat(BeatProviders { heartbeats }) => {
             for heartbeat in heartbeats {
                 model.heartbeat_at_once(heartbeat, entry.now);
+            }
+        }
+        Op::Seat(Seat {
+            providers, beat: true, ..
+        }) => {
+            for provider in providers {
+                let member = provider.member();
+                let seen = model.look_up(&Op::Member(MemberOf { member }), entry.now);
+                if let Ok(Reply::Member(Some(seen))) = seen {
+                    let (tenure, ttl, revision) = (seen.tenure, None, Revision::NONE);
+                    let beat = Beat { tenure, ttl, revision };
+                    model.beat_at_once(&beat, entry.now);
+                }
             }
         }
         _ => {}

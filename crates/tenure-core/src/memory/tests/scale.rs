@@ -148,15 +148,14 @@ fn release(large: &mut Large) -> Op {
     }))
 }
 
-fn reads(large: &mut Large) {
-    let now = large.now;
+fn looks(now: StoreTime) -> Vec<(&'static str, Op)> {
     let owner = Some(member(77));
     let far = |text: String| crate::store::PageRequest {
         after: Some(text),
         limit: 200,
     };
     let registry = || RegistryName::new("devices").unwrap();
-    let ops = [
+    vec![
         ("read status", Op::Status(Status)),
         ("read member", Op::Member(MemberOf { member: member(5) })),
         (
@@ -242,8 +241,11 @@ fn reads(large: &mut Large) {
                 force: false,
             })),
         ),
-    ];
-    for (what, op) in &ops {
+    ]
+}
+
+fn reads(large: &mut Large) {
+    for (what, op) in &looks(large.now) {
         for _ in 0..5 {
             large.timed(what, op);
         }
@@ -293,26 +295,7 @@ fn steps_on_a_large_group_take_less_than_two_milliseconds() {
     }
     println!("{} B per claim", (resident() - before) / CLAIMS);
     large.report("filled");
-    for n in 0..WAITING {
-        let acquire = Acquire {
-            tenure: tenures[n].clone(),
-            leases: vec![LeaseName::new(name("lease", n)).unwrap()],
-        };
-        large.timed("acquire", &Op::Acquire(acquire));
-        let put = Put::newer(Entry::Row(provider(n, &tenures[n])));
-        large.timed("put provider", &Op::PutProviders(PutProviders { puts: vec![put] }));
-        if n % 200 == 0 {
-            large.timed("beat 200", &beats(&tenures, MEMBERS - n));
-            large.commit();
-        }
-    }
-    for (n, tenure) in tenures.iter().enumerate().skip(WAITING) {
-        let put = Put::newer(Entry::Row(provider(n, tenure)));
-        large.timed("put provider", &Op::PutProviders(PutProviders { puts: vec![put] }));
-        if n % 200 == 0 {
-            large.commit();
-        }
-    }
+    leases_and_providers(&mut large, &tenures);
     large.commit();
     reads(&mut large);
     large.report("leases and providers");
@@ -360,6 +343,29 @@ fn steps_on_a_large_group_take_less_than_two_milliseconds() {
     reads(&mut large);
     large.report("after the brake");
     reload(&mut large, options);
+}
+
+fn leases_and_providers(large: &mut Large, tenures: &[TenureId]) {
+    for n in 0..WAITING {
+        let acquire = Acquire {
+            tenure: tenures[n].clone(),
+            leases: vec![LeaseName::new(name("lease", n)).unwrap()],
+        };
+        large.timed("acquire", &Op::Acquire(acquire));
+        let put = Put::newer(Entry::Row(provider(n, &tenures[n])));
+        large.timed("put provider", &Op::PutProviders(PutProviders { puts: vec![put] }));
+        if n % 200 == 0 {
+            large.timed("beat 200", &beats(tenures, MEMBERS - n));
+            large.commit();
+        }
+    }
+    for (n, tenure) in tenures.iter().enumerate().skip(WAITING) {
+        let put = Put::newer(Entry::Row(provider(n, tenure)));
+        large.timed("put provider", &Op::PutProviders(PutProviders { puts: vec![put] }));
+        if n % 200 == 0 {
+            large.commit();
+        }
+    }
 }
 
 fn reload(large: &mut Large, options: StoreOptions) {
