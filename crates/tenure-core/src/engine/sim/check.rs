@@ -1,5 +1,6 @@
 //! An answer that was let out against what a model says that has only what is durable.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::judge::{Act, Entry, Fate, Life, same};
@@ -21,19 +22,24 @@ impl World {
             return Ok(());
         }
         self.compared += 1;
-        let Some((life, at, noted)) = under.done.last() else {
+        let Some((home, at, noted)) = under.done.last() else {
             return self.check_absent(under, reply);
         };
-        let mut life = lock(life);
+        let mut life = lock(home);
         if !matches!(noted, Noted::Step { .. }) && !life.is_kept() {
             // Whatever it saw was lost with the group, so it looked again when it was let out.
             return self.check_absent(under, reply);
         }
-        let steps = under
-            .done
-            .iter()
-            .filter(|(_, _, noted)| matches!(noted, Noted::Step { .. }));
+        let of_this_life = under.done.iter().filter(|(life, ..)| Arc::ptr_eq(life, home));
+        let steps = of_this_life
+            .clone()
+            .filter(|(.., noted)| matches!(noted, Noted::Step { .. }));
         // Earlier steps were lost, and made again.
+        let forgot = matches!((&under.op, reply), (Op::ForgetGroup(_), Ok(Reply::ForgetGroup(true))));
+        if forgot && !life.is_kept() {
+            // Its group was lost before it was made again, so there was none.
+            return Ok(());
+        }
         if let Some((_, at, _)) = steps.clone().next_back()
             && matches!(life.entries[*at].act, Act::Changed { fate, .. } if fate != Fate::Durable)
         {
@@ -45,7 +51,7 @@ impl World {
                 let mut at_once = under.at_once.clone();
                 let is = |(.., noted): &&Done| matches!(noted, Noted::AtOnce { .. });
                 // Beats are let out with what was durable when they came, heartbeats with what is now.
-                if let (Op::Heartbeat(_), Some((_, at, _))) = (&under.op, under.done.iter().find(is)) {
+                if let (Op::Heartbeat(_), Some((_, at, _))) = (&under.op, of_this_life.clone().find(is)) {
                     fill(&mut at_once, life.answer(*at).as_deref());
                 }
                 check_items(&at_once, reply, step.as_deref())

@@ -134,9 +134,9 @@ pub(super) fn pass(chance: &mut Chance, known: &mut Known) -> ReleaseRequest {
 }
 
 fn sweep(chance: &mut Chance, known: &mut Known) -> Op {
-    let limit = u32::try_from(1 + chance.below(4)).unwrap_or(1);
     match chance.below(12) {
-        0..=2 => Op::EndLapsed(EndLapsed { limit }),
+        // All of them: which come first depends on an index that is not stored.
+        0..=2 => Op::EndLapsed(EndLapsed { limit: 50 }),
         3..=5 => Op::Release(Release(pass(chance, known))),
         6 => Op::Reap(Reap(pass(chance, known))),
         // A refusal lengthens lives in memory alone, durable or not; the judge does not follow that.

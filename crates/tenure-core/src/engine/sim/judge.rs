@@ -296,7 +296,13 @@ fn renew(model: &mut GroupModel, entry: &Entry) {
 
 /// An answer without what depends on the order of an index alone, or on what no caller is promised.
 fn shown(reply: &Result<Reply>) -> String {
-    shown_without(reply, &["next_due:", "empty_since:"])
+    let hidden = ["next_due:", "empty_since:"];
+    let Ok(Reply::EndLapsed(batch)) = reply else {
+        return shown_without(reply, &hidden);
+    };
+    let mut batch = batch.clone();
+    batch.ended.sort();
+    shown_without(&Ok(Reply::EndLapsed(batch)), &hidden)
 }
 
 /// An answer without the fields of these names.

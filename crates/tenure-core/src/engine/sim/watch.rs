@@ -28,8 +28,17 @@ pub(super) struct Watch {
 
 impl Watch {
     /// A client sends something: it stops before it gives up.
-    pub(super) fn sent(&mut self, group: &Group, op: &Op) {
+    pub(super) fn sent(&mut self, group: &Group, op: &Op, now: StoreTime) {
         match op {
+            // It may be answered or not, so the shorter of the two ttls counts.
+            Op::Beat(asked) => {
+                for beat in &asked.beats {
+                    let trusted = self.trust.get_mut(&(group.clone(), beat.tenure.clone()));
+                    if let (Some(until), Some(ttl)) = (trusted, beat.ttl) {
+                        *until = (*until).min(now + ttl);
+                    }
+                }
+            }
             Op::End(End {
                 tenure,
                 by: EndBy::Leave,

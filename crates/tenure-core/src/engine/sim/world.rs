@@ -132,7 +132,8 @@ impl World {
 
     /// Begins a call, and takes it as far as it gets.
     pub(super) fn ask(&mut self, group: &Group, op: Op, call: Call) -> Result<Option<Answer>, String> {
-        self.watch.sent(group, &op);
+        let now = self.now();
+        self.watch.sent(group, &op, now);
         self.say(|| format!("{group} {op:?}"));
         let engine = Arc::clone(&self.engine);
         let ask = Ask {
