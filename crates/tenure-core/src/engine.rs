@@ -13,7 +13,7 @@
 //! When a commit fails, exactly the rows that are not durable are read again, and the calls that waited are told that
 //! nothing happened, or that the outcome is unknown. From then on changes are refused before they are applied, until a
 //! commit succeeds; beats and reads continue. After a fault that leaves the disk unreliable nothing is served any more, for
-//! good: the engine is part of somebody's process, so it does not end that process, but says so ([`Engine::until_broken`]).
+//! good: the engine is part of a host process, so it does not end that process, but reports it ([`Engine::until_broken`]).
 //!
 //! | file | what it holds |
 //! |---|---|

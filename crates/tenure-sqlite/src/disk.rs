@@ -191,6 +191,15 @@ fn roll_back(sql: &Connection) {
     }
 }
 
+/// Logs a failure of what may fail, unless the disk cannot be trusted after it.
+fn unless_broken(cause: &Cause, what: &str) -> Result<()> {
+    if let Fault::Broken(error) = cause.to_fault() {
+        return Err(error);
+    }
+    tracing::warn!(error = %cause, "{what}");
+    Ok(())
+}
+
 impl Disk for FileDisk {
     fn load(&mut self, into: &mut dyn Loader) -> Result<Loaded, Fault> {
         let read = self.read_all(into);
@@ -229,31 +238,34 @@ impl Disk for FileDisk {
     }
 
     /// In a commit that does not wait for the disk: losing it costs little.
-    fn keep_time(&mut self, now: StoreTime) {
-        let Some(sql) = &self.sql else { return };
+    fn keep_time(&mut self, now: StoreTime) -> Result<()> {
+        let Some(sql) = &self.sql else { return Ok(()) };
         let relaxed = sql.pragma_update(None, "synchronous", "normal").map_err(Cause::from);
         let kept = relaxed.and_then(|()| raise_high_water(sql, now));
-        if let Err(cause) = sql.pragma_update(None, "synchronous", "full") {
-            // Commits on this connection might not be durable.
-            tracing::error!(error = %cause, "the SQLite file is given up: its commits cannot be made durable");
-            self.sql = None;
-        }
+        // Without this, commits on the connection might not be durable.
+        let strict = sql.pragma_update(None, "synchronous", "full").map_err(Cause::from);
+        strict.map_err(|cause| cause.to_error())?;
         match kept {
             Ok(()) => self.life.iter_mut().for_each(|(life, _)| life.note()),
-            Err(cause) => tracing::warn!(error = %cause, "the clock's high-water mark was not written"),
+            Err(cause) => unless_broken(&cause, "the clock's high-water mark was not written")?,
         }
+        Ok(())
     }
 
     /// Copies the log into the file when no commit waits, or when it has grown long.
-    fn tidy(&mut self, idle: bool) {
-        let Some(sql) = &self.sql else { return };
+    fn tidy(&mut self, idle: bool) -> Result<()> {
+        let Some(sql) = &self.sql else { return Ok(()) };
         let changed = sql.total_changes() - self.checkpointed;
         if changed < if idle { CHECKPOINT_IDLE } else { CHECKPOINT_BUSY } {
-            return;
+            return Ok(());
         }
         self.checkpointed = sql.total_changes();
-        if let Err(error) = sql.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
-            tracing::warn!(%error, "the log could not be copied into the SQLite file; it is tried again later");
+        match sql.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
+            Ok(()) => Ok(()),
+            Err(error) => unless_broken(
+                &error.into(),
+                "the log was not copied into the SQLite file; it is tried again",
+            ),
         }
     }
 
@@ -269,7 +281,9 @@ impl Disk for FileDisk {
 
     fn close(&mut self) {
         self.file.begin_to_close();
-        self.keep_time(self.file.clock.now());
+        if let Err(error) = self.keep_time(self.file.clock.now()) {
+            tracing::warn!(error = error.chain(), "the clock's high-water mark was not written");
+        }
         let Some(sql) = self.sql.take() else { return };
         let copied = sql.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
         match copied.and_then(|is_busy| sql.close().map_err(|(_, error)| error).map(|()| is_busy)) {

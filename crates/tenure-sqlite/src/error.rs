@@ -73,7 +73,7 @@ impl Cause {
         }
     }
 
-    /// Whether the file and the connection are to be looked at afresh: nobody knows how far a write came.
+    /// Whether the file and the connection are to be looked at afresh: how far a write came is unknown.
     pub(crate) fn is_doubtful(&self) -> bool {
         let code = match self {
             Self::Sql(sql) => sql.sqlite_error_code(),

@@ -39,7 +39,7 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens the file at `path`, makes it if it is missing, and owns it until [`close`](Backend::close) or the end of the
     /// process. Everything that was acknowledged is there again; every tenure that was alive gets one full ttl from the
-    /// first step on. O(rows); blocks meanwhile, so call it at start-up or on a thread that may block.
+    /// first step on. O(rows); it blocks, so call it at start-up or on a thread that may block.
     ///
     /// # Errors
     /// `Misconfigured`, with nothing changed in the file: another process owns it (named with its address), the path is

@@ -34,12 +34,22 @@ pub trait Disk: Send + 'static {
     /// Any fault; nothing is served after it.
     fn read(&mut self, group: &Group, keys: &[RowKey]) -> Result<StoredRows, Fault>;
 
-    /// Writes down that store time has come this far. Losing it is harmless, so it need not wait for the disk, and its
-    /// failure is not reported.
-    fn keep_time(&mut self, _now: StoreTime) {}
+    /// Writes down that store time has come this far. Losing it is harmless, so it need not wait for the disk.
+    ///
+    /// # Errors
+    /// A write or a sync failed in a way after which the disk cannot be trusted; nothing is served after it. Any other failure
+    /// is not reported.
+    fn keep_time(&mut self, _now: StoreTime) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Housekeeping after a commit; `idle` when no other waits.
-    fn tidy(&mut self, _idle: bool) {}
+    ///
+    /// # Errors
+    /// As [`Disk::keep_time`].
+    fn tidy(&mut self, _idle: bool) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// The outcome of the commits changed: they fail, for this reason, or they succeed again. Called once for each change.
     fn note_health(&mut self, _trouble: Option<&Error>) {}

@@ -22,9 +22,9 @@ pub(super) struct Work {
     pub(super) trials: Vec<oneshot::Sender<Result<(), Lost>>>,
     /// An operator's word about groups to come.
     pub(super) settlements: Vec<Settlement>,
-    /// Store time is to be written down.
+    /// A write of the store time was asked for.
     pub(super) keep_time: bool,
-    /// The store is to be closed, with the callers that wait for that.
+    /// The store was asked to close; the callers that wait for it.
     pub(super) is_closing: bool,
     pub(super) closing: Vec<oneshot::Sender<()>>,
 }

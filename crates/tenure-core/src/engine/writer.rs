@@ -90,11 +90,12 @@ impl<D: Disk> Writer<D> {
             self.complete(begun)?;
         }
         // A disk that takes no commit takes no mark; that was said once.
-        if keep_time && !self.shared.service.refuses_writes() {
-            self.disk.keep_time(self.shared.clock.now());
-        }
-        self.disk.tidy(self.shared.queue.is_idle());
-        Ok(())
+        let kept = match keep_time && !self.shared.service.refuses_writes() {
+            true => self.disk.keep_time(self.shared.clock.now()),
+            false => Ok(()),
+        };
+        let tidied = kept.and_then(|()| self.disk.tidy(self.shared.queue.is_idle()));
+        tidied.map_err(|error| self.break_down(error, &[]))
     }
 
     /// Takes everything that has changed.

@@ -46,7 +46,7 @@ impl GroupModel {
         Some(HeartbeatReply::Recorded)
     }
 
-    /// Keeps the cadence if nothing is to be written down. `None` when it takes a step. The tick moves all the same, unless a
+    /// Keeps the cadence if nothing stored changes. `None` when it takes a step. The tick moves all the same, unless a
     /// step has to see a gap first: while no step can be taken, a group that is served must not look like one that was not.
     pub(crate) fn tick_at_once(&mut self, now: StoreTime) -> Option<GroupStatus> {
         if self.is_about_to_resume(now) {

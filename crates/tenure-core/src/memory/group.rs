@@ -45,7 +45,7 @@ pub struct GroupModel {
     pub(super) tracked: Tracked<Head>,
     pub(super) refused: Refusal,
     pub(super) seq: u64,
-    /// Its rows are stored, and whoever stores them finds a loss of data.
+    /// Its rows are stored, and the engine that stores them detects a loss of data.
     pub(super) kept: bool,
     /// Set from loading until the first step: deadlines did not survive, so every ttl starts again there.
     pub(super) restarted: bool,

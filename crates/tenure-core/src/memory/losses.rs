@@ -39,7 +39,7 @@ impl GroupModel {
     }
 
     /// A revision that the store does not know was given out by an end of the data that is lost, unless a gap has been
-    /// noticed since. One from the future was given out by nobody.
+    /// noticed since. No store gives out one from the future.
     pub(super) fn compare_revisions(&mut self, told: Revision, known: Revision, now: StoreTime) {
         let possible = told.0 <= now.micros() + AHEAD_MICROS;
         if told > known && told.0 > self.head().resumed_at.micros() && possible {
@@ -60,7 +60,7 @@ impl GroupModel {
     }
 
     /// The largest number in these beats that the group never gave out, and that is not from the future. The model of a
-    /// kept group does not judge losses, so whoever keeps it asks before the step.
+    /// kept group does not judge losses, so its engine asks before the step.
     #[must_use]
     pub fn number_never_given(&self, beats: &[Beat], now: StoreTime) -> Option<u64> {
         let unknown = |beat: &Beat| {

@@ -1,6 +1,6 @@
 //! Tables that know what changed: which keys a step touched, what of it is not durable, and what a read depended on.
 //!
-//! A model that nobody keeps has the step number zero, and then its tables note nothing.
+//! A model that is not stored has the step number zero, and then its tables note nothing.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -200,7 +200,7 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
         Some(value)
     }
 
-    /// A value of which a part is to be changed that is not stored.
+    /// A value, to change a part of it that is not stored.
     pub(super) fn change_unstored(&mut self, key: &K) -> Option<&mut V> {
         self.rows.get_mut(key)
     }
@@ -225,7 +225,7 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
         self.notes.queue.iter().filter(last).map(|(_, key)| key)
     }
 
-    /// The number of the step in progress; zero when nobody keeps what changes.
+    /// The number of the step in progress; zero when no changes are stored.
     pub(super) fn step(&self) -> u64 {
         self.notes.step
     }

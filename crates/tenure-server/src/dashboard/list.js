@@ -41,7 +41,7 @@ export class List {
     return scrolls ? own : document.scrollingElement;
   }
 
-  /** Whether rows must not move: somebody points at one. */
+  /** Whether rows must not move: the pointer is on one. */
   get isHeld() {
     return this.isPointed || document.activeElement === this.body;
   }

@@ -12,7 +12,7 @@ const LINGER = 4000;
 /** How long a reading is taken for how it is now. */
 export const FRESH = 6000;
 
-/** All members of a group, for whoever sorts or filters them. */
+/** All members of a group, to sort or filter. */
 export function membersOf(group) {
   return new Walk((query) => path`v1/groups/${group}/members?` + query, 'members', (item) => item.member);
 }

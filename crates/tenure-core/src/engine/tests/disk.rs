@@ -21,6 +21,8 @@ pub(super) enum Luck {
     Doubtful,
     /// A failed sync.
     Broken,
+    /// A failed sync after the commit, when its log is copied.
+    BrokenLater,
     /// A bug of the disk.
     Panics,
 }
@@ -130,7 +132,7 @@ impl Disk for TinyDisk {
             Luck::Full => return Err(Fault::RolledBack(error("the disk is full", Outcome::Unchanged))),
             Luck::Broken => return Err(Fault::Broken(error("a sync failed", Outcome::Unknown))),
             Luck::Panics => panic!("on purpose"),
-            Luck::Good | Luck::Doubtful => {}
+            Luck::Good | Luck::Doubtful | Luck::BrokenLater => {}
         }
         state.commits += 1;
         for batch in &commit.batches {
@@ -160,6 +162,13 @@ impl Disk for TinyDisk {
             Some(kept) => (kept.group, keys.iter().map(|key| kept.rows.get(key).cloned()).collect()),
             None => (None, Vec::new()),
         })
+    }
+
+    fn tidy(&mut self, _idle: bool) -> Result<()> {
+        match self.0.lock().luck {
+            Luck::BrokenLater => Err(Error::unavailable("a later sync failed", Outcome::Unknown)),
+            _ => Ok(()),
+        }
     }
 
     fn note_health(&mut self, trouble: Option<&Error>) {

@@ -142,6 +142,18 @@ async fn broken_disk_ends_all_service_for_good() {
 }
 
 #[tokio::test]
+async fn failed_sync_after_a_commit_ends_all_service() {
+    let world = World::new();
+    let a = world.join("a").await.unwrap();
+    world.platter.be(Luck::BrokenLater);
+    let durable = world.acquire(&a, "l").await;
+    assert!(durable.is_ok(), "its commit was durable: {durable:?}");
+    assert!(world.engine.until_broken().await.message().contains("later sync"));
+    world.holder("l").await.unwrap_err();
+    world.beat(&a, None).await.unwrap_err();
+}
+
+#[tokio::test]
 async fn panic_in_a_step_undoes_its_group_alone() {
     let world = World::new();
     let a = world.join("a").await.unwrap();
