@@ -14,6 +14,7 @@ use tenure_core::store::StoreOptions;
 use tenure_core::time::show_duration;
 use tenure_core::{Error, Group, Result, StoreTime};
 
+use crate::alarm::Alarm;
 use crate::desk::OpenFile;
 use crate::error::{Cause, closed};
 use crate::event::{self, LogSize};
@@ -41,6 +42,7 @@ pub(crate) struct FileDisk {
     groups: HashMap<Group, Stored>,
     /// The changes that the connection had made at the last checkpoint.
     checkpointed: u64,
+    alarm: Alarm,
     /// What a test does on the connection before each commit.
     #[cfg(test)]
     pub(crate) before: Option<Before>,
@@ -68,6 +70,7 @@ impl FileDisk {
             found,
             life: None,
             groups: HashMap::new(),
+            alarm: Alarm::default(),
             #[cfg(test)]
             before: None,
         }
@@ -157,6 +160,9 @@ impl FileDisk {
 
     /// Notes a commit that is durable.
     fn committed(&mut self, commit: &Commit, groups: Vec<(Group, Option<Stored>)>) {
+        if self.alarm.calm(commit.at) {
+            tracing::info!("the SQLite file takes writes again");
+        }
         for (group, stored) in groups {
             match stored {
                 Some(stored) => drop(self.groups.insert(group, stored)),
@@ -270,12 +276,9 @@ impl Disk for FileDisk {
     }
 
     fn note_health(&mut self, trouble: Option<&Error>) {
-        match trouble {
-            Some(error) => tracing::error!(
-                error = error.chain(),
-                "the SQLite file takes no writes; they are refused"
-            ),
-            None => tracing::info!("the SQLite file takes writes again"),
+        let reason = trouble.map(Error::chain);
+        if let Some(error) = reason.filter(|error| self.alarm.raise(self.file.clock.now(), error)) {
+            tracing::error!(error, "the SQLite file takes no writes; they are refused");
         }
     }
 

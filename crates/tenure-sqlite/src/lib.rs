@@ -18,6 +18,7 @@
 //! It refuses to be shared: no second process may open the file (the error names the one that has it), and nothing but this
 //! crate may write to it.
 
+mod alarm;
 mod desk;
 mod disk;
 mod error;

@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod brake;
+mod disk;
 mod failover;
 mod fleet;
 mod lost;

@@ -2,6 +2,7 @@
 
 mod disk;
 mod failures;
+mod threads;
 
 use std::sync::Arc;
 use std::time::Duration;
