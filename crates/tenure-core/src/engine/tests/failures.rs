@@ -145,8 +145,14 @@ async fn broken_disk_ends_all_service_for_good() {
 async fn failed_sync_after_a_commit_ends_all_service() {
     let world = World::new();
     let a = world.join("a").await.unwrap();
+    // The fault comes while this commit is under way, so it is not that of the commit before.
+    world.platter.hold(true);
+    let mut acquiring = Box::pin(world.acquire(&a, "l"));
+    assert!(poll(&mut acquiring).await.is_none());
+    world.platter.wait_for_commit();
     world.platter.be(Luck::BrokenLater);
-    let durable = world.acquire(&a, "l").await;
+    world.platter.hold(false);
+    let durable = acquiring.await;
     assert!(durable.is_ok(), "its commit was durable: {durable:?}");
     assert!(world.engine.until_broken().await.message().contains("later sync"));
     world.holder("l").await.unwrap_err();
