@@ -11,7 +11,8 @@ use super::decide::Decide;
 use super::group::GroupModel;
 use super::log::Log;
 use crate::call::{About, Ask, Op, Reply};
-use crate::clock::{Clock, Mono};
+use crate::clock::Clock;
+use crate::engine::StoreClock;
 use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::event::{EventId, WaitForEvents};
 use crate::id::Group;
@@ -26,10 +27,7 @@ use crate::time::StoreTime;
 #[derive(Debug)]
 pub struct MemoryStore {
     options: StoreOptions,
-    clock: Arc<dyn Clock>,
-    /// Store time = `base` + local time since `origin`: like any store's clock, it is nobody else's business.
-    base: StoreTime,
-    origin: Mono,
+    clock: StoreClock,
     state: Mutex<State>,
     changed: watch::Sender<()>,
 }
@@ -47,15 +45,11 @@ impl MemoryStore {
     /// An empty store whose time starts at the clock's wall time and runs with its trust time.
     #[must_use]
     pub fn new(options: StoreOptions, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let (base, origin) = (StoreTime::from_micros(clock.wall_micros()), clock.mono());
-        let changed = watch::Sender::new(());
         Arc::new(Self {
             options,
-            clock,
-            base,
-            origin,
+            clock: StoreClock::new(clock, StoreTime::ZERO),
             state: Mutex::default(),
-            changed,
+            changed: watch::Sender::new(()),
         })
     }
 
@@ -68,10 +62,6 @@ impl MemoryStore {
         store
     }
 
-    fn time(&self) -> StoreTime {
-        self.base + self.clock.mono().since(self.origin)
-    }
-
     /// Runs a step on a group that is made if it is new, and wakes those who wait for events.
     pub(super) fn step<T>(
         &self,
@@ -79,7 +69,7 @@ impl MemoryStore {
         step: impl FnOnce(&mut GroupModel, StoreTime) -> Result<T>,
     ) -> Result<T> {
         let mut state = self.open()?;
-        let now = self.time();
+        let now = self.clock.now();
         let known = state.groups.contains_key(group);
         let recall = state.recall;
         let forgotten = state.forgotten.remove(group);
@@ -114,7 +104,7 @@ impl MemoryStore {
     /// Reads a group; one that does not exist reads as an empty one that begins now.
     pub(super) fn read<T>(&self, group: &Group, read: impl FnOnce(&GroupModel, StoreTime) -> T) -> Result<T> {
         let state = self.open()?;
-        let now = self.time();
+        let now = self.clock.now();
         Ok(match state.groups.get(group) {
             Some(model) => read(model, now),
             None => {
@@ -158,7 +148,7 @@ impl MemoryStore {
 
     async fn wait(&self, group: &Group, ask: &WaitForEvents) -> Result<()> {
         let mut news = self.changed.subscribe();
-        let over = self.clock.sleep(ask.patience);
+        let over = self.clock.local().sleep(ask.patience);
         let waiting = async {
             while self.read(group, |model, _| model.log.last <= ask.after)? && news.changed().await.is_ok() {}
             Ok(())
@@ -195,7 +185,7 @@ impl MemoryStore {
             Some(group) => vec![group],
             None => {
                 let mut state = self.open()?;
-                if call.not_after.is_some_and(|limit| self.time() > limit) {
+                if call.not_after.is_some_and(|limit| self.clock.now() > limit) {
                     return Err(Error::too_late());
                 }
                 // First those to come, so that none is made in between.
@@ -232,7 +222,7 @@ impl Backend for MemoryStore {
     async fn call(&self, ask: Ask) -> Result<Reply> {
         let Ask { group, op, call } = ask;
         Ok(match op {
-            Op::Now(_) => Reply::Now(self.open().map(|_| self.time())?),
+            Op::Now(_) => Reply::Now(self.open().map(|_| self.clock.now())?),
             Op::Probe(_) => Reply::Probe(self.probe()?),
             Op::Groups(_) => Reply::Groups(self.open()?.groups.keys().cloned().collect()),
             Op::NewestEvents(ask) => Reply::NewestEvents(self.newest_events(&ask.groups)?),
