@@ -64,6 +64,7 @@ use crate::call::{About, Ask, Op, Reply};
 use crate::error::{Error, Outcome, Result};
 use crate::memory::GroupModel;
 use crate::store::{Health, StoreOptions};
+use crate::time::StoreTime;
 
 /// How often store time is written down while nothing else is.
 const KEEP_TIME_EVERY: Duration = Duration::from_secs(1);
@@ -186,8 +187,7 @@ impl Drop for Engine {
 
 impl Shared {
     /// Has store time written down, at most once in a while. Never waits.
-    fn keep_time(&self) {
-        let now = self.clock.now();
+    fn keep_time(&self, now: StoreTime) {
         let due = self.next_keep.load(Ordering::Relaxed);
         let next = (now + KEEP_TIME_EVERY).micros();
         let is_due = now.micros() >= due

@@ -24,7 +24,7 @@ impl Shared {
             Some((now, replies)) => (Some(now), replies),
             None => (None, vec![None; beats.len()]),
         };
-        self.keep_time();
+        self.keep_time(as_of.unwrap_or_else(|| self.clock.now()));
         as_of = as_of.filter(|_| replies.iter().any(Option::is_some));
         for part in parts(&replies) {
             let slow: Vec<Beat> = part.iter().map(|n| beats[*n].clone()).collect();
@@ -97,7 +97,7 @@ impl Shared {
             Some((stamp, replies)) => (Some(stamp), replies),
             None => (None, vec![None; heartbeats.len()]),
         };
-        self.keep_time();
+        self.keep_time(self.clock.now());
         for part in parts(&replies) {
             let slow: Vec<Heartbeat> = part.iter().map(|n| heartbeats[*n].clone()).collect();
             let ask = BeatProviders { heartbeats: slow };

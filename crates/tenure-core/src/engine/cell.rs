@@ -43,8 +43,11 @@ pub(super) struct State {
     pub(super) is_queued: bool,
     /// Its share of the backlog of all groups: rows and bytes.
     backlog: (usize, usize),
-    waiting: Vec<(u64, oneshot::Sender<Result<(), Lost>>)>,
+    waiting: Vec<(u64, Waiter)>,
 }
+
+/// The other side of a [`Gate`].
+pub(super) type Waiter = oneshot::Sender<Result<(), Lost>>;
 
 /// Opens when a step is durable, or lost.
 #[derive(Debug)]
@@ -213,19 +216,16 @@ impl State {
         Some((batch, self.applied))
     }
 
-    /// Everything up to this step is durable.
-    pub(super) fn durable(&mut self, number: u64) {
+    /// Everything up to this step is durable. Answers the gates to open when the lock is free again.
+    pub(super) fn durable(&mut self, number: u64) -> Vec<(u64, Waiter)> {
         self.settled = self.settled.max(number);
         self.is_kept = true;
         self.model.durable(number);
         if self.leaving.is_some_and(|leaving| leaving <= number) {
             self.is_gone = true;
         }
-        let open = |(step, _): &mut (u64, _)| *step <= number;
-        for (_, waiting) in self.waiting.extract_if(.., open) {
-            // The caller may have given up.
-            let _ = waiting.send(Ok(()));
-        }
+        let opens = |(step, _): &mut (u64, _)| *step <= number;
+        self.waiting.extract_if(.., opens).collect()
     }
 
     /// Everything that is not durable is lost: `of_commit` for the steps up to `number`, `later` for those that came after.

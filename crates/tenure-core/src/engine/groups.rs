@@ -37,11 +37,8 @@ impl Groups {
             .cloned()
     }
 
-    /// The group, or a place for it.
-    pub(super) fn find_or_make(&self, group: &Group, options: &StoreOptions, now: StoreTime) -> Arc<Cell> {
-        if let Some(cell) = self.find(group) {
-            return cell;
-        }
+    /// A place for a group that was not found; one that was made since then is used.
+    pub(super) fn make(&self, group: &Group, options: &StoreOptions, now: StoreTime) -> Arc<Cell> {
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
         let cell = cells.entry(group.clone());
         Arc::clone(cell.or_insert_with(|| Cell::new(group.clone(), options.clone(), now)))

@@ -34,11 +34,7 @@ impl Default for Service {
 impl Service {
     /// Refuses when nothing is served.
     pub(super) fn check(&self) -> Result<()> {
-        match &*self.0.borrow() {
-            Mode::All | Mode::NoWrites(_) => Ok(()),
-            Mode::Broken(error) => Err(copy(error, Outcome::Unchanged)),
-            Mode::Closed => Err(closed()),
-        }
+        self.takes_writes().map(drop)
     }
 
     /// Whether a change may be applied without a trial.
@@ -46,8 +42,12 @@ impl Service {
     /// # Errors
     /// As [`Self::check`].
     pub(super) fn takes_writes(&self) -> Result<bool> {
-        self.check()?;
-        Ok(matches!(self.mode(), Mode::All))
+        match &*self.0.borrow() {
+            Mode::All => Ok(true),
+            Mode::NoWrites(_) => Ok(false),
+            Mode::Broken(error) => Err(copy(error, Outcome::Unchanged)),
+            Mode::Closed => Err(closed()),
+        }
     }
 
     /// Whether changes are refused because the last commit failed.

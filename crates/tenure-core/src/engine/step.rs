@@ -42,15 +42,23 @@ impl Shared {
     ) -> Result<T> {
         loop {
             self.admit().await?;
-            let now = self.clock.now();
-            if is_late(call, now) {
-                return Err(Error::too_late());
-            }
-            let cell = self.groups.find_or_make(group, &self.options, now);
+            let cell = match self.groups.find(group) {
+                Some(cell) => cell,
+                None => self.make(group, call)?,
+            };
             let attempt = self.apply(&cell, call, |model, now| (decide(model, now), false));
             if let Some(reply) = finish(attempt).await? {
                 return reply;
             }
+        }
+    }
+
+    /// A late call does not even make a place for a group.
+    fn make(&self, group: &Group, call: Call) -> Result<Arc<Cell>> {
+        let now = self.clock.now();
+        match is_late(call, now) {
+            true => Err(Error::too_late()),
+            false => Ok(self.groups.make(group, &self.options, now)),
         }
     }
 

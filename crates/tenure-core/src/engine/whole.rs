@@ -96,7 +96,7 @@ impl Shared {
     async fn tick(self: &Arc<Self>, group: &Group) -> Result<GroupStatus> {
         self.service.check()?;
         let ticked = self.look(group, GroupModel::tick_at_once).await?;
-        self.keep_time();
+        self.keep_time(self.clock.now());
         if let Some(status) = ticked.flatten() {
             return Ok(status);
         }

@@ -162,7 +162,7 @@ impl<D: Disk> Writer<D> {
         for ((cell, number), batch) in shares.into_iter().zip(&commit.batches) {
             let mut state = cell.lock();
             let was_kept = state.is_kept;
-            state.durable(number);
+            let open = state.durable(number);
             state.recount(&self.shared.backlog);
             let is_gone = state.is_gone();
             drop(state);
@@ -172,6 +172,10 @@ impl<D: Disk> Writer<D> {
                 self.shared.groups.note_forgotten(&cell.group);
             } else if !was_kept {
                 self.shared.groups.note_birth(&cell.group);
+            }
+            for (_, waiter) in open {
+                // The caller may have given up.
+                let _ = waiter.send(Ok(()));
             }
         }
     }

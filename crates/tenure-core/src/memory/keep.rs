@@ -11,6 +11,7 @@ use super::table::{Noted, Table};
 use crate::id::{MemberId, TenureId};
 use crate::ledger::settings::MAX_STALE_AFTER;
 use crate::membership::{Beat, BeatReply};
+use crate::settling::end_of;
 use crate::store::StoreOptions;
 use crate::time::StoreTime;
 
@@ -240,20 +241,20 @@ impl GroupModel {
         if self.is_about_to_resume(now) {
             return None;
         }
-        let live = self.current(&beat.tenure)?;
-        let durable = self.lives.durable_of(&beat.tenure)?;
+        let head = self.head();
+        let resumed_at = self.refused.or_resumed(head.resumed_at, now);
+        let (live, durable) = self.lives.beating(&beat.tenure)?;
         let ttl = live.ttl;
         let same_ttl = beat.ttl.is_none_or(|asked| asked == ttl) && durable.ttl == ttl;
-        let noted = self
-            .head()
+        let noted = head
             .ttls
             .is_some_and(|(shortest, longest)| (shortest..=longest).contains(&ttl));
         let expected = same_ttl && (noted || ttl > MAX_STALE_AFTER) && beat.revision <= live.revision;
-        if !expected || now >= self.end_now(live, now) {
+        if !expected || now >= end_of(live.deadline, ttl, resumed_at, now) {
             return None;
         }
+        live.deadline = now + ttl;
         self.tick = now;
-        self.lives.extend(beat.tenure.member(), now);
         Some(BeatReply::Renewed {
             expires_in: ttl,
             revision: durable.revision,
@@ -311,8 +312,8 @@ impl GroupModel {
         self.roster.reseat(&tenure, true);
     }
 
-    fn tables(&self) -> Vec<&dyn Noted> {
-        let mut tables: Vec<&dyn Noted> = vec![
+    fn tables(&self) -> [&dyn Noted; 20] {
+        [
             &self.tracked,
             &self.lives,
             &self.ended.table,
@@ -322,15 +323,22 @@ impl GroupModel {
             &self.leases.table,
             &self.leases.reserved,
             &self.targets,
+            &self.sessions.table,
+            &self.sessions.connections,
+            &self.sessions.connected,
+            &self.sessions.aliases,
+            &self.roster.seats.rows,
+            &self.roster.gone,
+            &self.roster.offlined.table,
+            &self.roster.marks,
+            &self.roster.retiming,
+            &self.roster.turns,
             &self.log,
-        ];
-        tables.extend(self.sessions.tables());
-        tables.extend(self.roster.tables());
-        tables
+        ]
     }
 
-    fn tables_mut(&mut self) -> Vec<&mut dyn Noted> {
-        let mut tables: Vec<&mut dyn Noted> = vec![
+    fn tables_mut(&mut self) -> [&mut dyn Noted; 20] {
+        [
             &mut self.tracked,
             &mut self.lives,
             &mut self.ended.table,
@@ -340,11 +348,18 @@ impl GroupModel {
             &mut self.leases.table,
             &mut self.leases.reserved,
             &mut self.targets,
+            &mut self.sessions.table,
+            &mut self.sessions.connections,
+            &mut self.sessions.connected,
+            &mut self.sessions.aliases,
+            &mut self.roster.seats.rows,
+            &mut self.roster.gone,
+            &mut self.roster.offlined.table,
+            &mut self.roster.marks,
+            &mut self.roster.retiming,
+            &mut self.roster.turns,
             &mut self.log,
-        ];
-        tables.extend(self.sessions.tables_mut());
-        tables.extend(self.roster.tables_mut());
-        tables
+        ]
     }
 }
 

@@ -150,6 +150,14 @@ impl Lives {
         }
     }
 
+    /// A current tenure whose deadline, which is not stored, a beat may move; with what of it is durable.
+    pub(super) fn beating(&mut self, tenure: &TenureId) -> Option<(&mut Live, Durable)> {
+        let behind = self.behind.get(tenure.member()).copied();
+        let live = self.table.change_unstored(tenure.member())?;
+        let durable = behind.unwrap_or_else(|| Some(Durable::from(&*live)))?;
+        (live.term == tenure.term() && durable.term == tenure.term()).then_some((live, durable))
+    }
+
     /// Extends a tenure by its own ttl, which is not stored.
     pub(super) fn extend(&mut self, member: &MemberId, now: StoreTime) {
         if let Some(live) = self.table.change_unstored(member) {

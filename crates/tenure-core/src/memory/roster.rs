@@ -11,7 +11,7 @@ use super::offlined::OfflinedModel;
 use super::pages::behind;
 use super::rows::{OfflinedRow, ProviderRow, RemovedRow, RosterRow, TurnRow};
 use super::seats::Seats;
-use super::table::{Noted, Table, Tracked};
+use super::table::{Table, Tracked};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{MemberId, ProviderId, TenureId};
@@ -123,28 +123,6 @@ impl RosterModel {
         for provider in old {
             self.set_gone(&provider, None);
         }
-    }
-
-    pub(super) fn tables(&self) -> [&dyn Noted; 6] {
-        [
-            &self.seats.rows,
-            &self.gone,
-            &self.offlined.table,
-            &self.marks,
-            &self.retiming,
-            &self.turns,
-        ]
-    }
-
-    pub(super) fn tables_mut(&mut self) -> [&mut dyn Noted; 6] {
-        [
-            &mut self.seats.rows,
-            &mut self.gone,
-            &mut self.offlined.table,
-            &mut self.marks,
-            &mut self.retiming,
-            &mut self.turns,
-        ]
     }
 }
 

@@ -11,7 +11,7 @@ use super::decide::Decide;
 use super::group::GroupModel;
 use super::holdings::Link;
 use super::rows::{Away, ConnectionRow, SessionRow};
-use super::table::{Noted, Table};
+use super::table::Table;
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{Alias, ConnectionId, SessionId, TenureId};
@@ -31,8 +31,8 @@ pub(super) struct SessionsModel {
     pub(super) table: Table<SessionId, SessionRow>,
     pub(super) connections: Table<Link, ConnectionRow>,
     /// How many connections each session has. Changes whenever one of them does.
-    connected: Table<SessionId, usize>,
-    aliases: Table<Alias, SessionId>,
+    pub(super) connected: Table<SessionId, usize>,
+    pub(super) aliases: Table<Alias, SessionId>,
     /// Those without connections, by the earliest time at which they may be orphans.
     away: BTreeSet<(StoreTime, SessionId)>,
     active: BTreeSet<SessionId>,
@@ -119,19 +119,6 @@ impl SessionsModel {
     pub(super) fn disconnected(&self) -> u64 {
         self.table.see_all();
         self.away.len() as u64
-    }
-
-    pub(super) fn tables(&self) -> [&dyn Noted; 4] {
-        [&self.table, &self.connections, &self.connected, &self.aliases]
-    }
-
-    pub(super) fn tables_mut(&mut self) -> [&mut dyn Noted; 4] {
-        [
-            &mut self.table,
-            &mut self.connections,
-            &mut self.connected,
-            &mut self.aliases,
-        ]
     }
 }
 
