@@ -43,6 +43,7 @@ impl GroupModel {
         }
         self.tick = now;
         self.lives.extend(tenure.member(), now);
+        self.forget_lapses(&self.head(), now);
         Some(HeartbeatReply::Recorded)
     }
 

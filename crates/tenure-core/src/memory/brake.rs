@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::group::GroupModel;
+use super::group::{GroupModel, Head};
 use crate::brake::Brake;
 use crate::event::EventKind;
 use crate::time::StoreTime;
@@ -10,13 +10,12 @@ use crate::time::StoreTime;
 impl GroupModel {
     /// Engages the brake if too many lapsed at once. The last act of every step that may have ended someone.
     pub(super) fn engage_brake(&mut self, now: StoreTime) {
-        self.lapses.remove_over();
         let head = self.head();
+        self.forget_lapses(&head, now);
+        self.lapses.remove_over();
         if head.brake.is_some() || self.lapses.len() == 0 {
             return;
         }
-        let window = head.ttls.map_or(Duration::ZERO, |(_, longest)| longest);
-        self.lapses.drop_older(window, now);
         let (lapsed, present) = self.lapsed_and_present();
         if self.options.brake.too_many(lapsed, present) {
             let until = now + self.options.brake.hold;
@@ -24,6 +23,14 @@ impl GroupModel {
             let event = self.emit(now, EventKind::SweepBraked);
             event.counts.insert("lapsed".to_owned(), lapsed);
             event.counts.insert("present".to_owned(), present);
+        }
+    }
+
+    /// Unless the brake is engaged, lapses count no longer than the longest ttl.
+    pub(super) fn forget_lapses(&mut self, head: &Head, now: StoreTime) {
+        if head.brake.is_none() {
+            let window = head.ttls.map_or(Duration::ZERO, |(_, longest)| longest);
+            self.lapses.drop_older(window, now);
         }
     }
 

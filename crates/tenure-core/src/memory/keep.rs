@@ -255,6 +255,7 @@ impl GroupModel {
         }
         live.deadline = now + ttl;
         self.tick = now;
+        self.forget_lapses(&head, now);
         Some(BeatReply::Renewed {
             expires_in: ttl,
             revision: durable.revision,

@@ -37,7 +37,7 @@ impl Lapses {
         }
     }
 
-    /// Drops those that lapsed longer ago than the window.
+    /// Those that lapsed longer ago than the window count no longer. No row changes.
     pub(super) fn drop_older(&mut self, window: Duration, now: StoreTime) {
         let oldest = now.minus(window);
         if self.by_time.first().is_none_or(|(at, _)| *at >= oldest) {
@@ -46,7 +46,6 @@ impl Lapses {
         let kept = self.by_time.split_off(&(oldest, MemberId::first()));
         let mut older = std::mem::replace(&mut self.by_time, kept);
         self.over.append(&mut older);
-        self.remove_over();
     }
 
     /// Drops all.
@@ -73,5 +72,61 @@ impl Lapses {
         let there = std::mem::take(&mut self.over).into_iter();
         let there = there.filter(|(at, member)| self.table.get(member) == Some(at));
         self.by_time.extend(there);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::call::{Op, Reply};
+    use crate::id::TenureId;
+    use crate::membership::{Beat, BeatReply, Join, Labels, Revision};
+    use crate::memory::GroupModel;
+    use crate::store::{Call, StoreOptions};
+    use crate::sweep::EndLapsed;
+    use crate::time::StoreTime;
+    use std::time::Duration;
+
+    struct Steps(GroupModel, u64);
+
+    impl Steps {
+        fn step(&mut self, op: Op, now: StoreTime) -> Reply {
+            self.1 += 1;
+            self.0.begin_step(self.1);
+            let reply = self.0.decide(&op, Call::default(), now).unwrap();
+            let number = self.0.take().number;
+            self.0.durable(number);
+            reply
+        }
+
+        fn join(&mut self, member: &str, ttl: Duration, now: StoreTime) -> TenureId {
+            let (member, labels) = (member.parse().unwrap(), Labels::default());
+            match self.step(Op::Join(Join { member, ttl, labels }), now) {
+                Reply::Join(joined) => joined.tenure,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Beats that take no step forget lapses as others do, so a member that is alone has the gap of its own ttl.
+    #[test]
+    fn beat_without_a_step_forgets_old_lapses() {
+        let (second, mut now) = (Duration::from_secs(1), StoreTime::from_micros(1_700_000_000_000_000));
+        let model = GroupModel::new(StoreOptions::default(), now).kept();
+        let mut steps = Steps(model, 0);
+        steps.join("short", second, now);
+        let tenure = steps.join("long", second * 30, now);
+        let (ttl, revision) = (None, Revision::NONE);
+        let beat = Beat { tenure, ttl, revision };
+        for nth in 0..100 {
+            now = now + second * 2 / 5;
+            let reply = steps.0.beat_at_once(&beat, now);
+            assert!(matches!(reply, Some(BeatReply::Renewed { .. })), "{nth}: {reply:?}");
+            if nth == 3 {
+                steps.step(Op::EndLapsed(EndLapsed { limit: 9 }), now);
+                assert_eq!(steps.0.lapses.len(), 1);
+            }
+        }
+        steps.join("long", second * 30, now);
+        assert_eq!(steps.0.gap(), second * 2);
     }
 }
