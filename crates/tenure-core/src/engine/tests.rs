@@ -264,6 +264,23 @@ async fn restart_keeps_what_was_answered() {
     assert!(renewed(world.beat(&a, None).await.unwrap()));
 }
 
+/// The tick in the row of an idle group is as old as its last step. A start is no gap all the same.
+#[tokio::test]
+async fn restart_of_idle_group_withholds_no_lease() {
+    let world = World::new();
+    let a = world.join("a").await.unwrap();
+    for _ in 0..20 {
+        world.clock.advance(Duration::from_millis(300));
+        world.tick(&world.group).await.unwrap();
+    }
+    world.close().await;
+    let world = World::on(&world.platter, &world.clock);
+    assert!(matches!(
+        world.acquire(&a, "l").await.unwrap(),
+        AcquireOutcome::Granted { .. }
+    ));
+}
+
 #[tokio::test]
 async fn close_commits_what_was_applied() {
     let world = World::new();
