@@ -15,11 +15,11 @@ use tenure_core::time::show_duration;
 use tenure_core::{Error, Group, Result, StoreTime};
 
 use crate::alarm::Alarm;
-use crate::desk::OpenFile;
 use crate::error::{Cause, closed};
 use crate::event::{self, LogSize};
 use crate::file::unreadable;
 use crate::found::Found;
+use crate::open_file::OpenFile;
 use crate::reader::Readers;
 use crate::recall::Life;
 use crate::repair::repair;

@@ -7,8 +7,8 @@ use tenure_core::clock::within;
 use tenure_core::store::{Finding, Severity};
 use tenure_core::time::show_duration;
 
-use crate::desk::OpenFile;
 use crate::file::open_reader;
+use crate::open_file::OpenFile;
 use crate::watch::beside;
 
 /// How long the integrity check may take; a large file is checked as far as that goes.

@@ -3,7 +3,7 @@
 //! A file of its own, and not the store's: other programs may write to this one with plain SQL, and nobody may to that
 //! one; it is what is to be backed up and kept, while a store can be moved away and all members join again; and a batch
 //! of ten thousand heartbeats holds nobody's lease up. What both have in common (one owner, one writer with group commit
-//! and full sync, readers apart, a clock that never goes back) is the desk's.
+//! and full sync, readers apart, a clock that never goes back) is the executor's.
 //!
 //! Every step is one savepoint of the writer's transaction, and decides on what the file says: nothing is kept in memory.
 //! What goes with a change is made by triggers (`sql/ledger/migrations/0002_triggers.sql`).
@@ -35,13 +35,14 @@ use tenure_core::ledger::{
 use tenure_core::store::{Finding, Health, Page, PageRequest, bad_cursor, check_limit};
 use tenure_core::{Clock, EngagementId, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
 
-use self::step::{LedgerBooks, Step};
-use crate::desk::{Desk, OpenFile};
+use self::step::Step;
 use crate::error::Cause;
+use crate::executor::Executor;
 use crate::file::{self, unreadable};
+use crate::open_file::OpenFile;
 use crate::reader::Readers;
 use crate::sql::{read_instant, statements};
-use crate::writer::Answer;
+use crate::writer::{Answer, Transaction};
 use tenure_core::engine::StoreClock;
 
 statements! { "ledger/step.sql":
@@ -55,7 +56,7 @@ statements! { "ledger/step.sql":
 /// theirs delays every step, and makes it fail when it takes more than 10 s.
 #[derive(Debug)]
 pub struct SqliteLedger {
-    desk: Desk<LedgerBooks>,
+    executor: Executor,
     /// In memory: no other process can have this file.
     heartbeats: Mutex<HeartbeatMarks>,
 }
@@ -79,9 +80,9 @@ impl SqliteLedger {
         let (high_water, readers) = load().map_err(|cause| unreadable(&path, &file::LEDGER, &cause))?;
         let clock = Arc::new(StoreClock::new(clock, high_water));
         let file = Arc::new(OpenFile::new(&file::LEDGER, path, clock, lock, Vec::new()));
-        let desk = Desk::start(file, sql, readers, LedgerBooks::default())?;
+        let executor = Executor::start(file, sql, readers)?;
         Ok(Arc::new(Self {
-            desk,
+            executor,
             heartbeats: Mutex::default(),
         }))
     }
@@ -91,13 +92,13 @@ impl SqliteLedger {
     /// # Errors
     /// `Unavailable` when the lock file cannot be written or the ledger is closed.
     pub fn set_address(&self, listen: &str) -> Result<()> {
-        self.desk.file().set_address(listen)
+        self.executor.file().set_address(listen)
     }
 
     /// The file, without symbolic links.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.desk.file().path
+        &self.executor.file().path
     }
 
     /// Has the writer run a step on a roster, and waits until it is durable.
@@ -106,19 +107,19 @@ impl SqliteLedger {
         roster: &RosterName,
         work: impl FnOnce(&mut Step<'_>) -> Answer<T> + Send + 'static,
     ) -> Result<T> {
-        let (file, roster) = (Arc::clone(self.desk.file()), roster.clone());
-        let step = move |books: &mut LedgerBooks, sql: &Connection| {
+        let (file, roster) = (Arc::clone(self.executor.file()), roster.clone());
+        let step = move |transaction: &mut Transaction, sql: &Connection| {
             let now = file.clock.now();
-            work(&mut Step::new(sql, &roster, now, books))
+            work(&mut Step::new(sql, &roster, now, transaction))
         };
-        self.desk.step(step).await
+        self.executor.step(step).await
     }
 
     /// The marks and passes of heartbeats, and the ledger's time.
     fn heartbeats(&self) -> Result<(MutexGuard<'_, HeartbeatMarks>, StoreTime)> {
-        self.desk.file().check_open()?;
+        self.executor.file().check_open()?;
         let marks = self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok((marks, self.desk.file().clock.now()))
+        Ok((marks, self.executor.file().clock.now()))
     }
 
     /// Reads a roster on a connection of its own.
@@ -128,7 +129,7 @@ impl SqliteLedger {
         read: impl FnOnce(&Connection, &str) -> Result<T, Cause> + Send + 'static,
     ) -> Result<T> {
         let roster = roster.clone();
-        self.desk.read(move |sql| read(sql, roster.as_str())).await
+        self.executor.read(move |sql| read(sql, roster.as_str())).await
     }
 }
 
@@ -139,29 +140,29 @@ impl Ledger for SqliteLedger {
     }
 
     fn health(&self) -> Health {
-        self.desk.file().health()
+        self.executor.file().health()
     }
 
     async fn now(&self) -> Result<StoreTime> {
-        self.desk.file().check_open()?;
-        self.desk.keep_high_water();
-        Ok(self.desk.file().clock.now())
+        self.executor.file().check_open()?;
+        self.executor.keep_high_water();
+        Ok(self.executor.file().clock.now())
     }
 
     async fn examine(&self) -> Vec<Finding> {
-        crate::examine::examine(self.desk.file()).await
+        crate::examine::examine(self.executor.file()).await
     }
 
     async fn close(&self) {
-        self.desk.close().await;
+        self.executor.close().await;
     }
 
     async fn rosters(&self) -> Result<Vec<RosterName>> {
-        self.desk.read(settings::rosters).await
+        self.executor.read(settings::rosters).await
     }
 
     async fn overview(&self) -> Result<Overview> {
-        let rosters = self.desk.read(settings::overview).await?;
+        let rosters = self.executor.read(settings::overview).await?;
         let (mut marks, as_of) = self.heartbeats()?;
         Ok(Overview {
             as_of,
@@ -388,7 +389,7 @@ impl Ledger for SqliteLedger {
     }
 
     async fn dirty_counts(&self) -> Result<BTreeMap<RosterName, u64>> {
-        self.desk.read(outbox::counts).await
+        self.executor.read(outbox::counts).await
     }
 
     async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)]) -> Result<u64> {
@@ -398,7 +399,7 @@ impl Ledger for SqliteLedger {
     }
 
     async fn next_version(&self) -> Result<Version> {
-        self.desk.step(|_, sql| outbox::next_version(sql)).await
+        self.executor.step(|_, sql| outbox::next_version(sql)).await
     }
 }
 

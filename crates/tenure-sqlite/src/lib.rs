@@ -12,24 +12,25 @@
 //! | `repair` | rows that only another program can have written |
 //! | `reader` | connections that read |
 //! | `found`, `mark`, `wal`, `recall`, `restore` | whether the file is whole or may have forgotten something |
-//! | `file`, `lock`, `holder`, `watch`, `examine` | the file, its owner, its place, its health |
-//! | `ledger`, `desk`, `writer` | the ledger of rosters in a file of its own, and the thread that writes it |
+//! | `file`, `open_file`, `lock`, `holder`, `watch`, `examine` | the file, its owner, its place, its health |
+//! | `ledger`, `executor`, `writer` | the ledger of rosters in a file of its own, and the thread that writes it |
 //!
 //! It refuses to be shared: no second process may open the file (the error names the one that has it), and nothing but this
 //! crate may write to it.
 
 mod alarm;
-mod desk;
 mod disk;
 mod error;
 mod event;
 mod examine;
+mod executor;
 mod file;
 mod found;
 mod holder;
 mod ledger;
 mod lock;
 mod mark;
+mod open_file;
 mod reader;
 mod recall;
 mod repair;

@@ -12,12 +12,12 @@ use tenure_core::store::{Backend, Finding, Health, StoreOptions};
 use tenure_core::sweep::BATCH;
 use tenure_core::{Clock, Error, Result};
 
-use crate::desk::OpenFile;
 use crate::disk::{FileDisk, FilePages};
 use crate::error::Cause;
 use crate::file::{self, unreadable};
 use crate::found::Found;
 use crate::mark::mark_path;
+use crate::open_file::OpenFile;
 use crate::reader::Readers;
 use crate::sql::{read_instant, statements};
 use crate::watch;

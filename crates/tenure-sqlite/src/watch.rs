@@ -13,8 +13,8 @@ use std::time::Duration;
 use tenure_core::error::Outcome;
 use tenure_core::{Error, Result};
 
-use crate::desk::OpenFile;
 use crate::lock::FileId;
+use crate::open_file::OpenFile;
 
 /// How often an idle file is looked at.
 const EVERY: Duration = Duration::from_secs(1);

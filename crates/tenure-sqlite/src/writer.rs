@@ -15,13 +15,16 @@ use tenure_core::error::Outcome;
 use tenure_core::{Error, Result, StoreTime};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::desk::OpenFile;
 use crate::error::{Cause, closed};
 use crate::file::reopen_writer;
+use crate::open_file::OpenFile;
 use crate::sql::{instant, statements};
 
 statements! { "group.sql":
     RAISE_HIGH_WATER = "raise_high_water",
+}
+statements! { "ledger/step.sql":
+    OVER = "over",
 }
 
 /// How many requests wait at most, beyond those in the transaction.
@@ -36,18 +39,17 @@ const CHECKPOINT_BUSY: u64 = 50_000;
 /// What a step answers: a refusal keeps what the step has done, a [`Cause`] undoes it.
 pub(crate) type Answer<T> = Result<Result<T>, Cause>;
 
-/// What the writer keeps of an open transaction beside its rows.
-pub(crate) trait Bookkeeping: Send + 'static {
-    /// Writes what goes with all steps of the transaction. The last act before the commit.
-    fn flush(&mut self, sql: &Connection) -> Result<(), Cause>;
-    /// Takes the whole transaction out of memory again, after its rows were rolled back.
-    fn roll_back(&mut self);
+/// What is known of the open transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    /// A step has said why it changes rows. That is undone before the commit: what follows is from other programs.
+    pub(crate) has_reason: bool,
 }
 
 /// What the writer is asked.
-pub(crate) enum Message<B> {
+pub(crate) enum Message {
     /// Run a step.
-    Work(Box<dyn Job<B>>),
+    Work(Box<dyn Job>),
     /// Write the clock's high-water mark down.
     Keep,
     /// Write everything down, let the file go, and answer.
@@ -55,11 +57,11 @@ pub(crate) enum Message<B> {
 }
 
 /// A step with somebody who waits for its answer.
-pub(crate) trait Job<B>: Send {
+pub(crate) trait Job: Send {
     /// Nobody waits any more.
     fn is_abandoned(&self) -> bool;
     /// Runs it in the open transaction.
-    fn run(&mut self, books: &mut B, sql: &Connection) -> Result<(), Cause>;
+    fn run(&mut self, transaction: &mut Transaction, sql: &Connection) -> Result<(), Cause>;
     /// Sets the answer of a step that was undone.
     fn refuse(&mut self, error: Error);
     /// Answers, after the commit or its failure.
@@ -73,14 +75,14 @@ pub(crate) struct Request<T, W> {
     pub(crate) reply: oneshot::Sender<Result<T>>,
 }
 
-impl<B, T: Send, W: FnOnce(&mut B, &Connection) -> Answer<T> + Send> Job<B> for Request<T, W> {
+impl<T: Send, W: FnOnce(&mut Transaction, &Connection) -> Answer<T> + Send> Job for Request<T, W> {
     fn is_abandoned(&self) -> bool {
         self.reply.is_closed()
     }
 
-    fn run(&mut self, books: &mut B, sql: &Connection) -> Result<(), Cause> {
+    fn run(&mut self, transaction: &mut Transaction, sql: &Connection) -> Result<(), Cause> {
         if let Some(work) = self.work.take() {
-            self.done = Some(work(books, sql)?);
+            self.done = Some(work(transaction, sql)?);
         }
         Ok(())
     }
@@ -100,27 +102,27 @@ impl<B, T: Send, W: FnOnce(&mut B, &Connection) -> Answer<T> + Send> Job<B> for 
 }
 
 /// The state of the thread.
-pub(crate) struct Writer<B> {
+pub(crate) struct Writer {
     sql: Option<Connection>,
-    books: B,
+    transaction: Transaction,
     file: Arc<OpenFile>,
     /// The changes that the connection had made at the last checkpoint.
     checkpointed: u64,
 }
 
-impl<B: Bookkeeping> Writer<B> {
-    pub(crate) fn new(sql: Connection, books: B, file: Arc<OpenFile>) -> Self {
+impl Writer {
+    pub(crate) fn new(sql: Connection, file: Arc<OpenFile>) -> Self {
         let checkpointed = sql.total_changes();
         Self {
             sql: Some(sql),
-            books,
+            transaction: Transaction::default(),
             file,
             checkpointed,
         }
     }
 
-    /// Serves until the file is closed or its desk dropped, then lets the file and its lock go.
-    pub(crate) fn run(mut self, mut messages: mpsc::Receiver<Message<B>>) {
+    /// Serves until the file is closed or its executor dropped, then releases the file and its lock.
+    pub(crate) fn run(mut self, mut messages: mpsc::Receiver<Message>) {
         let mut closing = Vec::new();
         while closing.is_empty() {
             let Some(first) = messages.blocking_recv() else { break };
@@ -159,7 +161,7 @@ impl<B: Bookkeeping> Writer<B> {
     }
 
     /// Runs requests in one transaction and answers them.
-    fn serve(&mut self, mut jobs: Vec<Box<dyn Job<B>>>) {
+    fn serve(&mut self, mut jobs: Vec<Box<dyn Job>>) {
         if jobs.is_empty() {
             return;
         }
@@ -175,16 +177,18 @@ impl<B: Bookkeeping> Writer<B> {
         }
     }
 
-    fn transact(&mut self, jobs: &mut [Box<dyn Job<B>>]) -> Result<(), Cause> {
+    fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), Cause> {
         self.file.look(Outcome::Unchanged)?;
         self.reconnect()?;
         let Some(sql) = &self.sql else { return Ok(()) };
         sql.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let before = sql.total_changes();
         for job in jobs.iter_mut().filter(|job| !job.is_abandoned()) {
-            run_alone(&mut **job, &mut self.books, sql)?;
+            run_alone(&mut **job, &mut self.transaction, sql)?;
         }
-        self.books.flush(sql)?;
+        if std::mem::take(&mut self.transaction).has_reason {
+            sql.prepare_cached(OVER)?.execute([])?;
+        }
         if sql.total_changes() > before && self.file.is_time_to_keep() {
             raise_high_water(sql, self.file.clock.now())?;
         }
@@ -196,7 +200,7 @@ impl<B: Bookkeeping> Writer<B> {
     /// Brings file, connection and memory back to the last commit.
     fn recover(&mut self, cause: &Cause) {
         tracing::error!(error = %cause, "a transaction was rolled back");
-        self.books.roll_back();
+        self.transaction = Transaction::default();
         let rolled_back = self
             .sql
             .as_ref()
@@ -262,9 +266,9 @@ impl<B: Bookkeeping> Writer<B> {
     }
 }
 
-fn run_alone<B: Bookkeeping>(job: &mut dyn Job<B>, books: &mut B, sql: &Connection) -> Result<(), Cause> {
+fn run_alone(job: &mut dyn Job, transaction: &mut Transaction, sql: &Connection) -> Result<(), Cause> {
     sql.prepare_cached("SAVEPOINT step")?.execute([])?;
-    let done = catch_unwind(AssertUnwindSafe(|| job.run(books, sql)));
+    let done = catch_unwind(AssertUnwindSafe(|| job.run(transaction, sql)));
     let failed = match done {
         Ok(Ok(())) => {
             sql.prepare_cached("RELEASE step")?.execute([])?;

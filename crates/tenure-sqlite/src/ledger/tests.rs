@@ -140,7 +140,7 @@ async fn a_failed_step_takes_nobody_with_it_and_leaves_no_word() {
     let ann = ProviderId::new("ann").unwrap();
     let row = ledger.provider(roster, &ann).await.unwrap().unwrap();
     assert_eq!((row.capacity, row.version.0), (1, first));
-    let said = ledger.desk.read(|sql| {
+    let said = ledger.executor.read(|sql| {
         Ok(
             sql.query_row("SELECT at_us IS NOT NULL OR follows FROM steps", [], |row| {
                 row.get::<_, bool>(0)

@@ -1,22 +1,18 @@
-//! An open file: its lock, its clock, its health, and the doors to its writer and its readers, whatever is kept in it.
+//! An open file: its lock, its clock, its health.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rusqlite::Connection;
 use tenure_core::error::Outcome;
 use tenure_core::store::Health;
 use tenure_core::{Error, Result};
-use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{Cause, closed};
 use crate::file::Kind;
 use crate::lock::{LockFile, Owner};
-use crate::reader::Readers;
-use crate::watch::{self, Watch};
-use crate::writer::{Answer, Bookkeeping, Message, QUEUE, Request, Writer};
+use crate::watch::Watch;
 use tenure_core::engine::StoreClock;
 
 /// How often the clock's high-water mark is written while the file is used.
@@ -129,96 +125,14 @@ impl OpenFile {
                 .is_ok()
     }
 
-    /// From here on no call is served, and the files may leave their places.
-    pub(crate) fn begin_to_close(&self) {
-        self.closed.store(true, Ordering::Release);
+    /// From here on no call is served, and the files may leave their places. Answers whether it was open.
+    pub(crate) fn begin_to_close(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
     }
 
     /// Lets the lock go. The connections are closed by now.
     pub(crate) fn release(&self) {
         guard(&self.lock).take();
-    }
-}
-
-/// The doors to the writer and the readers of one file. When it is dropped, the writer finishes and lets the file go.
-#[derive(Debug)]
-pub(crate) struct Desk<B: Bookkeeping> {
-    file: Arc<OpenFile>,
-    jobs: mpsc::Sender<Message<B>>,
-    readers: Readers,
-}
-
-impl<B: Bookkeeping> Desk<B> {
-    /// Starts the writer.
-    pub(crate) fn start(file: Arc<OpenFile>, sql: Connection, readers: Readers, books: B) -> Result<Self> {
-        let (jobs, messages) = mpsc::channel(QUEUE);
-        let writer = Writer::new(sql, books, Arc::clone(&file));
-        let thread = std::thread::Builder::new().name("tenure-writer".to_owned());
-        let started = thread.spawn(move || writer.run(messages)).map(drop);
-        started.and_then(|()| watch::start(&file)).map_err(|error| {
-            Error::unavailable(
-                "the threads of the SQLite file could not be started",
-                Outcome::Unchanged,
-            )
-            .because(error)
-        })?;
-        Ok(Self { file, jobs, readers })
-    }
-
-    pub(crate) fn file(&self) -> &Arc<OpenFile> {
-        &self.file
-    }
-
-    /// Has the writer run a step, and waits until it is durable.
-    pub(crate) async fn step<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut B, &Connection) -> Answer<T> + Send + 'static,
-    ) -> Result<T> {
-        self.file.check_open()?;
-        let (reply, answer) = oneshot::channel();
-        let request = Request {
-            work: Some(work),
-            done: None,
-            reply,
-        };
-        let sent = self.jobs.send(Message::Work(Box::new(request))).await;
-        sent.map_err(|_| closed())?;
-        answer.await.unwrap_or_else(|_| {
-            Err(Error::unavailable(
-                "the writer stopped before it answered",
-                Outcome::Unknown,
-            ))
-        })
-    }
-
-    /// Reads on a connection of its own.
-    pub(crate) async fn read<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Connection) -> Result<T, Cause> + Send + 'static,
-    ) -> Result<T> {
-        self.file.check_open()?;
-        self.readers.read(read).await
-    }
-
-    /// Asks the writer to write the high-water mark down, at most once in a while. Never waits.
-    pub(crate) fn keep_high_water(&self) {
-        if self.file.is_time_to_keep() {
-            // A full queue means commits, and those write it too.
-            let _ = self.jobs.try_send(Message::Keep);
-        }
-    }
-
-    /// Waits for what is under way, and lets the file go.
-    pub(crate) async fn close(&self) {
-        let first = !self.file.closed.swap(true, Ordering::AcqRel);
-        if first {
-            self.readers.close().await;
-        }
-        let (done, answer) = oneshot::channel();
-        // When the writer has gone already, there is nothing left to wait for.
-        if self.jobs.send(Message::Close(done)).await.is_ok() {
-            let _ = answer.await;
-        }
     }
 }
 
