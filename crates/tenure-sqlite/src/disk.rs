@@ -150,9 +150,7 @@ impl FileDisk {
             }
         };
         rows::free_aliases(sql, stored.id, &taken.rows)?;
-        for (key, row) in &taken.rows {
-            rows::write(sql, stored.id, key, row.as_ref())?;
-        }
+        rows::write(sql, stored.id, &taken.rows)?;
         stored.log.append(sql, stored.id, &taken.events, &self.options)?;
         rows::update_group(sql, stored.id, &taken.group, stored.log.oldest)?;
         Ok(Some(stored))

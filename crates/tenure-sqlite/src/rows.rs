@@ -23,15 +23,42 @@ use crate::error::Cause;
 struct Table {
     /// How many columns the key has, after the group.
     keys: usize,
+    put_text: &'static str,
     delete: &'static str,
     one: &'static str,
     all: &'static str,
-    read: fn(&rusqlite::Row<'_>) -> Result<(RowKey, Row), Cause>,
-    put: fn(&mut Statement<'_>, i64, &RowKey, &Row) -> Result<(), Cause>,
-    put_text: &'static str,
+    read: Read,
+    put: Put,
     /// A row that cannot be read, which only another program can have written, makes the file count as damaged: it says which
     /// tenure may act. Rows of other tables are deleted then, as if they had never arrived.
     is_vital: bool,
+}
+
+type Read = fn(&rusqlite::Row<'_>) -> Result<(RowKey, Row), Cause>;
+type Put = fn(&mut Statement<'_>, i64, &RowKey, &Row) -> Result<(), Cause>;
+
+impl Table {
+    /// A table of vital rows.
+    const fn new(keys: usize, [put_text, delete, one, all]: [&'static str; 4], read: Read, put: Put) -> Self {
+        Self {
+            keys,
+            put_text,
+            delete,
+            one,
+            all,
+            read,
+            put,
+            is_vital: true,
+        }
+    }
+
+    /// The same for rows that may be missed.
+    const fn expendable(self) -> Self {
+        Self {
+            is_vital: false,
+            ..self
+        }
+    }
 }
 
 /// All tables, in the order in which they are read.
@@ -91,17 +118,20 @@ fn columns(id: i64, key: &RowKey) -> Vec<Value> {
     columns
 }
 
-/// Writes a row over whatever is there, or deletes it.
-pub(crate) fn write(sql: &Connection, id: i64, key: &RowKey, row: Option<&Row>) -> Result<(), Cause> {
-    let table = table_of(key);
-    match row {
-        Some(row) => (table.put)(&mut *sql.prepare_cached(table.put_text)?, id, key, row),
-        None => {
-            let mut delete = sql.prepare_cached(table.delete)?;
-            delete.execute(params_from_iter(columns(id, key)))?;
-            Ok(())
+/// Writes rows over whatever is there, or deletes them. Rows of one kind come together, so each statement is looked up once.
+pub(crate) fn write(sql: &Connection, id: i64, rows: &[(RowKey, Option<Row>)]) -> Result<(), Cause> {
+    for rows in rows.chunk_by(|(one, _), (two, _)| std::ptr::eq(table_of(one), table_of(two))) {
+        let table = table_of(&rows[0].0);
+        let mut put = sql.prepare_cached(table.put_text)?;
+        let mut delete = sql.prepare_cached(table.delete)?;
+        for (key, row) in rows {
+            match row {
+                Some(row) => (table.put)(&mut put, id, key, row)?,
+                None => drop(delete.execute(params_from_iter(columns(id, key)))?),
+            }
         }
     }
+    Ok(())
 }
 
 /// Reads a row.

@@ -55,6 +55,20 @@ macro_rules! statements {
 }
 pub(crate) use statements;
 
+/// The statements of a table, named after it: put, delete, one, all.
+macro_rules! table {
+    ($file:literal, $table:literal) => {{
+        const FILE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/sql/", $file));
+        [
+            crate::sql::statement(FILE, concat!($table, ".put")),
+            crate::sql::statement(FILE, concat!($table, ".delete")),
+            crate::sql::statement(FILE, concat!($table, ".one")),
+            crate::sql::statement(FILE, concat!($table, ".all")),
+        ]
+    }};
+}
+pub(crate) use table;
+
 /// A number for a column. SQLite's integers are signed; times and terms stay far below that.
 pub(crate) fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
@@ -201,7 +215,7 @@ mod tests {
         assert!(statements.len() > 50, "{}", statements.len());
         // When the file is opened, all rows are read, and looked through for what only another program can have done. A group
         // is removed with its whole log.
-        let is_read_whole = |name: &str| name.contains(": all") || name.starts_with("repair: ");
+        let is_read_whole = |name: &str| name == "group: all" || name.ends_with(".all") || name.starts_with("repair: ");
         let all = statements
             .iter()
             .map(|(name, _)| name.clone())

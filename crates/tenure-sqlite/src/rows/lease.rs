@@ -5,40 +5,11 @@ use tenure_core::memory::rows::{LeaseRow, ReservedRow, Row, RowKey};
 
 use super::{Table, mixed_up};
 use crate::error::Cause;
-use crate::sql::{instant, number, read_instant, read_name, read_token, statements};
+use crate::sql::{instant, number, read_instant, read_name, read_token, table};
 
-statements! { "lease.sql":
-    PUT = "put",
-    DELETE = "delete",
-    ONE = "one",
-    ALL = "all",
-    PUT_RESERVED = "put_reserved",
-    DELETE_RESERVED = "delete_reserved",
-    ONE_RESERVED = "one_reserved",
-    ALL_RESERVED = "all_reserved",
-}
+pub(super) static LEASES: Table = Table::new(1, table!("lease.sql", "leases"), read, put);
 
-pub(super) static LEASES: Table = Table {
-    keys: 1,
-    delete: DELETE,
-    one: ONE,
-    all: ALL,
-    read,
-    put,
-    put_text: PUT,
-    is_vital: true,
-};
-
-pub(super) static RESERVED: Table = Table {
-    keys: 1,
-    delete: DELETE_RESERVED,
-    one: ONE_RESERVED,
-    all: ALL_RESERVED,
-    read: read_reserved,
-    put: put_reserved,
-    put_text: PUT_RESERVED,
-    is_vital: true,
-};
+pub(super) static RESERVED: Table = Table::new(1, table!("lease.sql", "reserved"), read_reserved, put_reserved);
 
 fn read(row: &rusqlite::Row<'_>) -> Result<(RowKey, Row), Cause> {
     let lease = LeaseRow {

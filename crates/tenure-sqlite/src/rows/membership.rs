@@ -7,66 +7,27 @@ use tenure_core::{MemberId, Term};
 
 use super::{Table, mixed_up, strange};
 use crate::error::Cause;
-use crate::sql::{
-    instant, number, read_instant, read_instant_or_none, read_name, read_number, read_span, span, statements,
-};
+use crate::sql::{instant, number, read_instant, read_instant_or_none, read_name, read_number, read_span, span, table};
 
-statements! { "membership.sql":
-    PUT_MEMBER = "put_member",
-    DELETE_MEMBER = "delete_member",
-    ONE_MEMBER = "one_member",
-    ALL_MEMBERS = "all_members",
-    PUT_ENDED = "put_ended",
-    DELETE_ENDED = "delete_ended",
-    ONE_ENDED = "one_ended",
-    ALL_ENDED = "all_ended",
-    PUT_LAPSE = "put_lapse",
-    DELETE_LAPSE = "delete_lapse",
-    ONE_LAPSE = "one_lapse",
-    ALL_LAPSES = "all_lapses",
-}
+pub(super) static MEMBERS: Table = Table::new(1, table!("membership.sql", "members"), read_member, put_member);
 
-pub(super) static MEMBERS: Table = Table {
-    keys: 1,
-    delete: DELETE_MEMBER,
-    one: ONE_MEMBER,
-    all: ALL_MEMBERS,
-    read: read_member,
-    put: put_member,
-    put_text: PUT_MEMBER,
-    is_vital: true,
-};
+pub(super) static ENDED: Table = Table::new(1, table!("membership.sql", "ended"), read_ended, put_ended);
 
-pub(super) static ENDED: Table = Table {
-    keys: 1,
-    delete: DELETE_ENDED,
-    one: ONE_ENDED,
-    all: ALL_ENDED,
-    read: read_ended,
-    put: put_ended,
-    put_text: PUT_ENDED,
-    is_vital: true,
-};
-
-pub(super) static LAPSES: Table = Table {
-    keys: 1,
-    delete: DELETE_LAPSE,
-    one: ONE_LAPSE,
-    all: ALL_LAPSES,
-    read: |row| {
+pub(super) static LAPSES: Table = Table::new(
+    1,
+    table!("membership.sql", "lapses"),
+    |row| {
         let member: MemberId = read_name(row, 0)?;
         Ok((RowKey::Lapse(member), Row::Lapse(read_instant(row, 1)?)))
     },
-    put: |put, id, key, row| match (key, row) {
+    |put, id, key, row| match (key, row) {
         (RowKey::Lapse(member), Row::Lapse(at)) => {
             put.execute(params![id, member.as_str(), instant(*at)])?;
             Ok(())
         }
         _ => Err(mixed_up(key)),
     },
-    put_text: PUT_LAPSE,
-    is_vital: true,
-};
+);
 
 fn read_member(row: &rusqlite::Row<'_>) -> Result<(RowKey, Row), Cause> {
     let labels = row.get_ref(4)?.as_str().map_err(strange)?;

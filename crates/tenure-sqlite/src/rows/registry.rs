@@ -6,25 +6,9 @@ use tenure_core::{Key, RegistryName};
 
 use super::{Table, mixed_up, strange};
 use crate::error::Cause;
-use crate::sql::{read_name, statements};
+use crate::sql::{read_name, table};
 
-statements! { "registry.sql":
-    PUT = "put",
-    DELETE = "delete",
-    ONE = "one",
-    ALL = "all",
-}
-
-pub(super) static CLAIMS: Table = Table {
-    keys: 2,
-    delete: DELETE,
-    one: ONE,
-    all: ALL,
-    read,
-    put,
-    put_text: PUT,
-    is_vital: true,
-};
+pub(super) static CLAIMS: Table = Table::new(2, table!("registry.sql", "claims"), read, put);
 
 /// A registry as its column has it: with the slash that ends it in the text of a holding.
 pub(super) fn column(registry: &RegistryName) -> String {

@@ -13,121 +13,55 @@ use super::{Table, mixed_up, strange};
 use crate::error::Cause;
 use crate::sql::{
     instant, number, read_instant, read_instant_or_none, read_name, read_name_or_none, read_number, read_span, span,
-    statements,
+    table,
 };
 
-statements! { "roster.sql":
-    PUT_MARKS = "put_marks",
-    DELETE_MARKS = "delete_marks",
-    READ_MARKS = "marks",
-    PUT_RETIMING = "put_retiming",
-    DELETE_RETIMING = "delete_retiming",
-    READ_RETIMING = "retiming",
-    PUT = "put",
-    DELETE = "delete",
-    ONE = "one",
-    ALL = "all",
-    PUT_REMOVED = "put_removed",
-    DELETE_REMOVED = "delete_removed",
-    ONE_REMOVED = "one_removed",
-    ALL_REMOVED = "all_removed",
-    PUT_OFFLINED = "put_offlined",
-    DELETE_OFFLINED = "delete_offlined",
-    ONE_OFFLINED = "one_offlined",
-    ALL_OFFLINED = "all_offlined",
-    PUT_TURN = "put_turn",
-    DELETE_TURN = "delete_turn",
-    ONE_TURN = "one_turn",
-    ALL_TURNS = "all_turns",
-}
+pub(super) static MARKS: Table = Table::new(0, table!("roster.sql", "rosters"), read_marks, put_marks).expendable();
 
-pub(super) static MARKS: Table = Table {
-    keys: 0,
-    delete: DELETE_MARKS,
-    one: READ_MARKS,
-    all: READ_MARKS,
-    read: read_marks,
-    put: put_marks,
-    put_text: PUT_MARKS,
-    is_vital: false,
-};
-
-pub(super) static RETIMING: Table = Table {
-    keys: 0,
-    delete: DELETE_RETIMING,
-    one: READ_RETIMING,
-    all: READ_RETIMING,
-    read: |row| {
+pub(super) static RETIMING: Table = Table::new(
+    0,
+    table!("roster.sql", "retiming"),
+    |row| {
         let text: String = row.get(0)?;
         let member = (!text.is_empty()).then(|| MemberId::new(&text)).transpose();
         Ok((RowKey::Retiming, Row::Retiming(member.map_err(strange)?)))
     },
-    put: |put, id, key, row| match row {
+    |put, id, key, row| match row {
         Row::Retiming(member) => {
             put.execute(params![id, member.as_ref().map_or("", |member| member.as_str())])?;
             Ok(())
         }
         _ => Err(mixed_up(key)),
     },
-    put_text: PUT_RETIMING,
-    is_vital: false,
-};
+)
+.expendable();
 
-pub(super) static PROVIDERS: Table = Table {
-    keys: 1,
-    delete: DELETE,
-    one: ONE,
-    all: ALL,
-    read,
-    put,
-    put_text: PUT,
-    is_vital: false,
-};
+pub(super) static PROVIDERS: Table = Table::new(1, table!("roster.sql", "providers"), read, put).expendable();
 
-pub(super) static REMOVED: Table = Table {
-    keys: 1,
-    delete: DELETE_REMOVED,
-    one: ONE_REMOVED,
-    all: ALL_REMOVED,
-    read: |row| {
+pub(super) static REMOVED: Table = Table::new(
+    1,
+    table!("roster.sql", "removed"),
+    |row| {
         let removed = RemovedRow {
             version: Version(read_number(row, 1)?),
             at: read_instant(row, 2)?,
         };
         Ok((RowKey::Removed(read_name(row, 0)?), Row::Removed(removed)))
     },
-    put: |put, id, key, row| match (key, row) {
+    |put, id, key, row| match (key, row) {
         (RowKey::Removed(provider), Row::Removed(row)) => {
             put.execute(params![id, provider.as_str(), number(row.version.0), instant(row.at)])?;
             Ok(())
         }
         _ => Err(mixed_up(key)),
     },
-    put_text: PUT_REMOVED,
-    is_vital: false,
-};
+)
+.expendable();
 
-pub(super) static OFFLINED: Table = Table {
-    keys: 1,
-    delete: DELETE_OFFLINED,
-    one: ONE_OFFLINED,
-    all: ALL_OFFLINED,
-    read: read_offlined,
-    put: put_offlined,
-    put_text: PUT_OFFLINED,
-    is_vital: false,
-};
+pub(super) static OFFLINED: Table =
+    Table::new(1, table!("roster.sql", "offlined"), read_offlined, put_offlined).expendable();
 
-pub(super) static TURNS: Table = Table {
-    keys: 1,
-    delete: DELETE_TURN,
-    one: ONE_TURN,
-    all: ALL_TURNS,
-    read: read_turn,
-    put: put_turn,
-    put_text: PUT_TURN,
-    is_vital: false,
-};
+pub(super) static TURNS: Table = Table::new(1, table!("roster.sql", "turns"), read_turn, put_turn).expendable();
 
 fn read_marks(row: &rusqlite::Row<'_>) -> Result<(RowKey, Row), Cause> {
     let settings = match row.get_ref(2)? {

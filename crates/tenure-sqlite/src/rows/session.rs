@@ -9,42 +9,17 @@ use super::{Table, mixed_up, strange};
 use crate::error::Cause;
 use crate::sql::{
     instant, number, read_epoch, read_instant, read_instant_or_none, read_name, read_name_or_none, read_span_or_none,
-    span, statements,
+    span, statements, table,
 };
 
 statements! { "session.sql":
-    PUT = "put",
     FREE_ALIAS = "free_alias",
-    DELETE = "delete",
-    ONE = "one",
-    ALL = "all",
-    PUT_CONNECTION = "put_connection",
-    DELETE_CONNECTION = "delete_connection",
-    ONE_CONNECTION = "one_connection",
-    ALL_CONNECTIONS = "all_connections",
 }
 
-pub(super) static SESSIONS: Table = Table {
-    keys: 1,
-    delete: DELETE,
-    one: ONE,
-    all: ALL,
-    read,
-    put,
-    put_text: PUT,
-    is_vital: false,
-};
+pub(super) static SESSIONS: Table = Table::new(1, table!("session.sql", "sessions"), read, put).expendable();
 
-pub(super) static CONNECTIONS: Table = Table {
-    keys: 2,
-    delete: DELETE_CONNECTION,
-    one: ONE_CONNECTION,
-    all: ALL_CONNECTIONS,
-    read: read_connection,
-    put: put_connection,
-    put_text: PUT_CONNECTION,
-    is_vital: false,
-};
+pub(super) static CONNECTIONS: Table =
+    Table::new(2, table!("session.sql", "connections"), read_connection, put_connection).expendable();
 
 /// Takes the aliases from sessions that are about to be written. An alias may have moved from one of them to another, and
 /// no two rows can have it, in whatever order they are written.

@@ -6,25 +6,9 @@ use tenure_core::target::TargetSpec;
 
 use super::{Table, mixed_up};
 use crate::error::Cause;
-use crate::sql::{read_name, statements};
+use crate::sql::{read_name, table};
 
-statements! { "target.sql":
-    PUT = "put",
-    DELETE = "delete",
-    ONE = "one",
-    ALL = "all",
-}
-
-pub(super) static TARGETS: Table = Table {
-    keys: 1,
-    delete: DELETE,
-    one: ONE,
-    all: ALL,
-    read,
-    put,
-    put_text: PUT,
-    is_vital: true,
-};
+pub(super) static TARGETS: Table = Table::new(1, table!("target.sql", "targets"), read, put);
 
 fn read(row: &rusqlite::Row<'_>) -> Result<(RowKey, Row), Cause> {
     let spec = TargetSpec {

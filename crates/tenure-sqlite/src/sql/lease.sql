@@ -1,27 +1,27 @@
 -- Leases: which tenure holds which one, under which token; and the reservations of those that were handed off.
 
--- name: put
+-- name: leases.put
 INSERT INTO leases (grp, lease, tenure, token) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (grp, lease) DO UPDATE SET tenure = excluded.tenure, token = excluded.token;
 
--- name: delete
+-- name: leases.delete
 DELETE FROM leases WHERE grp = ?1 AND lease = ?2;
 
--- name: one
+-- name: leases.one
 SELECT lease, tenure, token FROM leases WHERE grp = ?1 AND lease = ?2;
 
--- name: all
+-- name: leases.all
 SELECT lease, tenure, token FROM leases WHERE grp = ?1;
 
--- name: put_reserved
+-- name: reserved.put
 INSERT INTO reserved (grp, lease, member, until_us) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (grp, lease) DO UPDATE SET member = excluded.member, until_us = excluded.until_us;
 
--- name: delete_reserved
+-- name: reserved.delete
 DELETE FROM reserved WHERE grp = ?1 AND lease = ?2;
 
--- name: one_reserved
+-- name: reserved.one
 SELECT lease, member, until_us FROM reserved WHERE grp = ?1 AND lease = ?2;
 
--- name: all_reserved
+-- name: reserved.all
 SELECT lease, member, until_us FROM reserved WHERE grp = ?1;

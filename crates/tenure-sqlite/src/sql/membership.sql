@@ -1,45 +1,45 @@
 -- Members, why their tenures ended, and who lapsed lately.
 
--- name: put_member
+-- name: members.put
 INSERT INTO members (grp, member, term, ttl_us, deadline_us, labels, revision) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 ON CONFLICT (grp, member) DO UPDATE
 SET term = excluded.term, ttl_us = excluded.ttl_us, deadline_us = excluded.deadline_us, labels = excluded.labels,
     revision = excluded.revision;
 
--- name: delete_member
+-- name: members.delete
 DELETE FROM members WHERE grp = ?1 AND member = ?2;
 
--- name: one_member
+-- name: members.one
 SELECT member, term, ttl_us, deadline_us, labels, revision FROM members WHERE grp = ?1 AND member = ?2;
 
--- name: all_members
+-- name: members.all
 SELECT member, term, ttl_us, deadline_us, labels, revision FROM members WHERE grp = ?1;
 
--- name: put_ended
+-- name: ended.put
 INSERT INTO ended (grp, tenure, reason, lapsed, end_us, ended_us, forget_us, visit_us)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 ON CONFLICT (grp, tenure) DO UPDATE
 SET reason = excluded.reason, lapsed = excluded.lapsed, end_us = excluded.end_us, ended_us = excluded.ended_us,
     forget_us = excluded.forget_us, visit_us = excluded.visit_us;
 
--- name: delete_ended
+-- name: ended.delete
 DELETE FROM ended WHERE grp = ?1 AND tenure = ?2;
 
--- name: one_ended
+-- name: ended.one
 SELECT tenure, reason, end_us, ended_us, forget_us, visit_us FROM ended WHERE grp = ?1 AND tenure = ?2;
 
--- name: all_ended
+-- name: ended.all
 SELECT tenure, reason, end_us, ended_us, forget_us, visit_us FROM ended WHERE grp = ?1;
 
--- name: put_lapse
+-- name: lapses.put
 INSERT INTO lapses (grp, member, at_us) VALUES (?1, ?2, ?3)
 ON CONFLICT (grp, member) DO UPDATE SET at_us = excluded.at_us;
 
--- name: delete_lapse
+-- name: lapses.delete
 DELETE FROM lapses WHERE grp = ?1 AND member = ?2;
 
--- name: one_lapse
+-- name: lapses.one
 SELECT member, at_us FROM lapses WHERE grp = ?1 AND member = ?2;
 
--- name: all_lapses
+-- name: lapses.all
 SELECT member, at_us FROM lapses WHERE grp = ?1;
