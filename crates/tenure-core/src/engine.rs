@@ -10,7 +10,7 @@
 //! * A beat that only renews is answered from memory: after a restart every ttl starts again, so a deadline need not be
 //!   durable. Its revision is the newest durable one.
 //!
-//! When a commit fails, exactly the rows that are not durable are read again, and the calls that waited are told that
+//! When a commit fails, exactly the rows that are not durable are read again, and the waiting calls fail: either
 //! nothing happened, or that the outcome is unknown. From then on changes are refused before they are applied, until a
 //! commit succeeds; beats and reads continue. After a fault that leaves the disk unreliable nothing is served any more, for
 //! good: the engine is part of a host process, so it does not end that process, but reports it ([`Engine::until_broken`]).
@@ -69,7 +69,7 @@ use crate::time::StoreTime;
 /// How often store time is written down while nothing else is.
 const KEEP_TIME_EVERY: Duration = Duration::from_secs(1);
 
-/// A store over a disk of one's own. When it is dropped, what was applied is committed, and the disk is let go.
+/// A store over a disk that only this process uses. Dropping it commits what was applied, and releases the disk.
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
@@ -140,14 +140,21 @@ impl Engine {
     ///
     /// # Errors
     /// Those of the call; `Unsupported` for a pass of a sweep.
-    pub async fn call(&self, ask: Ask) -> Result<Reply> {
-        let Ask { group, op, call } = ask;
-        match op {
-            Op::Now(_) | Op::Probe(_) | Op::Groups(_) | Op::NewestEvents(_) | Op::FindGroups(_) => {
-                self.shared.about_whole(&op).await
+    pub fn call(&self, mut ask: Ask) -> impl Future<Output = Result<Reply>> + Send {
+        let shared = &self.shared;
+        // The request stays where it is, so that the future has it once.
+        async move {
+            let Ask { group, op, call } = &mut ask;
+            match op {
+                Op::Now(_) | Op::Probe(_) | Op::Groups(_) | Op::NewestEvents(_) | Op::FindGroups(_) => {
+                    Box::pin(shared.about_whole(op)).await
+                }
+                Op::Settle(ask) => {
+                    let settled = Box::pin(shared.settle(group.take(), ask.cause, *call)).await;
+                    settled.map(Reply::Settle)
+                }
+                op => shared.about(About::of(group)?, op, *call).await,
             }
-            Op::Settle(ask) => self.shared.settle(group, ask.cause, call).await.map(Reply::Settle),
-            op => self.shared.about(About::of(&group)?, op, call).await,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Calls that are made in parts, because one step takes a bounded number of items.
 
-use super::{Ask, Reply, add};
+use super::{Ask, Op, Reply, add};
 use crate::error::{Error, Outcome, Result};
 use crate::store::Backend;
 
@@ -13,10 +13,17 @@ pub async fn make<S: Backend + ?Sized>(store: &S, mut ask: Ask) -> Result<Reply>
     if let Some(reply) = ask.op.answer_to_nothing() {
         return Ok(reply);
     }
-    let (mut done, mut all) = (Parts::default(), None);
+    match ask.op.split_off(store.part(&ask.op)) {
+        None => store.call(ask).await,
+        // Boxed: most calls have one part, and their futures stay small.
+        Some(rest) => Box::pin(make_in_parts(store, ask, rest)).await,
+    }
+}
+
+async fn make_in_parts<S: Backend + ?Sized>(store: &S, mut ask: Ask, rest: Op) -> Result<Reply> {
+    let (mut done, mut all, mut rest) = (Parts::default(), None, Some(rest));
     loop {
-        let rest = ask.op.split_off(store.part(&ask.op));
-        let next = rest.map(|op| Ask {
+        let next = rest.take().map(|op| Ask {
             group: ask.group.clone(),
             op,
             call: ask.call,
@@ -33,6 +40,7 @@ pub async fn make<S: Backend + ?Sized>(store: &S, mut ask: Ask) -> Result<Reply>
             None => return Ok(whole),
             Some(next) => (all, ask) = (Some(whole), next),
         }
+        rest = ask.op.split_off(store.part(&ask.op));
     }
 }
 

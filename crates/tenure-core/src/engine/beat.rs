@@ -18,9 +18,9 @@ use crate::time::StoreTime;
 
 impl Shared {
     /// Answers beats of any number.
-    pub(super) async fn beat(self: &Arc<Self>, group: &Group, beats: Vec<Beat>) -> Result<Beaten> {
+    pub(super) async fn beat(self: &Arc<Self>, group: &Group, beats: &[Beat]) -> Result<Beaten> {
         self.service.check()?;
-        let (mut as_of, mut replies) = match self.beat_at_once(group, &beats) {
+        let (mut as_of, mut replies) = match self.beat_at_once(group, beats) {
             Some((now, replies)) => (Some(now), replies),
             None => (None, vec![None; beats.len()]),
         };
@@ -30,7 +30,8 @@ impl Shared {
             let slow: Vec<Beat> = part.iter().map(|n| beats[*n].clone()).collect();
             let ask = Beats { beats: slow };
             let step = |model: &mut GroupModel, now| self.beat_in_step(model, &ask, now);
-            let done = self.step(group, Call::default(), step).await?;
+            // Boxed: the futures of beats that take no step stay small.
+            let done = Box::pin(self.step(group, Call::default(), step)).await?;
             // The earliest time of the parts: what expires is then told too early rather than too late.
             as_of.get_or_insert(done.as_of);
             for (n, reply) in part.into_iter().zip(done.replies) {
@@ -44,7 +45,8 @@ impl Shared {
         })
     }
 
-    /// Renews what nothing but time concerns. `None` for a beat that takes a step; for all of them when there is no group.
+    /// Renews tenures of which only the deadline changes. `None` for a beat that takes a step; for all of them when the group
+    /// does not exist.
     fn beat_at_once(&self, group: &Group, beats: &[Beat]) -> Option<(StoreTime, Vec<Option<BeatReply>>)> {
         let cell = self.groups.find(group)?;
         let mut state = cell.lock();
@@ -87,9 +89,9 @@ impl Shared {
     }
 
     /// Answers heartbeats of any number.
-    pub(super) async fn heartbeat(self: &Arc<Self>, group: &Group, heartbeats: Vec<Heartbeat>) -> Result<Heartbeats> {
+    pub(super) async fn heartbeat(self: &Arc<Self>, group: &Group, heartbeats: &[Heartbeat]) -> Result<Heartbeats> {
         self.service.check()?;
-        let heard = match self.heartbeats_at_once(group, &heartbeats) {
+        let heard = match self.heartbeats_at_once(group, heartbeats) {
             Some(attempt) => finish(attempt).await?,
             None => None,
         };
@@ -119,7 +121,7 @@ impl Shared {
         Ok(Heartbeats { replies, stamp })
     }
 
-    /// Records what nothing but time concerns. The stamp may depend on what is not durable yet.
+    /// Records heartbeats that change only a deadline. The stamp may depend on undurable changes.
     fn heartbeats_at_once(
         &self,
         group: &Group,

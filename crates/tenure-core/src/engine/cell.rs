@@ -54,6 +54,11 @@ pub(super) type Waiter = oneshot::Sender<Result<(), Lost>>;
 pub(super) struct Gate(Option<oneshot::Receiver<Result<(), Lost>>>);
 
 impl Gate {
+    /// Whether there is nothing to wait for.
+    pub(super) fn is_open(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Waits for it.
     pub(super) async fn wait(self) -> Result<(), Lost> {
         let Some(waiting) = self.0 else { return Ok(()) };
@@ -116,7 +121,7 @@ impl Cell {
         })
     }
 
-    /// The state. A panic under this lock was caught, so a poisoned lock is no reason to stop.
+    /// Locks the state. Panics under this lock are caught, so poisoning is ignored.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,7 +148,7 @@ impl State {
         }
     }
 
-    /// Whether there is no such group yet: no step has changed anything.
+    /// Whether the group does not exist yet: no step has changed anything.
     pub(super) fn is_unborn(&self) -> bool {
         !self.is_kept && self.applied == 0
     }
@@ -264,7 +269,7 @@ impl State {
     }
 }
 
-/// What callers are told whose gate went away with the writer.
+/// The error for callers whose gate was dropped together with the writer.
 pub(super) fn stopped() -> Arc<Error> {
     let message = "the writer of the store stopped before it answered";
     Arc::new(Error::unavailable(message, Outcome::Unknown))

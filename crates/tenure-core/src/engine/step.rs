@@ -1,4 +1,4 @@
-//! Steps and looks: applied at once, answered when durable.
+//! Steps and looks: applied immediately, answered when durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::store::Call;
 use crate::sweep::ForgetGroup;
 use crate::time::StoreTime;
 
-/// What an attempt to use a group came to.
+/// The result of an attempt to use a group.
 pub(super) enum Attempt<T> {
     /// The group cannot be used now.
     Again(Detour),
@@ -81,7 +81,7 @@ impl Shared {
         }
     }
 
-    /// Looks at a group, and changes nothing that is stored. `None` when there is no such group.
+    /// Looks at a group, and changes nothing that is stored. `None` when the group does not exist.
     pub(super) async fn look<T>(
         &self,
         group: &Group,
@@ -103,7 +103,7 @@ impl Shared {
     async fn admit(&self) -> Result<()> {
         match self.service.takes_writes()? {
             true => Ok(()),
-            false => self.try_commit().await,
+            false => Box::pin(self.try_commit()).await,
         }
     }
 
@@ -222,9 +222,18 @@ impl Cell {
     }
 }
 
-/// Waits until an attempt may be answered. `None` when it has to be made again: the group could not be used, or a look
+/// Waits until an attempt may be answered. `None` when the caller must retry: the group could not be used, or a look
 /// depended on changes that were lost.
 pub(super) async fn finish<T>(attempt: Attempt<T>) -> Result<Option<T>> {
+    match attempt {
+        Attempt::Refused(error) => Err(error),
+        Attempt::Done { reply, gate, .. } if gate.is_open() => Ok(Some(reply)),
+        // Boxed, so that a look that waits for nothing has no room for it.
+        waits => Box::pin(wait(waits)).await,
+    }
+}
+
+async fn wait<T>(attempt: Attempt<T>) -> Result<Option<T>> {
     let (reply, changed, gate) = match attempt {
         Attempt::Again(detour) => return detour.wait().await.map(|()| None),
         Attempt::Refused(error) => return Err(error),

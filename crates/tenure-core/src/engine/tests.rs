@@ -19,7 +19,7 @@ use crate::id::{Group, LeaseName, MemberId, TenureId};
 use crate::lease::{AcquireOutcome, LeaseStore};
 use crate::membership::{Beat, BeatReply, EndBy, EndReason, Join, Labels, MembershipStore, Revision};
 use crate::store::{Backend, Call, Finding, Health, Store, StoreOptions};
-use crate::sweep::{Sweep, SweepSteps};
+use crate::sweep::{Sweep, SweepSteps, Tick};
 use crate::time::StoreTime;
 
 const fn s(seconds: u64) -> Duration {
@@ -155,7 +155,7 @@ async fn reads_wait_only_for_what_they_show() {
     let mut reading = Box::pin(world.holder("busy"));
     assert!(poll(&mut reading).await.is_none());
     assert_eq!(world.holder("quiet").await.unwrap(), Some(a.clone()));
-    // A refusal depends on the grant that it tells of.
+    // A refusal depends on the grant that it names.
     let mut refused = Box::pin(world.acquire(&a, "busy"));
     assert!(poll(&mut refused).await.is_none());
     world.platter.hold(false);
@@ -311,6 +311,19 @@ async fn late_call_changes_nothing() {
     assert_eq!(late.kind(), ErrorKind::TooLate);
     assert!(world.groups().await.unwrap().is_empty());
     assert_eq!(world.platter.commits(), 0);
+}
+
+/// The allocator is several times slower above 1 KiB, and each call of a store is boxed.
+#[test]
+fn future_of_a_call_is_small() {
+    let world = World::new();
+    let ask = Ask {
+        group: Some(world.group.clone()),
+        op: Op::Tick(Tick),
+        call: Call::default(),
+    };
+    let (ask_size, size) = (size_of_val(&ask), size_of_val(&world.engine.call(ask)));
+    assert!(size + ask_size <= 1_000, "{size} B beside {ask_size} B");
 }
 
 #[tokio::test]

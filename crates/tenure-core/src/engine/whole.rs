@@ -19,27 +19,32 @@ use crate::sweep::{EndedBatch, GroupStatus, SettleReport, Tick};
 use crate::time::StoreTime;
 
 impl Shared {
-    /// A call about a group.
-    pub(super) async fn about(self: &Arc<Self>, group: &Group, op: Op, call: Call) -> Result<Reply> {
+    /// A call about a group. What is rare, or waits for more than a commit, is boxed: the futures of all other calls stay
+    /// small.
+    pub(super) async fn about(self: &Arc<Self>, group: &Group, op: &mut Op, call: Call) -> Result<Reply> {
         match op {
-            Op::Beat(ask) => self.beat(group, ask.beats).await.map(Reply::Beat),
-            Op::Heartbeat(ask) => self.heartbeat(group, ask.heartbeats).await.map(Reply::Heartbeat),
-            Op::Events(query) => self.events(group, query).await.map(Reply::Events),
-            Op::WaitForEvents(ask) => self.wait_for_events(group, &ask).await.map(Reply::WaitForEvents),
-            Op::Tick(_) => self.tick(group).await.map(Reply::Tick),
+            Op::Beat(ask) => self.beat(group, &ask.beats).await.map(Reply::Beat),
+            Op::Heartbeat(ask) => Box::pin(self.heartbeat(group, &ask.heartbeats))
+                .await
+                .map(Reply::Heartbeat),
+            Op::Events(query) => Box::pin(self.events(group, query)).await.map(Reply::Events),
+            Op::WaitForEvents(ask) => Box::pin(self.wait_for_events(group, ask))
+                .await
+                .map(Reply::WaitForEvents),
+            Op::Tick(_) => Box::pin(self.tick(group)).await.map(Reply::Tick),
             // A sweep does not bring a forgotten group back.
             Op::EndLapsed(_) if self.is_forgotten(group) => Ok(Reply::EndLapsed(EndedBatch::default())),
-            Op::ForgetGroup(_) => self.forget(group, call).await.map(Reply::ForgetGroup),
+            Op::ForgetGroup(_) => Box::pin(self.forget(group, call)).await.map(Reply::ForgetGroup),
             // The one read that keeps what it counted. A group that is not there is not made by asking about it.
             Op::Availability(ask) => {
-                let count = |model: &mut GroupModel, now: StoreTime| model.step(&ask, Call::default(), now);
+                let count = |model: &mut GroupModel, now: StoreTime| model.step(ask, Call::default(), now);
                 let counted = self.look(group, count).await?;
                 let counted = counted.unwrap_or_else(|| count(&mut self.absent(), self.clock.now()));
                 counted.map(Reply::Availability)
             }
-            mut read if read.is_read() => {
-                let listing = cursor::unwrap(&mut read)?;
-                let look = |model: &mut GroupModel, now: StoreTime| model.look_up(&read, now);
+            read if read.is_read() => {
+                let listing = cursor::unwrap(read)?;
+                let look = |model: &mut GroupModel, now: StoreTime| model.look_up(read, now);
                 let reply = match self.look(group, look).await? {
                     Some(reply) => reply,
                     None => look(&mut self.absent(), self.clock.now()),
@@ -50,10 +55,7 @@ impl Shared {
                 }
                 Ok(reply)
             }
-            step => {
-                self.step(group, call, |model, now| model.decide(&step, call, now))
-                    .await
-            }
+            step => self.step(group, call, |model, now| model.decide(step, call, now)).await,
         }
     }
 
@@ -92,7 +94,7 @@ impl Shared {
         self.groups.find(group).is_none() && self.groups.is_forgotten(group)
     }
 
-    /// Keeps the cadence. A tick that changes nothing stored is no step, so it goes on while writes are refused.
+    /// Keeps the cadence. A tick that changes no row is not a step, so it succeeds while writes are refused.
     async fn tick(self: &Arc<Self>, group: &Group) -> Result<GroupStatus> {
         self.service.check()?;
         let ticked = self.look(group, GroupModel::tick_at_once).await?;
@@ -109,7 +111,7 @@ impl Shared {
     }
 
     /// A page of events: it shows everything that was applied when it was asked for.
-    async fn events(&self, group: &Group, query: EventQuery) -> Result<EventPage> {
+    async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
         loop {
             self.service.check()?;
             let Some(cell) = self.groups.find(group) else {
@@ -120,7 +122,7 @@ impl Shared {
                 });
             };
             if finish(cell.after_all()).await?.is_some() {
-                return self.pages.page(group, query).await;
+                return self.pages.page(group, query.clone()).await;
             }
         }
     }
