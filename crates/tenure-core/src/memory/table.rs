@@ -3,6 +3,7 @@
 //! A model that is not stored has the step number zero, and then its tables note nothing.
 
 use std::cell::Cell;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::ops::RangeBounds;
@@ -85,10 +86,9 @@ impl<K: Eq + Hash + Clone> Notes<K> {
 
     fn touch(&mut self, key: &K) {
         let step = self.step;
-        if step == 0 || self.undurable.get(key) == Some(&step) {
+        if step == 0 || self.undurable.insert(key.clone(), step) == Some(step) {
             return;
         }
-        self.undurable.insert(key.clone(), step);
         self.queue.push_back((step, key.clone()));
         (self.newest, self.touched) = (step, step);
     }
@@ -105,8 +105,10 @@ impl<K: Eq + Hash + Clone> Notes<K> {
     fn durable(&mut self, step: u64) {
         while let Some((touched, key)) = self.queue.pop_front_if(|(touched, _)| *touched <= step) {
             self.taken = self.taken.saturating_sub(1);
-            if self.undurable.get(&key) == Some(&touched) {
-                self.undurable.remove(&key);
+            if let Entry::Occupied(last) = self.undurable.entry(key)
+                && *last.get() == touched
+            {
+                last.remove();
             }
         }
         if self.queue.is_empty() {
@@ -232,8 +234,10 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
 }
 
 impl<K: Ord + Hash + Clone, V> Noted for Table<K, V> {
+    /// What a step reads is not looked for: its answer waits for the step itself.
     fn begin(&mut self, step: u64) {
         self.notes.step = step;
+        self.notes.seen.set(step);
     }
 
     fn touched(&self) -> u64 {
@@ -358,6 +362,7 @@ mod tests {
         }
         table.begin(4);
         table.remove(&3);
+        assert_eq!(table.seen(), 4);
         assert_eq!((table.get(&1), table.seen()), (Some(&1), 1));
         assert_eq!((table.get(&3), table.seen()), (None, 4));
         assert_eq!((table.get(&9), table.seen()), (None, 0));
