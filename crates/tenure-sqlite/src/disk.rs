@@ -31,7 +31,7 @@ const CHECKPOINT_IDLE: u64 = 2_000;
 /// After so many it is done although commits wait, so that the log stays small.
 const CHECKPOINT_BUSY: u64 = 50_000;
 
-/// The connection that writes, and what it has to know of the file.
+/// The connection that writes, and what it knows of the file.
 pub(crate) struct FileDisk {
     sql: Option<Connection>,
     file: Arc<OpenFile>,

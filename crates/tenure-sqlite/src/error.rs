@@ -110,7 +110,7 @@ fn is_untrustworthy(error: &rusqlite::Error) -> bool {
     }
 }
 
-/// A failed write of the log is undone at once, but after a failed sync the kernel may still bring it to the disk, and
+/// SQLite undoes a failed write of the log, but after a failed sync the kernel may still bring it to the disk, and
 /// a crash before the next commit would then find it there.
 fn outcome(code: ErrorCode) -> Outcome {
     match code {

@@ -20,9 +20,9 @@ pub(crate) struct Kind {
     migrations: &'static [&'static str],
     /// A good name for it.
     name: &'static str,
-    /// What becomes of who starts anew without the old one.
+    /// What happens when the process starts with a new file instead.
     anew: &'static str,
-    /// Whom else to ask when another process has it.
+    /// What to use instead when another process has it.
     other: &'static str,
 }
 
@@ -140,7 +140,7 @@ fn check_path(path: &Path, kind: &Kind) -> Result<()> {
     }
 }
 
-/// Refuses a file whose permissions forbid writing, also for a user to whom they do not apply.
+/// Refuses a file whose permissions forbid writing, even for root.
 fn check_writable(path: &Path) -> Result<()> {
     let shown = path.display();
     let wrong = |message: String| Error::new(ErrorKind::Misconfigured, message);

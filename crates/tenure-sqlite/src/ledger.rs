@@ -87,7 +87,7 @@ impl SqliteLedger {
         }))
     }
 
-    /// Writes down where this process serves the ledger, so that who finds the file owned is told whom to ask.
+    /// Records where this process serves the ledger, for the error of processes that find the file locked.
     ///
     /// # Errors
     /// `Unavailable` when the lock file cannot be written or the ledger is closed.

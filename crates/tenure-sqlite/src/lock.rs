@@ -1,4 +1,4 @@
-//! One owning process per file: a lock on the file itself, and one beside it that tells who holds it.
+//! One owning process per file: a lock on the file itself, and one beside it that names the owner.
 //!
 //! Both are held with `flock`, which the kernel releases when the process dies, however it dies. `<file>.lock` holds one
 //! line of JSON: the process id, the program and, once known, the address at which a daemon serves the store, so that
@@ -37,7 +37,7 @@ pub struct Owner {
     pub listen: Option<String>,
 }
 
-/// Who owns the file at `path` now. `None` when nobody does: no lock file, or one left behind.
+/// The owner of the file at `path`. `None` when it is not locked: no lock file, or a stale one.
 ///
 /// Reads the lock file alone, never the database. O(1).
 #[must_use]
@@ -70,7 +70,7 @@ pub(crate) enum Refused {
     Unwritable(io::Error),
 }
 
-/// What tells one file from another, whatever its name.
+/// Identifies a file, whatever its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId {
     device: u64,
@@ -129,7 +129,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 impl LockFile {
-    /// Takes both locks, or tells who has them.
+    /// Takes both locks, or answers the owner.
     pub(crate) fn take(path: &Path) -> Result<Self, Refused> {
         let file = Self::lock_beside(&lock_path(path))?;
         let pin = Self::lock_database(path)?;

@@ -22,7 +22,7 @@ use crate::watch::beside;
 const LINE: usize = 256;
 const NAME: &str = "tenure-mark-1";
 
-/// A random number that tells one life of a store from another.
+/// A random number that identifies one life of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity(pub(crate) u128);
 

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use crate::error::{Cause, closed};
 use crate::file::open_reader;
 
-/// How many reads run at once.
+/// How many reads run concurrently.
 const READERS: u32 = 4;
 
 /// A pool of read-only connections.

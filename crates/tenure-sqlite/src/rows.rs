@@ -183,7 +183,7 @@ fn mixed_up(key: &RowKey) -> Cause {
     Cause::Strange(format!("a row of another kind than its key {key:?}"))
 }
 
-/// A text that is not what it has to be.
+/// The error for an invalid text.
 fn strange(what: impl std::fmt::Display) -> Cause {
     Cause::Strange(what.to_string())
 }

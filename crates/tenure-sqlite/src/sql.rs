@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn every_statement_finds_its_rows_by_an_index_and_in_order() {
+    fn statements_use_indexes_and_need_no_sort() {
         let statements = all(&[
             ("event", include_str!("sql/event.sql")),
             ("group", include_str!("sql/group.sql")),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn every_statement_of_a_ledger_finds_its_rows_by_an_index_and_in_order() {
+    fn ledger_statements_use_indexes_and_need_no_sort() {
         let statements = all(&[
             ("engagement", include_str!("sql/ledger/engagement.sql")),
             ("liveness", include_str!("sql/ledger/liveness.sql")),

@@ -119,7 +119,7 @@ impl Backend for SqliteStore {
         self.options.max_ttl
     }
 
-    /// Beats are not cut: memory answers most of them at once. Nor is what one look answers.
+    /// Beats are not split: most are answered from memory. Nor are looks at providers.
     fn part(&self, op: &Op) -> usize {
         match op {
             Op::Beat(_) | Op::Heartbeat(_) | Op::Look(_) => usize::MAX,

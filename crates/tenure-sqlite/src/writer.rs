@@ -2,7 +2,7 @@
 //!
 //! Requests queue up in a bounded channel. The thread takes all that are there (up to [`MOST`]), runs each in a
 //! savepoint of one transaction, commits, publishes the outcome to what is in memory, and only then answers. So one sync
-//! of the disk serves many callers, and nobody hears of what is not durable. A request that fails is rolled back alone;
+//! of the disk serves many callers, and no caller sees what is not durable. A request that fails is rolled back alone;
 //! a commit that fails takes all of them back, in the file and in memory, and says so. A panic is a failure like others.
 //!
 //! A request whose caller has gone before it was run is dropped: what was given up must not take effect later.
@@ -31,9 +31,9 @@ statements! { "ledger/step.sql":
 pub(crate) const QUEUE: usize = 1_024;
 /// How many requests share one transaction at most.
 const MOST: usize = 512;
-/// After so many changed rows the log is copied into the file as soon as nobody waits.
+/// After so many changed rows the log is copied into the file as soon as no commit waits.
 const CHECKPOINT_IDLE: u64 = 2_000;
-/// After so many it is done although somebody waits, so that the log stays small.
+/// After so many it is done although commits wait, so that the log stays small.
 const CHECKPOINT_BUSY: u64 = 50_000;
 
 /// What a step answers: a refusal keeps what the step has done, a [`Cause`] undoes it.
@@ -56,9 +56,9 @@ pub(crate) enum Message {
     Close(oneshot::Sender<()>),
 }
 
-/// A step with somebody who waits for its answer.
+/// A step, and the caller that waits for its answer.
 pub(crate) trait Job: Send {
-    /// Nobody waits any more.
+    /// Whether the caller has given up.
     fn is_abandoned(&self) -> bool;
     /// Runs it in the open transaction.
     fn run(&mut self, transaction: &mut Transaction, sql: &Connection) -> Result<(), Cause>;
@@ -96,7 +96,7 @@ impl<T: Send, W: FnOnce(&mut Transaction, &Connection) -> Answer<T> + Send> Job 
             Some(cause) => Err(cause.to_error()),
             None => self.done.unwrap_or_else(|| Err(closed())),
         };
-        // The caller may have gone meanwhile; then it reads back.
+        // The caller may have given up; then it reads back.
         let _ = self.reply.send(answer);
     }
 }
@@ -155,7 +155,7 @@ impl Writer {
         }
         self.finish();
         for done in closing {
-            // Who asked may have gone meanwhile.
+            // The caller may have given up.
             let _ = done.send(());
         }
     }
@@ -237,7 +237,7 @@ impl Writer {
         }
     }
 
-    /// Copies the log into the file when nobody waits, or when it has grown long.
+    /// Copies the log into the file when no commit waits, or when it has grown long.
     fn checkpoint(&mut self, idle: bool) {
         let Some(sql) = &self.sql else { return };
         let changed = sql.total_changes() - self.checkpointed;

@@ -89,7 +89,7 @@ pub struct Loaded {
     pub longest: Duration,
 }
 
-/// What is made durable at once.
+/// The contents of one commit.
 #[derive(Debug)]
 pub struct Commit {
     /// Store time of the commit.
@@ -158,7 +158,7 @@ impl Lost {
         }
     }
 
-    /// Nothing is served any more, so it is not known what became of changes that were on their way.
+    /// Nothing is served any more; the outcome of changes in progress is unknown.
     pub(super) fn for_good(error: &Arc<Error>) -> Self {
         Self {
             for_good: true,

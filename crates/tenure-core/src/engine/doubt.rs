@@ -62,7 +62,7 @@ impl Doubts {
         believed
     }
 
-    /// What a commit has to keep: the recall, and the longest ttl when this one is served as well.
+    /// What a commit stores: the recall, and the longest ttl ever served, this one included.
     pub(super) fn kept(&self, longest: Duration) -> (Recall, Duration) {
         let mut known = self.lock();
         known.longest = known.longest.max(longest);

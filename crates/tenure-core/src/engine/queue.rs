@@ -1,4 +1,4 @@
-//! What the writer has to do next.
+//! The work queue of the writer.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl Queue {
         self.lock().work.is_empty()
     }
 
-    /// Takes no more work. Answers what is left of it.
+    /// Closes the queue. Answers the remaining work.
     pub(super) fn end(&self) -> Work {
         let mut waiting = self.lock();
         waiting.is_over = true;

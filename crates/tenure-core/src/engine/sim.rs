@@ -2,11 +2,11 @@
 //!
 //! The real engine runs on a virtual clock, its writer is turned by hand, and calls are polled one at a time, so a seed gives
 //! one history. It stands beside the engine and not in `tenure-sim`, because it needs the two halves of the writer's turn and
-//! the model itself, which no other crate has to see.
+//! the model itself, which stay private to this crate.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `disk` | a disk in memory that fails as it is told to |
+//! | `disk` | a disk in memory that fails on request |
 //! | `world` | the engine, the clock, calls that are under way |
 //! | `judge`, `check` | what was applied, and what a model says that has only what is durable; answers against that |
 //! | `draw`, `draw_session`, `draw_roster`, `known` | random calls |

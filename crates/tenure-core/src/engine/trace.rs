@@ -1,4 +1,4 @@
-//! What a call came to on the model, for the proof (`sim`): what was applied, in which order, and when.
+//! Records what calls did to the model, for the proof (`sim`): what was applied, in which order, and when.
 
 use std::cell::RefCell;
 

@@ -69,7 +69,7 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Lets the disk go, and then tells the callers that wait for it.
+    /// Releases the disk, and then wakes the callers that wait for it.
     fn finish(self, closing: Vec<oneshot::Sender<()>>) {
         drop(self);
         for done in closing {

@@ -1,4 +1,4 @@
-//! Following the hot store: ended tenures, tenures of those who joined anew, heartbeats.
+//! Following the hot store: ended tenures, tenures of members that joined again, heartbeats.
 
 use std::collections::BTreeMap;
 

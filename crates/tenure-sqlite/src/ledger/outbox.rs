@@ -24,7 +24,7 @@ statements! { "ledger/step.sql":
 }
 
 pub(super) fn dirty(sql: &Connection, roster: &str, limit: u32) -> Result<Vec<Dirty>, Cause> {
-    // The rows are read one by one, so they have to be of the same moment as the list.
+    // The rows are read one by one, from the same snapshot as the list.
     let snapshot = sql.unchecked_transaction()?;
     let mut all = many(&snapshot, OLDEST, params![roster, limit], |row| {
         Ok(Dirty {

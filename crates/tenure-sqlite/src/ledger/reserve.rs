@@ -44,7 +44,7 @@ pub(super) fn available(
 }
 
 impl Step<'_> {
-    /// There is one writer, so whoever has room now has it until this step is over.
+    /// There is one writer, so a provider that has room now has it until this step ends.
     pub(super) fn reserve(&mut self, new: &NewEngagement, candidates: &Candidates) -> Answer<ReserveOutcome> {
         let known = match self.engagement(&new.engagement)? {
             Some(known) if !known.status.is_open() => return Ok(Ok(ReserveOutcome::Conflict(known))),

@@ -36,7 +36,7 @@ pub(super) fn overview(sql: &Connection) -> Result<BTreeMap<RosterName, RosterVi
     Ok(views.into_iter().collect())
 }
 
-/// `None` when there is no such roster.
+/// `None` when the roster does not exist.
 pub(super) fn get(sql: &Connection, roster: &str) -> Result<Option<RosterSettings>, Cause> {
     one(sql, GET, [roster], |row| Ok(read(row, 0)?))
 }

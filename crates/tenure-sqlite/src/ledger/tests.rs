@@ -86,7 +86,7 @@ async fn a_full_disk_changes_nothing_and_reads_go_on() {
     assert!(error.message().contains("full"), "{error}");
     let known = world.known().await;
     assert!((1..400).contains(&known));
-    // With room again, everything goes on where it was.
+    // Once there is room again, service continues.
     world
         .on_writer(|sql| sql.pragma_update_and_check(None, "max_page_count", 1_000_000, |_| Ok(())))
         .await;
@@ -202,7 +202,7 @@ async fn a_transaction_that_fails_whole_is_taken_back_whole() {
 
 /// G8, G9: another program holds the write lock for three seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_program_with_the_write_lock_delays_calls_but_loses_none() {
+async fn write_lock_of_another_program_only_delays_calls() {
     let world = World::new();
     world.put("ann").await.unwrap();
     let other = Connection::open(world.dir.path().join("ledger.db")).unwrap();

@@ -116,7 +116,7 @@ async fn full_disk_changes_nothing_and_beats_continue() {
     assert_eq!((seen.holdings.claims, seen.alive), (0, true));
     let status = world.store.status(&world.group).await.unwrap();
     assert_eq!((world.last_event().await, status.last_event), (last, last));
-    // The first write after room was made succeeds, and everything goes on where it was.
+    // The first write after room was made succeeds, and service continues.
     world.leave_room(1_000_000);
     assert_eq!(world.claim(&a, &keys(200)).await.unwrap(), 200);
     assert_eq!(world.store.health(), Health::Up);

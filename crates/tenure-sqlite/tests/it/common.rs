@@ -114,7 +114,7 @@ pub(crate) async fn acquire(store: &SqliteStore, tenure: &TenureId, name: &str) 
     acquired.expect("an answer").outcomes.remove(0)
 }
 
-/// A lease that is to be had.
+/// A lease that is free.
 pub(crate) async fn granted(store: &SqliteStore, tenure: &TenureId, name: &str) -> Token {
     match acquire(store, tenure, name).await {
         AcquireOutcome::Granted { token, .. } => token,

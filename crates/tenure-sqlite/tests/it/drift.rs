@@ -20,7 +20,7 @@ use crate::common::{
 };
 
 /// A file with a session that is active, one that is disconnected, one of an instance that the janitor has not released
-/// yet, and one that nobody touches.
+/// yet, and one that no edit touches.
 struct World {
     store: Arc<SqliteStore>,
     clock: Arc<ManualClock>,

@@ -127,7 +127,7 @@ async fn a_second_owner_is_told_who_has_the_file() {
         (pid, Some("http://127.0.0.1:7717"))
     );
     assert!(owner.command.is_some());
-    // The refused attempts have hurt nobody.
+    // The refused attempts had no effect.
     beat(&store, &tenure).await;
     join(&store, "b", s(10)).await;
     store.close().await;
@@ -214,7 +214,7 @@ async fn a_refused_open_leaves_the_locks_of_sqlite_alone() {
     refused(&link);
     std::fs::remove_file(dir.path().join("tenure.db.lock")).unwrap();
     refused(&path);
-    // The kernel's list is no snapshot: other processes lock and unlock at the same time.
+    // The kernel's list is not a snapshot: other processes lock and unlock concurrently.
     tenure_testkit::wait::until("the locks are as before", s(30), || locks() == before);
     store.close().await;
     assert_eq!(locks(), 0);

@@ -90,7 +90,7 @@ async fn claims_and_leases_of_one_tenure_share_a_durable_revision() {
     store.close().await;
 }
 
-/// Whatever was granted is in the file: so what is free is granted at once, and what is held stays with its holder.
+/// Every grant is in the file. So free leases are granted immediately, and held leases stay with their holders.
 #[tokio::test]
 async fn restart_withholds_held_leases_for_one_ttl_alone() {
     let dir = tempfile::tempdir().unwrap();

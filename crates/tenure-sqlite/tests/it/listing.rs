@@ -24,7 +24,7 @@ async fn claims_of_one_owner_go_from_tenure_to_tenure() {
             wanted.push((tenure.clone(), name));
         }
     }
-    // Names around it in the order of the alphabet are somebody else's.
+    // Names around it in the order of the alphabet belong to other members.
     for name in ["a.b", "a1", "A", "aA"] {
         let tenure = join(&store, name, s(10)).await;
         claim(&store, &tenure, name).await.unwrap();

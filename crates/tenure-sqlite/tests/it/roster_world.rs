@@ -141,7 +141,7 @@ impl World {
         {}
     }
 
-    /// Those who can take work, in order.
+    /// The available providers, in order.
     pub(crate) async fn available(&self) -> Vec<String> {
         let mut page = PageRequest {
             after: None,

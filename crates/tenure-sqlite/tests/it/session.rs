@@ -69,7 +69,7 @@ async fn a_restart_keeps_sessions_with_all_they_have() {
     store.close().await;
 }
 
-/// A restart is a gap: nobody could have resumed in it, however short it was.
+/// A restart is a gap: no member could resume a session in it, however short it was.
 #[tokio::test]
 async fn after_a_restart_everyone_has_the_whole_grace_anew() {
     let dir = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ async fn the_janitor_goes_on_with_connections_after_a_restart() {
 
 /// The janitor has nothing to do for a tenure whose connections have all moved elsewhere.
 #[tokio::test]
-async fn a_connection_that_moves_takes_its_old_holder_off_the_work_list() {
+async fn moved_connection_leaves_the_work_list_of_its_old_holder() {
     let dir = tempfile::tempdir().unwrap();
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     let store = open(&path, &clock);
@@ -201,7 +201,7 @@ async fn nothing_is_left_behind() {
     end(&store, &leaving, EndBy::Leave).await;
     pass(&store, &clock, s(4)).await;
     let whole = async |pass: &str| sweep(&store, SweepRequest::default(), pass).await;
-    // Whoever lapsed is released a moment after it was ended.
+    // A lapsed member is released shortly after it was ended.
     let first = whole("one").await;
     pass(&store, &clock, s(1)).await;
     let second = whole("two").await;

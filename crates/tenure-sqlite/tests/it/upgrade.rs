@@ -168,7 +168,7 @@ async fn an_upgraded_file_holds_leases_as_a_new_one_does() {
         acquire(&store, &a, "poll").await,
         AcquireOutcome::Unsettled { .. }
     ));
-    // The first start after an upgrade waits once: nothing tells whether the file is an older copy.
+    // The first start after an upgrade waits once: the file might be an older copy.
     for _ in 0..6 {
         pass(&store, &clock, s(20)).await;
         beat(&store, &a).await;
@@ -191,7 +191,7 @@ async fn an_upgraded_file_holds_leases_as_a_new_one_does() {
 }
 
 #[tokio::test]
-async fn a_file_of_the_version_before_sessions_keeps_everything_and_holds_sessions() {
+async fn file_from_before_sessions_keeps_its_rows_and_gets_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     written_before_sessions(&path);
@@ -226,7 +226,7 @@ async fn a_file_of_the_version_before_sessions_keeps_everything_and_holds_sessio
 }
 
 #[tokio::test]
-async fn a_file_of_the_version_before_rosters_keeps_everything_and_holds_rosters() {
+async fn file_from_before_rosters_keeps_its_rows_and_gets_rosters() {
     let dir = tempfile::tempdir().unwrap();
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     written_before_rosters(&path);

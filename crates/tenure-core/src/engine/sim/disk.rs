@@ -1,4 +1,4 @@
-//! A disk in memory that fails as it is told to.
+//! A disk in memory that fails on request.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

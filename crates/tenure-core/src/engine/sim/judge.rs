@@ -16,7 +16,7 @@ use crate::store::{Call, StoreOptions};
 use crate::sweep::{SettleReport, Unsettled};
 use crate::time::StoreTime;
 
-/// What became of a step that changed something.
+/// The fate of a step that changed something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Waits,
@@ -199,7 +199,7 @@ impl Life {
                 let ticked = model.tick_at_once(entry.now);
                 ticked.map(|status| Ok(Reply::Tick(status)))
             }
-            // No more than what is heard at once: a step would also look after the brake.
+            // Only what is answered without a step: a step also engages the brake.
             Act::AtOnce if matches!(entry.op, Op::Beat(_) | Op::Heartbeat(_)) => {
                 renew(model, entry);
                 None

@@ -36,7 +36,7 @@ fn get(world: &mut World, op: Op) -> Result<Reply> {
     }
 }
 
-/// Asks what has to wait.
+/// Makes a call that must wait.
 #[track_caller]
 fn waits(world: &mut World, group: &Group, op: Op) {
     world.clock.advance(ms(1));
@@ -44,7 +44,7 @@ fn waits(world: &mut World, group: &Group, op: Op) {
     assert!(answer.is_none(), "answered {:?}", answer.map(|answer| answer.reply));
 }
 
-/// Asks what must be answered at once.
+/// Makes a call that must be answered without waiting.
 #[track_caller]
 fn at_once(world: &mut World, op: Op) -> Result<Reply> {
     let answer = world.ask(&g(), op, Call::default()).unwrap();

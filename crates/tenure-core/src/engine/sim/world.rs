@@ -32,7 +32,7 @@ pub(super) struct Under {
     pub(super) call: Call,
     pub(super) asked_at: StoreTime,
     pub(super) future: Pin<Box<dyn Future<Output = Result<Reply>>>>,
-    /// What it came to on the model so far.
+    /// What it did to the model so far.
     pub(super) done: Vec<Done>,
     /// What it was answered at once, item by item, as a model says that has only what was durable then.
     pub(super) at_once: Vec<Option<String>>,
@@ -363,7 +363,7 @@ impl World {
         }
     }
 
-    /// Polls what is no call.
+    /// Polls a future that is not a call.
     pub(super) fn poll_once<F: Future>(future: F) -> Option<F::Output> {
         match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => Some(done),
@@ -377,7 +377,7 @@ impl World {
         self.watch.forget();
     }
 
-    /// The process ends at once, and another takes the disk, after this time.
+    /// The process is killed, and another one takes the disk after this time.
     pub(super) fn restart(&mut self, after: Duration) {
         self.under.clear();
         self.begun = None;

@@ -114,7 +114,7 @@ pub(crate) async fn clean(ledger: &SqliteLedger) -> u64 {
     ledger.clean(&roster(), &rows).await.expect("an answer")
 }
 
-/// Whose a reserve is; `None` when nobody has room.
+/// The provider of a reservation; `None` when no provider has room.
 pub(crate) fn given(outcome: ReserveOutcome) -> Option<String> {
     match outcome {
         ReserveOutcome::Reserved(change) => Some(change.engagement.provider.expect("a provider").to_string()),

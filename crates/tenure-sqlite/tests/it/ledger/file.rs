@@ -184,7 +184,7 @@ async fn a_second_owner_is_told_who_has_the_file() {
         message.contains("http://127.0.0.1:7717") && message.contains("serves the ledger"),
         "{message}"
     );
-    // The refused attempts have hurt nobody.
+    // The refused attempts had no effect.
     put(&ledger, &provider("ann"), 1).await;
     ledger.close().await;
     assert_eq!(tenure_sqlite::owner(&path), None);

@@ -70,7 +70,7 @@ mod failed_commit {
             world.commit(Luck::Full).unwrap();
         }
         assert!(!looked_up(&mut world, 1).alive);
-        // Nobody noticed a gap, since there was none.
+        // No gap was recorded, since there was none.
         let resumed_at = status(&mut world).resumed_at;
         assert!(resumed_at + ms(6_000) < world.now(), "resumed at {resumed_at}");
     }
