@@ -11,8 +11,8 @@ use crate::connect::show_token_of;
 use crate::exit::Usage;
 
 use crate::{
-    adopt, bench, claims, completions, config, demo, doctor, events, join, launch, leases, man, members, restore,
-    roster, run, serve, sessions, settle, status, sweep, targets, token, why,
+    acquire, adopt, bench, claim, claims, completions, config, demo, doctor, events, expel, groups, join, launch, leases,
+    man, members, release, restore, roster, run, serve, sessions, settle, status, sweep, targets, token, why,
 };
 
 /// Where a daemon listens unless it is told otherwise.
@@ -43,6 +43,16 @@ enum Command {
     Join(join::Join),
     #[command(after_help = examples::RUN)]
     Run(Box<run::Run>),
+    #[command(after_help = examples::CLAIM)]
+    Claim(claim::Claim),
+    #[command(after_help = examples::ACQUIRE)]
+    Acquire(acquire::Acquire),
+    #[command(after_help = examples::RELEASE)]
+    Release(release::Release),
+    #[command(after_help = examples::EXPEL)]
+    Expel(expel::Expel),
+    #[command(after_help = examples::GROUPS)]
+    Groups(groups::Groups),
     #[command(after_help = examples::MEMBERS)]
     Members(members::Members),
     #[command(after_help = examples::CLAIMS)]
@@ -103,6 +113,11 @@ impl Cli {
             Command::Run(run) => run.run(),
             Command::Launch(launch) => launch.run(),
             Command::Keep(keep) => keep.run(),
+            Command::Claim(claim) => claim.store.with(async |store| claim.run(store).await),
+            Command::Acquire(acquire) => acquire.store.with(async |store| acquire.run(store).await),
+            Command::Release(release) => release.run(),
+            Command::Expel(expel) => expel.store.with(async |store| expel.run(store).await),
+            Command::Groups(groups) => groups.store.with(async |store| groups.run(store).await),
             Command::Members(members) => members.store.with(async |store| members.run(store).await),
             Command::Claims(claims) => claims.store.with(async |store| claims.run(store).await),
             Command::Leases(leases) => leases.store.with(async |store| leases.run(store).await),

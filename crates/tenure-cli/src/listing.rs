@@ -72,17 +72,17 @@ pub(crate) fn print_page<W: Serialize + From<Page<T>>, T>(
         json(&W::from(page))?;
     } else {
         show(&page.items)?;
-        tell_of_more(&page);
+        tell_of_more(page.items.len(), page.next.as_deref());
     }
     Ok(DONE)
 }
 
-/// Tells people that there is more than they see.
-fn tell_of_more<T>(page: &Page<T>) {
-    if let Some(next) = &page.next {
+/// Says on stderr that a listing goes on after the rows that it shows.
+pub(crate) fn tell_of_more(shown: usize, next: Option<&str>) {
+    if let Some(next) = next {
         say(format_args!(
             "there is more: --limit {} or --after {next:?}",
-            page.items.len().saturating_mul(10).max(10)
+            shown.saturating_mul(10).max(10)
         ));
     }
 }

@@ -3,18 +3,24 @@
 //! It parses, runs one command, prints what went wrong with all its causes, and exits with 0 (done), 1 (failed) or 2
 //! (wrong usage). One file per command; what a library user would miss belongs into the library.
 
+mod acquire;
+mod acting;
 mod adopt;
 mod bench;
+mod claim;
 mod claims;
 mod cli;
 mod completions;
 mod config;
+mod confirm;
 mod connect;
 mod daemon;
 mod demo;
 mod doctor;
 mod events;
 mod exit;
+mod expel;
+mod groups;
 mod join;
 mod launch;
 mod leases;
@@ -22,7 +28,9 @@ mod listing;
 mod logging;
 mod man;
 mod members;
+mod nearest;
 mod output;
+mod release;
 mod restore;
 mod roster;
 mod run;

@@ -1,7 +1,5 @@
 //! `tenure settle`: the word of an operator that nothing was held.
 
-use std::io::{self, BufRead, IsTerminal};
-
 use clap::Args;
 use tenure_core::Store;
 use tenure_core::id::Group;
@@ -10,7 +8,8 @@ use tenure_core::store::Call;
 use tenure_core::sweep::Left;
 
 use crate::cli::{FormatArgs, StoreArgs};
-use crate::exit::{DONE, FAILED, Usage, say};
+use crate::confirm::confirm;
+use crate::exit::{DONE, FAILED, say};
 use crate::output::json;
 
 /// Says that no lease was held when a store began to wait, so that it grants leases at once.
@@ -67,18 +66,11 @@ impl Settle {
 
     /// Asks on a terminal.
     fn is_confirmed(&self, place: &str) -> anyhow::Result<bool> {
-        if !io::stdin().is_terminal() {
-            return Err(Usage::new("there is no terminal to ask on; say --yes if no lease was held").into());
-        }
         let what = self
             .group
             .as_ref()
             .map_or_else(|| "any group".to_owned(), |group| format!("the group {group}"));
-        say(format_args!(
-            "Is no lease of {what} at {place} held any more? If one is, two may hold it. [y/N]"
-        ));
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer)?;
-        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+        let question = format!("Is no lease of {what} at {place} held any more? If one is, two may hold it.");
+        confirm(&question, "there is no terminal to ask on; say --yes if no lease was held")
     }
 }

@@ -22,6 +22,31 @@ Examples:
   tenure run --leader lease:report --store http://127.0.0.1:7717 -- ./report
   tenure run --leader litefs:/data --service music --port 4533 -- navidrome";
 
+pub(super) const CLAIM: &str = "\
+Examples:
+  tenure claim devices cam-17 cam-18 --group ingest --as gw-1
+  tenure join --group ingest --member gw-1 -- sh -c 'tenure claim devices cam-17; exec ./gateway'";
+
+pub(super) const ACQUIRE: &str = "\
+Examples:
+  tenure acquire report --group workers --as worker-1
+  tenure join --group workers -- sh -c 'tenure acquire report && exec ./report'";
+
+pub(super) const RELEASE: &str = "\
+Examples:
+  tenure release claim devices cam-17 --group ingest --as gw-1
+  tenure release lease report --group workers --as worker-1 --to worker-2";
+
+pub(super) const EXPEL: &str = "\
+Examples:
+  tenure expel gw-1 --group ingest             shows what it will do, and asks
+  tenure expel gw-1@1795278164198270 --group ingest --yes";
+
+pub(super) const GROUPS: &str = "\
+Examples:
+  tenure groups
+  tenure groups ingest --json";
+
 pub(super) const MEMBERS: &str = "\
 Examples:
   tenure members --group ingest

@@ -1,5 +1,6 @@
 //! The built binary, as people and programs use it: real processes, real signals, real files.
 
+mod acts;
 mod alerts;
 mod crowd;
 mod data_loss;
