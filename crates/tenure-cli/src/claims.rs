@@ -36,14 +36,13 @@ impl Claims {
         let (group, registry) = (&self.group.name, &self.registry);
         if let Some(key) = &self.key {
             let found = store.claim_of(group, registry, key).await?;
+            let found = listing::found_in_group((store, group), found).await?;
             let missing = format_args!("nobody owns {key} in the registry {registry} of the group {group}");
             return listing::print_one::<Claim, _>(&self.format, found, show, missing);
         }
         let owner = self.owner.as_ref();
-        let page = listing::read(&self.page, async |request| {
-            store.claims(group, registry, owner, &request).await
-        })
-        .await?;
+        let read = async |request| store.claims(group, registry, owner, &request).await;
+        let page = listing::read_group((store, group), &self.page, read).await?;
         listing::print_page::<ClaimsPage, _>(&self.format, page, show)
     }
 }

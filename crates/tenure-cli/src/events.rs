@@ -11,6 +11,7 @@ use tenure_core::store::MAX_PAGE;
 
 use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
 use crate::exit::{DONE, say};
+use crate::groups;
 use crate::output::{json, json_line, line, or_dash, pairs, table};
 
 /// How long one wait for events takes at most. A daemon that hangs is noticed after it.
@@ -51,6 +52,9 @@ impl Events {
             Some(after) => self.all_after(store, EventId(after)).await?,
             None => self.newest(store).await?,
         };
+        if begin.events.is_empty() && !self.follow {
+            groups::must_exist(store, &self.group.name).await?;
+        }
         if self.follow {
             let mut last = begin.last;
             self.print_lines(self.after.map(EventId), &begin)?;

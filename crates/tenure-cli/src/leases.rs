@@ -35,12 +35,13 @@ impl Leases {
     pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
         let group = &self.group.name;
         if let Some(lease) = &self.lease {
-            let found = store.lease_of(group, lease).await?;
+            let found = listing::found_in_group((store, group), store.lease_of(group, lease).await?).await?;
             let missing = format_args!("nobody holds {lease} in the group {group}");
             return listing::print_one::<Lease, _>(&self.format, found, show, missing);
         }
         let holder = self.holder.as_ref();
-        let page = listing::read(&self.page, async |request| store.leases(group, holder, &request).await).await?;
+        let read = async |request| store.leases(group, holder, &request).await;
+        let page = listing::read_group((store, group), &self.page, read).await?;
         listing::print_page::<LeasesPage, _>(&self.format, page, show)
     }
 }

@@ -3,11 +3,14 @@
 use std::fmt;
 
 use serde::Serialize;
+use tenure_core::Store;
 use tenure_core::error::Result;
+use tenure_core::id::Group;
 use tenure_core::store::{MAX_PAGE, Page, PageRequest};
 
 use crate::cli::{FormatArgs, PageArgs};
 use crate::exit::{DONE, FAILED, say};
+use crate::groups;
 use crate::output::json;
 
 /// Reads pages until there are enough rows or no more.
@@ -36,6 +39,36 @@ pub(crate) async fn read<T>(
             return Ok(all);
         }
     }
+}
+
+/// Reads a listing of a group as [`read`] does. An empty one is an error when the group does not exist.
+///
+/// # Errors
+/// Those of reading, and `NotFound` for an unknown group.
+pub(crate) async fn read_group<T>(
+    (store, group): (&dyn Store, &Group),
+    args: &PageArgs,
+    page: impl AsyncFnMut(PageRequest) -> Result<Page<T>>,
+) -> anyhow::Result<Page<T>> {
+    let page = read(args, page).await?;
+    if page.items.is_empty() && args.after.is_none() {
+        groups::must_exist(store, group).await?;
+    }
+    Ok(page)
+}
+
+/// Passes on what was looked up in a group. Nothing found is an error when the group does not exist.
+///
+/// # Errors
+/// Those of reading, and `NotFound` for an unknown group.
+pub(crate) async fn found_in_group<T>(
+    (store, group): (&dyn Store, &Group),
+    found: Option<T>,
+) -> anyhow::Result<Option<T>> {
+    if found.is_none() {
+        groups::must_exist(store, group).await?;
+    }
+    Ok(found)
 }
 
 /// Prints what was looked up, as `W` when that is JSON; otherwise says that it is missing, which is a failure.

@@ -29,11 +29,12 @@ impl Members {
     pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
         let group = &self.group.name;
         if let Some(member) = &self.member {
-            let found = store.member(group, member).await?;
+            let found = listing::found_in_group((store, group), store.member(group, member).await?).await?;
             let missing = format_args!("{member} has no tenure in the group {group}");
             return listing::print_one::<Member, _>(&self.format, found, show, missing);
         }
-        let page = listing::read(&self.page, async |request| store.members(group, &request).await).await?;
+        let read = async |request| store.members(group, &request).await;
+        let page = listing::read_group((store, group), &self.page, read).await?;
         listing::print_page::<MembersPage, _>(&self.format, page, show)
     }
 }

@@ -14,9 +14,7 @@ use self::reach::{Either, Reach};
 use crate::cli::{FormatArgs, StoreArgs};
 use crate::connect;
 use crate::exit::{FAILED, say};
-
-/// How many rosters are named in place of one that does not exist.
-const SHOWN: usize = 10;
+use crate::nearest::unknown;
 
 /// Shows and changes rosters: providers, their availability, and their engagements.
 ///
@@ -110,16 +108,9 @@ impl Place {
     }
 
     fn absent(&self, names: &[RosterName]) -> String {
-        let absent = format!("there is no roster {:?}", self.roster.as_str());
-        if names.is_empty() {
-            return format!("{absent} yet; it begins with its first provider: tenure roster put PROVIDER");
-        }
-        let shown: Vec<&str> = names.iter().take(SHOWN).map(RosterName::as_str).collect();
-        let more = if names.len() > SHOWN { ", …" } else { "" };
-        format!(
-            "{absent}; name one with --roster (or TENURE_ROSTER): {}{more}",
-            shown.join(", ")
-        )
+        let names: Vec<&str> = names.iter().map(RosterName::as_str).collect();
+        let first = "a roster begins with its first provider: tenure roster put PROVIDER";
+        unknown("roster", self.roster.as_str(), &names, "--roster or TENURE_ROSTER", first)
     }
 }
 

@@ -14,6 +14,7 @@ use tenure_core::time::parse_duration;
 
 use crate::cli::{FormatArgs, GroupArgs, PageArgs, StoreArgs};
 use crate::exit::{DONE, say};
+use crate::groups;
 use crate::listing;
 use crate::output::{brief, json, or_dash, table};
 use delete::Delete;
@@ -81,20 +82,25 @@ impl List {
     async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
         let (group, format) = (&self.place.group.name, &self.place.format);
         if let Some(session) = &self.session {
-            let found = store.session(group, session).await?;
+            let found = listing::found_in_group((store, group), store.session(group, session).await?).await?;
             return listing::print_one::<Session, _>(format, found, show, missing(session, group));
         }
         if let Some(alias) = &self.alias {
             let found = store.session_by_alias(group, alias).await?;
+            let found = listing::found_in_group((store, group), found).await?;
             let missing = format_args!("no session in the group {group} has the alias {alias}");
             return listing::print_one::<Session, _>(format, found, show, missing);
         }
         if self.orphans {
             let limit = self.page.limit.min(MAX_PAGE);
-            return self.print_orphans(store.orphans(group, self.overdue, limit).await?);
+            let orphans = store.orphans(group, self.overdue, limit).await?;
+            if orphans.orphans.is_empty() {
+                groups::must_exist(store, group).await?;
+            }
+            return self.print_orphans(orphans);
         }
         let read = async |request| store.sessions(group, self.state, &request).await;
-        let page = listing::read(&self.page, read).await?;
+        let page = listing::read_group((store, group), &self.page, read).await?;
         listing::print_page::<SessionsPage, _>(format, page, show)
     }
 

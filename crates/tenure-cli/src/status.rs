@@ -14,6 +14,7 @@ use crate::cli::{FormatArgs, StoreArgs};
 use crate::connect::is_daemon;
 use crate::daemon;
 use crate::exit::DONE;
+use crate::groups;
 use crate::output::{brief, json, line, or_dash, table, yes_no};
 
 /// The most groups that are shown of a store without a daemon; a daemon has the same limit.
@@ -48,15 +49,26 @@ impl Status {
             let base = if is_daemon(given) { given } else { &place };
             let mut status: ServerStatus = daemon::ask(&SystemClock::new(), base, "/v1/status").await?;
             status.groups.retain(|group| self.wants(&group.state.group));
+            self.check_group(store, &status.groups).await?;
             self.print_daemon(&place, &status)?;
         } else {
-            self.print_store(&self.look(store).await?)?;
+            let status = self.look(store).await?;
+            self.check_group(store, &status.groups).await?;
+            self.print_store(&status)?;
         }
         Ok(DONE)
     }
 
     fn wants(&self, group: &Group) -> bool {
         self.group.as_ref().is_none_or(|wanted| wanted == group)
+    }
+
+    /// Refuses a group that does not exist. One that is new may not be among those that a daemon has looked at.
+    async fn check_group(&self, store: &dyn Store, shown: &[Watched]) -> anyhow::Result<()> {
+        match &self.group {
+            Some(group) if shown.is_empty() => groups::must_exist(store, group).await,
+            _ => Ok(()),
+        }
     }
 
     async fn look(&self, store: &dyn Store) -> anyhow::Result<StoreStatus> {

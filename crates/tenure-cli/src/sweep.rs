@@ -9,6 +9,7 @@ use tenure_core::sweep::{BURST, SweepReport, SweepRequest};
 
 use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
 use crate::exit::{DONE, say};
+use crate::groups;
 use crate::output::{json, line, pairs, table, yes_no};
 
 /// At most this often a pass is repeated for what was ended by it and may be released a moment later.
@@ -39,6 +40,7 @@ pub(crate) struct Sweep {
 
 impl Sweep {
     pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
+        groups::must_exist(store, &self.group.name).await?;
         let clock = SystemClock::new();
         let pass = format!("cli-{:016x}", clock.entropy());
         let report = self.passes(store, &clock, &pass).await?;

@@ -58,11 +58,13 @@ impl List {
     async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
         let group = &self.place.group.name;
         if let Some(target) = &self.target {
-            let found = Vec::from_iter(store.target(group, target).await?);
+            let found = listing::found_in_group((store, group), store.target(group, target).await?).await?;
+            let found = Vec::from_iter(found);
             let placed = look_at(store, group, found).await?.pop();
             return listing::print_one::<wire::Target, _>(&self.place.format, placed, show, missing(target, group));
         }
-        let listed = listing::read(&self.page, async |request| store.targets(group, &request).await).await?;
+        let read = async |request| store.targets(group, &request).await;
+        let listed = listing::read_group((store, group), &self.page, read).await?;
         let page = Page {
             items: look_at(store, group, listed.items).await?,
             next: listed.next,

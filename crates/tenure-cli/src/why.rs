@@ -11,6 +11,7 @@ use tenure_core::{Result, Store};
 
 use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
 use crate::exit::{DONE, say};
+use crate::groups;
 use crate::output::{json, line};
 
 /// The most registries of one key that are told about.
@@ -37,6 +38,7 @@ pub(crate) struct Why {
 
 impl Why {
     pub(crate) async fn run(&self, store: &dyn Store) -> anyhow::Result<u8> {
+        groups::must_exist(store, &self.group.name).await?;
         let mut told = Vec::new();
         for subject in self.subjects(store).await? {
             told.push(why(store, &self.group.name, &subject).await?);

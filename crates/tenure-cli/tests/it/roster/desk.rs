@@ -180,7 +180,7 @@ fn default_capacity_is_set_for_all_and_put_back() {
 fn a_forgotten_roster_is_a_failure_that_names_the_others() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let without = |args: &[&str]| daemon.run(&[&["roster"], args].concat());
-    failed(&without(&["stats"]), "there is no roster \"default\" yet");
+    failed(&without(&["stats"]), "no roster \"default\": there are no rosters yet");
     done(roster(&daemon, &["put", "ana"]));
     for read in [
         &["stats"][..],
@@ -193,7 +193,7 @@ fn a_forgotten_roster_is_a_failure_that_names_the_others() {
         &["reserve"],
         &["engagement", "e1"],
     ] {
-        let must_say = "there is no roster \"default\"; name one with --roster (or TENURE_ROSTER): support";
+        let must_say = "no roster \"default\"; choose one with --roster or TENURE_ROSTER: support";
         failed(&without(read), must_say);
     }
 }
