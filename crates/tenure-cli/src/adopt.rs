@@ -2,6 +2,7 @@
 
 mod daemon;
 mod leases;
+mod progress;
 mod sessions;
 mod show;
 
@@ -21,9 +22,9 @@ use tenure_core::store::Health;
 use crate::cli::FormatArgs;
 use crate::connect;
 use crate::exit::{DONE, FAILED, Usage, say};
-use crate::output::brief;
 use crate::settings::{FlagsOf, adopt as settings};
 use daemon::{Signals, metrics_listener, on_runtime, printed};
+use progress::PassProgress;
 
 /// Looks after a keyspace of other programs, which need no change.
 #[derive(Debug, Clone, Args)]
@@ -143,14 +144,15 @@ impl Registry {
     async fn once(&self, settings: AdoptSettings) -> anyhow::Result<u8> {
         let connection = reach(&self.given.store).await?;
         let (tally, clock) = (Tally::default(), Arc::clone(connection.clock()));
-        let told = tally.clone();
+        let (noted, progress) = (tally.clone(), Arc::new(PassProgress::new()));
+        let shown = Arc::clone(&progress);
         let listener = move |notice: &Notice<'_>| {
-            told.note(notice);
-            tell(notice);
+            noted.note(notice);
+            shown.note(notice);
         };
         let mut janitor = Janitor::new(connection, settings).with_listener(Box::new(listener));
         if self.dry_run {
-            let preview = janitor.preview().await?;
+            let preview = progress.during(janitor.preview()).await?;
             show::preview(self, &preview)?;
             return Ok(self.code(preview.scanned > 0));
         }
@@ -159,11 +161,14 @@ impl Registry {
             signals.next().await;
             tally.at_rest(&clock, LAST_REGISTRY_PAGE).await;
         };
-        let done = tokio::select! {
-            biased;
-            done = janitor.pass(self.force) => Some(done),
-            () = stopped => None,
+        let pass = async {
+            tokio::select! {
+                biased;
+                done = janitor.pass(self.force) => Some(done),
+                () = stopped => None,
+            }
         };
+        let done = progress.during(pass).await;
         let pending = janitor.close().await;
         match done {
             Some(Ok(report)) => {
@@ -219,17 +224,4 @@ async fn reach(store: &str) -> anyhow::Result<Connection> {
         return Err(Error::unavailable(message, Outcome::Unchanged).into());
     }
     Ok(connection)
-}
-
-/// What people want to know while they wait.
-fn tell(notice: &Notice<'_>) {
-    match notice {
-        Notice::Settling { absent, wait } => say(format_args!(
-            "{} without a heartbeat; looking again in {}",
-            show::owners_of(*absent),
-            brief(*wait)
-        )),
-        Notice::Quarantined(broken) => say(format_args!("nothing is removed for now: {broken}")),
-        _ => {}
-    }
 }

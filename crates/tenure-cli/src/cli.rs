@@ -4,7 +4,7 @@ mod examples;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, ColorChoice, Parser, Subcommand};
 use tenure_core::id::Group;
 
 use crate::connect::show_token_of;
@@ -12,7 +12,8 @@ use crate::exit::Usage;
 
 use crate::{
     acquire, adopt, bench, claim, claims, completions, config, demo, doctor, events, expel, groups, join, launch, leases,
-    man, members, release, restore, roster, run, serve, sessions, settle, status, sweep, targets, token, why,
+    man, members, release, restore, roster, run, serve, sessions, settle, status, style, sweep, targets,
+    token, why,
 };
 
 /// Where a daemon listens unless it is told otherwise.
@@ -24,6 +25,7 @@ pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
     name = "tenure",
     version = version(),
     propagate_version = true,
+    styles = style::HELP,
     after_help = examples::TENURE
 )]
 pub(crate) struct Cli {
@@ -31,6 +33,9 @@ pub(crate) struct Cli {
     /// TENURE_TOKEN with the token itself].
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// When to use colours. With auto: on a terminal, unless NO_COLOR is set; CLICOLOR_FORCE=1 uses them everywhere.
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
+    color: ColorChoice,
     #[command(subcommand)]
     command: Command,
 }
@@ -100,6 +105,7 @@ impl Cli {
     /// # Errors
     /// What made it fail; wrong usage is a [`crate::exit::Usage`].
     pub(crate) fn run(self) -> anyhow::Result<u8> {
+        style::choose(self.color);
         if let Some(file) = self.token_file {
             if matches!(self.command, Command::Serve(_)) {
                 let message = "--token-file is what a client shows; the file of a daemon is --tokens";

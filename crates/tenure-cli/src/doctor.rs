@@ -19,6 +19,7 @@ use tenure_core::timing::Timing;
 use crate::cli::{FormatArgs, StoreArgs};
 use crate::connect::{self, Connected};
 use crate::exit::{DONE, FAILED};
+use crate::progress::Progress;
 use crate::settings::LONGEST_TTL;
 use finding::Told;
 
@@ -60,7 +61,7 @@ impl Doctor {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         crate::logging::start_quiet("off")?;
         connect::block_on(async {
-            let told = self.look().await;
+            let told = Progress::of("examining", self.look()).await;
             let failed = told.iter().any(|told| told.finding.severity == Severity::Error);
             finding::print(told, &self.format)?;
             Ok(if failed { FAILED } else { DONE })

@@ -13,6 +13,7 @@ use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
 use crate::exit::{DONE, say};
 use crate::groups;
 use crate::output::{json, json_line, line, or_dash, pairs, table};
+use crate::style::{paint, tone_of};
 
 /// How long one wait for events takes at most. A daemon that hangs is noticed after it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -189,7 +190,8 @@ impl Events {
                 json_line(event)?;
             } else {
                 let [at, kind, tenure, details] = columns(event);
-                line(format!("{at}  {kind:<20}  {tenure}  {details}").trim_end())?;
+                let kind = paint(tone_of("type", &kind), format!("{kind:<20}"));
+                line(format!("{at}  {kind}  {tenure}  {details}").trim_end())?;
             }
         }
         Ok(())

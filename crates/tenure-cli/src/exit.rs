@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use tenure_core::error::{Error, ErrorKind};
 
 use crate::cli::DEFAULT_STORE;
+use crate::style::{self, Tone, painted};
 pub(crate) use crate::logging::say;
 
 /// Done.
@@ -44,7 +45,12 @@ pub(crate) fn report(result: anyhow::Result<u8>) -> ExitCode {
         // Whoever read our output has seen enough, like `head`.
         Err(error) if is_broken_pipe(&error) => DONE,
         Err(error) => {
-            say(format_args!("error: {error:#}"));
+            let word = if style::on_stderr() {
+                painted(Tone::Bad, "error:")
+            } else {
+                "error:".to_owned()
+            };
+            say(format_args!("{word} {error:#}"));
             if is_without_daemon(&error) {
                 say("`tenure serve` starts a daemon here; --store or TENURE_STORE names another");
             }

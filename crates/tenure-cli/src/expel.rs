@@ -101,7 +101,7 @@ fn consequences(member: &Member, now: StoreTime) -> Vec<String> {
     }
     if holdings.leases > 0 {
         lines.push(format!(
-            "{} free for others at {} (in {}), the last deadline of the tenure",
+            "{} held until {} (in {}), the last deadline of the tenure",
             count(holdings.leases, "lease"),
             now + member.expires_in,
             brief(member.expires_in)
@@ -148,7 +148,7 @@ mod tests {
             [
                 "gw-1@1000 ends now and never comes back",
                 "2 claims and 1 connection removed within about a second",
-                "1 lease free for others at 1970-01-01T00:00:20Z (in 20s), the last deadline of the tenure",
+                "1 lease held until 1970-01-01T00:00:20.000000Z (in 20s), the last deadline of the tenure",
             ]
         );
         let nothing = consequences(&member(Holdings::default()), StoreTime::from_micros(0));

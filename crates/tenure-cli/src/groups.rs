@@ -13,6 +13,7 @@ use crate::listing::tell_of_more;
 use crate::nearest::unknown;
 use crate::exit::DONE;
 use crate::output::{json, or_dash, table};
+use crate::progress::Progress;
 
 /// Lists the groups of a store with their members, state and brake, or looks one up.
 #[derive(Debug, Clone, Args)]
@@ -46,7 +47,7 @@ impl Groups {
             }
             return Ok(DONE);
         }
-        let page = self.read(store).await?;
+        let page = Progress::of("reading groups", self.read(store)).await?;
         if self.format.json {
             json(&page)?;
         } else {

@@ -16,6 +16,7 @@ use crate::daemon;
 use crate::exit::DONE;
 use crate::groups;
 use crate::output::{brief, json, line, or_dash, table, yes_no};
+use crate::style::{Tone, paint};
 
 /// The most groups that are shown of a store without a daemon; a daemon has the same limit.
 const MAX_GROUPS: usize = 1_000;
@@ -153,8 +154,8 @@ fn show_rosters(rosters: &RostersState) -> anyhow::Result<()> {
 
 fn show_store(what: &str, store: &StoreState) -> anyhow::Result<()> {
     let state = match &store.reason {
-        None if store.up => "up".to_owned(),
-        reason => format!("DOWN: {}", or_dash(reason.as_ref())),
+        None if store.up => paint(Some(Tone::Good), "up"),
+        reason => paint(Some(Tone::Bad), format!("DOWN: {}", or_dash(reason.as_ref()))),
     };
     line(format_args!("{what}  {}  {state}", store.place))
 }

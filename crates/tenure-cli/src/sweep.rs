@@ -11,6 +11,7 @@ use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
 use crate::exit::{DONE, say};
 use crate::groups;
 use crate::output::{json, line, pairs, table, yes_no};
+use crate::progress::Progress;
 
 /// At most this often a pass is repeated for what was ended by it and may be released a moment later.
 const ROUNDS: u32 = 4;
@@ -43,7 +44,8 @@ impl Sweep {
         groups::must_exist(store, &self.group.name).await?;
         let clock = SystemClock::new();
         let pass = format!("cli-{:016x}", clock.entropy());
-        let report = self.passes(store, &clock, &pass).await?;
+        let what = format!("sweeping group {}", self.group.name);
+        let report = Progress::of(&what, self.passes(store, &clock, &pass)).await?;
         if let Some(brake) = report.braked {
             say(format_args!(
                 "the brake holds back what {} lapsed members held ({} are present), until {} at the latest; --force lifts it",

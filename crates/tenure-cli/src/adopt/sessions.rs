@@ -20,7 +20,7 @@ use crate::cli::FormatArgs;
 use crate::connect;
 use crate::exit::{DONE, FAILED};
 use crate::settings::{FlagsOf, adopt as settings};
-use progress::Progress;
+use progress::WalkProgress;
 
 /// Builds an index of the disconnected over sessions that other programs keep as hashes, and reaps the orphans by it.
 ///
@@ -164,7 +164,7 @@ impl Work {
         }
         let ending = Ending::new()?;
         let sessions = sessions.with_stop(Arc::clone(&ending.asked));
-        let (progress, so_far) = (Progress::new(self.verbose), IndexSoFar::default());
+        let (progress, so_far) = (WalkProgress::new(self.verbose), IndexSoFar::default());
         let listener = |notice: &WalkNotice<'_>| {
             progress.note(notice);
             so_far.note(notice);
@@ -187,7 +187,7 @@ impl Work {
             }
         };
         // A second look, which has no part in the first one's counts.
-        let progress = Progress::new(false);
+        let progress = WalkProgress::new(false);
         let listener = |notice: &WalkNotice<'_>| progress.note(notice);
         let found = ending.or_asked(sessions.compare(Some(report.began), &listener)).await;
         progress.finish();
@@ -214,7 +214,7 @@ impl Work {
     }
 
     async fn preview(&self, sessions: &Sessions) -> anyhow::Result<u8> {
-        let progress = Progress::new(self.verbose);
+        let progress = WalkProgress::new(self.verbose);
         let listener = |notice: &WalkNotice<'_>| progress.note(notice);
         let report = if self.repair {
             sessions.preview_repair(&listener).await
@@ -229,7 +229,7 @@ impl Work {
     }
 
     async fn compare(&self, sessions: &Sessions) -> anyhow::Result<u8> {
-        let progress = Progress::new(self.verbose);
+        let progress = WalkProgress::new(self.verbose);
         let listener = |notice: &WalkNotice<'_>| progress.note(notice);
         let found = sessions.compare(None, &listener).await;
         progress.finish();

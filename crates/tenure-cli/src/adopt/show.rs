@@ -200,6 +200,6 @@ pub(super) fn owners_of(count: u64) -> String {
     format!("{count} {}", if count == 1 { "owner" } else { "owners" })
 }
 
-fn entries_of(count: u64) -> String {
+pub(super) fn entries_of(count: u64) -> String {
     format!("{count} {}", if count == 1 { "entry" } else { "entries" })
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tenure::wire::ms;
 
 use crate::output::{brief, json_line, line};
+use crate::style::{Tone, paint};
 
 /// The teller. It also counts what was promised and not seen.
 pub(super) struct Story {
@@ -37,7 +38,8 @@ impl Story {
     pub(super) fn act(&mut self, title: &str, done: &str, expect: &str) -> anyhow::Result<()> {
         self.acts += 1;
         let act = self.acts;
-        let text = format!("\n{act}. {title}\n   done    {done}\n   expect  {expect}");
+        let heading = paint(Some(Tone::Title), format!("{act}. {title}"));
+        let text = format!("\n{heading}\n   done    {done}\n   expect  {expect}");
         let document = json!({ "type": "act", "act": act, "title": title, "done": done, "expect": expect });
         self.tell(&text, &document)
     }
@@ -47,7 +49,11 @@ impl Story {
         if !ok {
             self.missing += 1;
         }
-        let word = if ok { "seen   " } else { "MISSING" };
+        let word = if ok {
+            paint(Some(Tone::Good), "seen   ")
+        } else {
+            paint(Some(Tone::Bad), "MISSING")
+        };
         let after = took.map_or_else(String::new, |took| format!(", after {}", brief(took)));
         let text = format!("   {word} {what}{after}");
         let document = json!({

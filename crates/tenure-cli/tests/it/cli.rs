@@ -11,4 +11,5 @@ mod looking;
 mod serve;
 mod sessions;
 mod targets;
+mod terminal;
 mod usage;

@@ -1,86 +1,50 @@
-//! How far a walk over a keyspace is: one line on a terminal that is written over, and nothing elsewhere.
+//! How far a walk over a keyspace is.
 
-use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure_adopt::WalkNotice;
-use tenure_core::clock::{Clock, Mono, SystemClock};
 
 use crate::exit::say;
 use crate::output::brief;
+use crate::progress::Progress;
 
-/// The least time between two lines.
-const REDRAW: Duration = Duration::from_millis(100);
 /// How many characters the bar has.
 const BAR: usize = 20;
 
-/// The line, and what is told besides it.
-pub(super) struct Progress {
+/// The progress line of a walk, and what is printed beside it.
+pub(super) struct WalkProgress {
     verbose: bool,
-    terminal: bool,
-    clock: SystemClock,
-    begun: Mono,
-    drawn: Mutex<Option<Mono>>,
+    line: Progress,
 }
 
-impl Progress {
+impl WalkProgress {
     pub(super) fn new(verbose: bool) -> Self {
-        let clock = SystemClock::new();
-        Self {
-            verbose,
-            terminal: std::io::stderr().is_terminal(),
-            begun: clock.mono(),
-            clock,
-            drawn: Mutex::new(None),
-        }
+        let line = Progress::new();
+        Self { verbose, line }
     }
 
-    /// Takes note of what happened.
     pub(super) fn note(&self, notice: &WalkNotice<'_>) {
         match notice {
             WalkNotice::Page {
                 scanned,
                 changed,
                 share,
-            } => self.draw(*scanned, *changed, *share),
+            } => self.line.show(|took| line(*scanned, *changed, *share, took)),
             WalkNotice::Difference(difference) if self.verbose => {
-                self.clear();
+                self.line.clear();
                 say(difference);
             }
             WalkNotice::Restarted(error) => {
-                self.clear();
-                say(format_args!("the scan begins anew: {error}"));
+                self.line.clear();
+                say(format_args!("the scan starts again: {error}"));
             }
             _ => {}
         }
     }
 
-    /// Leaves the terminal as it was.
+    /// Removes the line.
     pub(super) fn finish(&self) {
-        self.clear();
-    }
-
-    fn draw(&self, scanned: u64, changed: u64, share: f64) {
-        if !self.terminal {
-            return;
-        }
-        let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.clock.mono();
-        if drawn.is_some_and(|drawn| now.since(drawn) < REDRAW) {
-            return;
-        }
-        *drawn = Some(now);
-        let line = line(scanned, changed, share, now.since(self.begun));
-        // Nothing can be done when that fails.
-        let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
-    }
-
-    fn clear(&self) {
-        let drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if drawn.is_some() {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        self.line.clear();
     }
 }
 

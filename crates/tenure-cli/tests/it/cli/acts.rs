@@ -187,7 +187,7 @@ mod expel {
         for line in [
             &format!("tenure: {a} ends now and never comes back\n"),
             "tenure: 1 claim removed within about a second\n",
-            "tenure: 1 lease free for others at ",
+            "tenure: 1 lease held until ",
             &format!("tenure: expelled {a}\n"),
         ] {
             assert!(ran.err.contains(line), "{line}: {}", ran.err);
