@@ -94,7 +94,10 @@ fn refusal(outcome: &AcquireOutcome, acquired: &Acquired) -> Option<String> {
             brief(*free_in)
         ),
         AcquireOutcome::Reserved { to, free_in } => {
-            format!("it was handed off to {to}, and is free in {} at the latest", brief(*free_in))
+            format!(
+                "it was handed off to {to}, and is free in {} at the latest",
+                brief(*free_in)
+            )
         }
         AcquireOutcome::Unsettled { retry_in, cause } => {
             format!("{} (at {})", cause.why_no_lease(*retry_in), acquired.as_of + *retry_in)

@@ -35,8 +35,15 @@ pub(crate) struct Adopt {
 
 #[derive(Debug, Clone, Subcommand)]
 enum What {
+    #[command(after_help = "Examples:\n  \
+        tenure adopt registry --store valkey://db --hash connections --heartbeat 'instance:{id}' --dry-run\n  \
+        tenure adopt registry --store valkey://db --hash connections --heartbeat 'instance:{id}' --interval 60s")]
     Registry(RegistryArgs),
+    #[command(after_help = "Examples:\n  tenure adopt leases --store valkey://db --pattern 'poll:lease:*'")]
     Leases(leases::LeasesArgs),
+    #[command(after_help = "Examples:\n  \
+        tenure adopt sessions --store valkey://db --pattern 's:*' --disconnected-field left --dry-run\n  \
+        tenure adopt sessions --store valkey://db --pattern 's:*' --disconnected-field left --reap --interval")]
     Sessions(Box<sessions::SessionsArgs>),
 }
 

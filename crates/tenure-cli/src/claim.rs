@@ -66,7 +66,10 @@ impl Claim {
             show(&claimed)?;
         }
         if held > 0 {
-            say(format_args!("not claimed: {held} of {} keys have a living owner", self.keys.len()));
+            say(format_args!(
+                "not claimed: {held} of {} keys have a living owner",
+                self.keys.len()
+            ));
         }
         Ok(if held == 0 { DONE } else { FAILED })
     }

@@ -1,19 +1,21 @@
 //! The command line: the subcommands, and the options that they share.
 
 mod examples;
+pub(crate) mod help;
 
 use std::path::PathBuf;
 
-use clap::{Args, ColorChoice, Parser, Subcommand};
+use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tenure_core::id::Group;
 
+use self::help::{CONNECTION, OUTPUT};
 use crate::connect::show_token_of;
 use crate::exit::Usage;
 
 use crate::{
-    acquire, adopt, bench, claim, claims, completions, config, demo, doctor, events, expel, groups, join, launch, leases,
-    man, members, release, restore, roster, run, serve, sessions, settle, status, style, sweep, targets,
-    token, why,
+    acquire, adopt, bench, claim, claims, completions, config, demo, doctor, events, expel, groups, join, launch,
+    leases, man, members, release, restore, roster, run, serve, sessions, settle, status, style, sweep, targets, token,
+    why,
 };
 
 /// Where a daemon listens unless it is told otherwise.
@@ -31,10 +33,18 @@ pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
 pub(crate) struct Cli {
     /// A file with the token for a daemon that asks who is calling; for providers, their own [env: TENURE_TOKEN_FILE, or
     /// TENURE_TOKEN with the token itself].
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = CONNECTION)]
     token_file: Option<PathBuf>,
-    /// When to use colours. With auto: on a terminal, unless NO_COLOR is set; CLICOLOR_FORCE=1 uses them everywhere.
-    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
+    /// When to use colours: auto, always or never. With auto: on a terminal, unless NO_COLOR is set; CLICOLOR_FORCE=1 uses them everywhere.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        hide_possible_values = true,
+        default_value_t = ColorChoice::Auto,
+        help_heading = OUTPUT
+    )]
     color: ColorChoice,
     #[command(subcommand)]
     command: Command,
@@ -100,6 +110,17 @@ enum Command {
 }
 
 impl Cli {
+    /// The command line with its help laid out.
+    pub(crate) fn whole() -> clap::Command {
+        help::arrange(Self::command())
+    }
+
+    /// Reads the command line of this process; wrong usage and help end it.
+    pub(crate) fn read() -> Self {
+        let matches = Self::whole().get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Runs the command and tells the exit code.
     ///
     /// # Errors
@@ -163,7 +184,14 @@ fn version() -> String {
 pub(crate) struct StoreArgs {
     /// A daemon (http://HOST:PORT, https://HOST), or a store itself: sqlite:PATH, valkey://HOST or redis://HOST (with TLS
     /// valkeys://, rediss://), valkey-sentinel://HOST,…/NAME, valkey-cluster://HOST,….
-    #[arg(long = "store", value_name = "URL", env = "TENURE_STORE", hide_env_values = true, default_value = DEFAULT_STORE)]
+    #[arg(
+        long = "store",
+        value_name = "URL",
+        env = "TENURE_STORE",
+        hide_env_values = true,
+        default_value = DEFAULT_STORE,
+        help_heading = CONNECTION
+    )]
     pub(crate) url: String,
 }
 
@@ -184,7 +212,7 @@ pub(crate) struct GroupArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FormatArgs {
     /// Print JSON instead of a table.
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,
 }
 

@@ -1,6 +1,6 @@
 //! `tenure completions`: what a shell needs to complete a command line.
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::{Shell, generate};
 
 use crate::cli::Cli;
@@ -22,7 +22,7 @@ pub(crate) struct Completions {
 impl Completions {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         let mut script = Vec::new();
-        generate(self.shell, &mut Cli::command(), "tenure", &mut script);
+        generate(self.shell, &mut Cli::whole(), "tenure", &mut script);
         line(String::from_utf8_lossy(&script).trim_end())?;
         Ok(DONE)
     }

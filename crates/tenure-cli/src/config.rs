@@ -18,6 +18,9 @@ use times::Bound;
 
 /// Explains the settings, or prints a file that has all of them.
 #[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  tenure config example > tenure.toml\n  tenure config explain --config tenure.toml"
+)]
 pub(crate) struct Config {
     #[command(subcommand)]
     what: What,

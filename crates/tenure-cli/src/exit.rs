@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use tenure_core::error::{Error, ErrorKind};
 
 use crate::cli::DEFAULT_STORE;
-use crate::style::{self, Tone, painted};
 pub(crate) use crate::logging::say;
+use crate::style::{self, Tone, painted};
 
 /// Done.
 pub(crate) const DONE: u8 = 0;

@@ -95,7 +95,11 @@ fn consequences(member: &Member, now: StoreTime) -> Vec<String> {
     let count = |count: u64, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
     let mut lines = vec![format!("{} ends now and never comes back", member.tenure)];
     let removed = [(holdings.claims, "claim"), (holdings.connections, "connection")];
-    let removed: Vec<_> = removed.iter().filter(|(n, _)| *n > 0).map(|(n, noun)| count(*n, noun)).collect();
+    let removed: Vec<_> = removed
+        .iter()
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, noun)| count(*n, noun))
+        .collect();
     if !removed.is_empty() {
         lines.push(format!("{} removed within about a second", removed.join(" and ")));
     }

@@ -9,9 +9,9 @@ use tenure_core::event::EventId;
 use tenure_core::id::Group;
 
 use crate::cli::{FormatArgs, PageArgs, StoreArgs};
+use crate::exit::DONE;
 use crate::listing::tell_of_more;
 use crate::nearest::unknown;
-use crate::exit::DONE;
 use crate::output::{json, or_dash, table};
 use crate::progress::Progress;
 
@@ -61,7 +61,9 @@ impl Groups {
         let mut names = store.groups().await?;
         names.sort_unstable();
         let after = self.page.after.as_deref();
-        let mut rest = names.into_iter().filter(|name| after.is_none_or(|after| name.as_str() > after));
+        let mut rest = names
+            .into_iter()
+            .filter(|name| after.is_none_or(|after| name.as_str() > after));
         let mut groups = Vec::new();
         for name in rest.by_ref().take(self.page.limit as usize) {
             let status = store.status(&name).await?;

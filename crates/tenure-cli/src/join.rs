@@ -44,26 +44,26 @@ pub(crate) struct Join {
     #[arg(long, value_name = "MEMBER")]
     member: Option<MemberId>,
     /// How long the store waits for a heartbeat before the tenure lapses.
-    #[arg(long, value_name = "DURATION", env = "TENURE_TTL", default_value = "30s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "TENURE_TTL", default_value = "30s", value_parser = parse_duration, help_heading = "Heartbeat")]
     ttl: Duration,
     /// The time between two heartbeats; a third of the ttl when left out.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Heartbeat")]
     interval: Option<Duration>,
     /// The longest ttl of the store, when it is used without a daemon; the same for all that use it.
-    #[arg(long, value_name = "DURATION", env = "TENURE_MAX_TTL", default_value = "2m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "TENURE_MAX_TTL", default_value = "2m", value_parser = parse_duration, help_heading = "Heartbeat")]
     max_ttl: Duration,
     /// Something to know about the member; may be repeated.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
     /// What to do when the tenure lapsed (the store was out of reach for too long): keep the command running and join
     /// again, or stop it.
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLapse::Keep)]
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLapse::Keep, help_heading = "Command")]
     on_lapse: OnLapse,
     /// How long the command has between TERM and KILL when it is stopped.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration, help_heading = "Command")]
     grace: Duration,
     /// Where to write the tenure file; a temporary one when left out.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Command")]
     file: Option<PathBuf>,
     #[command(flatten)]
     store: StoreArgs,

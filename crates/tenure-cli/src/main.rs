@@ -49,10 +49,8 @@ mod why;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let code = exit::report(cli::Cli::parse().run());
+    let code = exit::report(cli::Cli::read().run());
     logging::finish();
     code
 }

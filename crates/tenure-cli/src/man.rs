@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, CommandFactory};
+use clap::Args;
 
 use crate::cli::Cli;
 use crate::exit::DONE;
@@ -21,7 +21,7 @@ pub(crate) struct Man {
 
 impl Man {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
-        let command = Cli::command();
+        let command = Cli::whole();
         let Some(directory) = self.directory else {
             let mut page = Vec::new();
             clap_mangen::Man::new(command).render(&mut page)?;

@@ -9,7 +9,9 @@ const SHOWN: usize = 10;
 
 /// The most similar of these names, if it is similar at all.
 pub(crate) fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let alike = names.into_iter().map(|name| (normalized_damerau_levenshtein(given, name), name));
+    let alike = names
+        .into_iter()
+        .map(|name| (normalized_damerau_levenshtein(given, name), name));
     let (likeness, name) = alike.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
     (likeness >= ALIKE).then_some(name)
 }
@@ -49,7 +51,10 @@ mod tests {
             "no group \"ingset\"; did you mean \"ingest\"? groups: chat, ingest"
         );
         assert_eq!(message("x", &["chat"]), "no group \"x\"; choose one with --group: chat");
-        assert_eq!(message("x", &[]), "no group \"x\": there are no groups yet; `tenure join` makes one");
+        assert_eq!(
+            message("x", &[]),
+            "no group \"x\": there are no groups yet; `tenure join` makes one"
+        );
         let many: Vec<String> = (0..12).map(|n| format!("g{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(message("default", &many).ends_with("g8, g9, …"));

@@ -75,7 +75,10 @@ fn coloured<const N: usize>(header: [&str; N], rows: &[[String; N]], lines: &[St
     let Some((title, body)) = lines.split_first().filter(|(_, body)| body.len() == rows.len()) else {
         return lines.to_vec();
     };
-    let body = body.iter().zip(rows).map(|(line, row)| coloured_line(&header, row, line));
+    let body = body
+        .iter()
+        .zip(rows)
+        .map(|(line, row)| coloured_line(&header, row, line));
     std::iter::once(painted(Tone::Title, title)).chain(body).collect()
 }
 
@@ -166,7 +169,9 @@ mod tests {
     fn strip(line: &str) -> String {
         let mut parts = line.split("\x1b[");
         let first = parts.next().unwrap_or_default().to_owned();
-        parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, text)| text))
+        parts.fold(first, |plain, part| {
+            plain + part.split_once('m').map_or(part, |(_, text)| text)
+        })
     }
 
     #[test]

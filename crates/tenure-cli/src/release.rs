@@ -25,7 +25,12 @@ pub(crate) struct Release {
 
 #[derive(Debug, Clone, Subcommand)]
 enum Holding {
+    #[command(after_help = "Examples:\n  tenure release claim devices cam-17 --group ingest --as gw-1")]
     Claim(ReleaseClaims),
+    #[command(
+        after_help = "Examples:\n  tenure release lease report --group workers --as worker-1\n  \
+                            tenure release lease report --group workers --as worker-1 --to worker-2"
+    )]
     Lease(ReleaseLeases),
 }
 
@@ -76,7 +81,9 @@ impl ReleaseClaims {
         let tenure = self.acting.tenure(store, group).await?;
         let mut results = Vec::new();
         for key in &self.keys {
-            let done = store.release_claim(group, &self.registry, key, &tenure, Call::default()).await;
+            let done = store
+                .release_claim(group, &self.registry, key, &tenure, Call::default())
+                .await;
             let outcome = match done {
                 Ok(()) => "released",
                 Err(error) if error.kind() == ErrorKind::NotOwner => {
@@ -92,7 +99,9 @@ impl ReleaseClaims {
         if self.format.json {
             json(&Released { tenure, results })?;
         } else {
-            let rows = results.iter().map(|one| [one.key.to_string(), one.outcome.replace('_', " ")]);
+            let rows = results
+                .iter()
+                .map(|one| [one.key.to_string(), one.outcome.replace('_', " ")]);
             table(["key", "outcome"], rows.collect())?;
         }
         Ok(if has_all { DONE } else { FAILED })
@@ -124,7 +133,9 @@ struct ReleaseLeases {
 }
 
 fn token(text: &str) -> Result<Token, String> {
-    let number = text.parse().map_err(|_| "not a fencing token: write the number that `tenure acquire` printed")?;
+    let number = text
+        .parse()
+        .map_err(|_| "not a fencing token: write the number that `tenure acquire` printed")?;
     Token::new(number).map_err(|error| error.to_string())
 }
 
@@ -157,7 +168,9 @@ impl ReleaseLeases {
             },
         };
         let asked = [(lease.clone(), token)];
-        let given = store.release_leases(group, tenure, &asked, self.to.as_ref(), Call::default()).await?;
+        let given = store
+            .release_leases(group, tenure, &asked, self.to.as_ref(), Call::default())
+            .await?;
         let outcome = given.outcomes.into_iter().next();
         outcome.ok_or_else(|| anyhow::anyhow!("the store did not answer for lease \"{lease}\""))
     }

@@ -11,6 +11,7 @@ use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::RosterName;
 
 use self::reach::{Either, Reach};
+use crate::cli::help::CONNECTION;
 use crate::cli::{FormatArgs, StoreArgs};
 use crate::connect;
 use crate::exit::{FAILED, say};
@@ -29,48 +30,69 @@ pub(crate) struct Roster {
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
     /// Lists the rosters by name.
+    #[command(after_help = "Examples:\n  tenure roster names")]
     Names(reading::Names),
     /// Lists providers.
     #[command(visible_alias = "ls")]
+    #[command(after_help = "Examples:\n  tenure roster list --roster desk --state online")]
     List(reading::List),
     /// Shows one provider; exit code 1 when there is none.
+    #[command(after_help = "Examples:\n  tenure roster show ann --roster desk")]
     Show(reading::Show),
     /// Writes a provider down, or changes it.
+    #[command(after_help = "Examples:\n  tenure roster put ann --roster desk --capacity 2 --name Ann")]
     Put(provider::Put),
     /// Removes providers that are offline and have no open engagement.
     #[command(visible_alias = "rm")]
+    #[command(after_help = "Examples:\n  tenure roster remove ann --roster desk")]
     Remove(provider::Remove),
     /// Takes providers online.
+    #[command(after_help = "Examples:\n  tenure roster online ann --roster desk")]
     Online(provider::Act),
     /// Takes providers offline.
+    #[command(after_help = "Examples:\n  tenure roster offline ann --roster desk")]
     Offline(provider::Act),
     /// Lets providers take work again, as an operator.
+    #[command(after_help = "Examples:\n  tenure roster activate ann --roster desk")]
     Activate(provider::Act),
     /// Forbids providers to take work, takes them offline and voids their tokens, as an operator.
+    #[command(after_help = "Examples:\n  tenure roster deactivate ann --roster desk")]
     Deactivate(provider::Act),
     /// Records a heartbeat of providers.
+    #[command(after_help = "Examples:\n  tenure roster heartbeat ann --roster desk")]
     Heartbeat(provider::Act),
     /// Lists who can take work, the least occupied first.
+    #[command(after_help = "Examples:\n  tenure roster available --roster desk --limit 5")]
     Available(reading::Available),
     /// Tells whether anybody can take work.
+    #[command(after_help = "Examples:\n  tenure roster availability --roster desk --json")]
     Availability(reading::Plain),
     /// Takes a place with whoever has room; exit code 1 when nobody has.
+    #[command(after_help = "Examples:\n  tenure roster reserve call-1 --roster desk")]
     Reserve(engagement::Reserve),
     /// Writes an engagement of a provider down, also above its capacity.
+    #[command(after_help = "Examples:\n  tenure roster engage ann --id call-1 --roster desk")]
     Engage(engagement::Engage),
     /// Ends an engagement.
+    #[command(after_help = "Examples:\n  tenure roster end call-1 --roster desk")]
     End(engagement::End),
     /// Moves an engagement to another provider or status.
+    #[command(after_help = "Examples:\n  tenure roster move call-1 --to ben --roster desk")]
     Move(engagement::Change),
     /// Shows an engagement; exit code 1 when there is none.
+    #[command(after_help = "Examples:\n  tenure roster engagement call-1 --roster desk")]
     Engagement(engagement::Show),
     /// Counts providers by state.
+    #[command(after_help = "Examples:\n  tenure roster stats --roster desk")]
     Stats(reading::Plain),
     /// Shows the settings.
+    #[command(after_help = "Examples:\n  tenure roster settings --roster desk")]
     Settings(reading::Plain),
     /// Changes the settings, for every daemon within a second.
+    #[command(after_help = "Examples:\n  tenure roster set --roster desk --stale-after 90s")]
     Set(settings::Set),
     /// Shows what changed, the oldest first; follows it with --follow.
+    #[command(after_help = "Examples:\n  tenure roster log ann --roster desk --follow")]
     Log(reading::Log),
 }
 
@@ -110,7 +132,13 @@ impl Place {
     fn absent(&self, names: &[RosterName]) -> String {
         let names: Vec<&str> = names.iter().map(RosterName::as_str).collect();
         let first = "a roster begins with its first provider: tenure roster put PROVIDER";
-        unknown("roster", self.roster.as_str(), &names, "--roster or TENURE_ROSTER", first)
+        unknown(
+            "roster",
+            self.roster.as_str(),
+            &names,
+            "--roster or TENURE_ROSTER",
+            first,
+        )
     }
 }
 
@@ -125,7 +153,7 @@ struct Way {
     #[command(flatten)]
     store: StoreArgs,
     /// The ledger, when the store is no daemon: postgres://…, sqlite:PATH. Without it: the file beside a sqlite: store.
-    #[arg(long, value_name = "URL", env = "TENURE_LEDGER", hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = "TENURE_LEDGER", hide_env_values = true, help_heading = CONNECTION)]
     ledger: Option<String>,
     #[command(flatten)]
     format: FormatArgs,

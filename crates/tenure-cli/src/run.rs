@@ -47,62 +47,62 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Run {
     /// What makes this node the primary: litefs:DIR, lease:NAME or always.
-    #[arg(long, value_name = "SOURCE", env = "TENURE_LEADER")]
+    #[arg(long, value_name = "SOURCE", env = "TENURE_LEADER", help_heading = "Leadership")]
     leader: Leader,
     /// A lease of the store as a second guard: only one of those who are primary by --leader runs the command.
-    #[arg(long, value_name = "LEASE")]
+    #[arg(long, value_name = "LEASE", help_heading = "Leadership")]
     guard: Option<LeaseName>,
     #[command(flatten)]
     group: GroupArgs,
     /// The name to join the group under, for a lease. When left out, a new one at every start: HOST-START-RANDOM.
-    #[arg(long, value_name = "MEMBER")]
+    #[arg(long, value_name = "MEMBER", help_heading = "Leadership")]
     member: Option<MemberId>,
     /// After this long without a sign of life others may take the lease, and the service is critical.
-    #[arg(long, value_name = "DURATION", env = "TENURE_TTL", default_value = "15s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "TENURE_TTL", default_value = "15s", value_parser = parse_duration, help_heading = "Leadership")]
     ttl: Duration,
     /// The longest ttl of the store, when it is used without a daemon; the same for all that use it.
-    #[arg(long, value_name = "DURATION", env = "TENURE_MAX_TTL", default_value = "2m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "TENURE_MAX_TTL", default_value = "2m", value_parser = parse_duration, help_heading = "Leadership")]
     max_ttl: Duration,
     #[command(flatten)]
     service: ServiceArgs,
     #[command(flatten)]
     catalog: CatalogArgs,
     /// How to tell that the command serves: none, delay:3s, tcp, tcp:PORT, http:/PATH, http://HOST/PATH or exec:SCRIPT.
-    #[arg(long, value_name = "PROBE", default_value = "none")]
+    #[arg(long, value_name = "PROBE", default_value = "none", help_heading = "Command")]
     ready: Ready,
     /// What to do with a running command when it is unclear who is the primary: keep it, or stop it after a while
     /// (stop-after:10s). A lease ends it in time by itself.
-    #[arg(long, value_name = "WHAT", default_value = "keep")]
+    #[arg(long, value_name = "WHAT", default_value = "keep", help_heading = "Command")]
     on_uncertain: Unclear,
     /// What to do when the command ends by itself.
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Again::Never)]
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Again::Never, help_heading = "Command")]
     restart: Again,
     /// Everything that has to be done after a signal to end is done in this time.
-    #[arg(long, value_name = "DURATION", default_value = "4500ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "4500ms", value_parser = parse_duration, help_heading = "Command")]
     stop_budget: Duration,
     /// How long the command goes on after it has left the catalog, before it is stopped.
-    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_duration, help_heading = "Command")]
     drain: Duration,
     /// How long the command has between TERM and KILL.
-    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration, help_heading = "Command")]
     grace: Duration,
     /// Keep the status in this file.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Status")]
     status_file: Option<PathBuf>,
     /// Answer the status over HTTP: 200 while the command runs and is ready, else 503.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Status")]
     status_listen: Option<String>,
     /// LiteFS: its event stream; `off` when there is none to ask.
-    #[arg(long, value_name = "URL", default_value = DEFAULT_EVENTS)]
+    #[arg(long, value_name = "URL", default_value = DEFAULT_EVENTS, help_heading = "LiteFS")]
     litefs_events: String,
     /// LiteFS: nothing is certain without the event stream.
-    #[arg(long)]
+    #[arg(long, help_heading = "LiteFS")]
     litefs_events_required: bool,
     /// LiteFS: which mounts count: litefs, unsafe-any-fuse or unsafe-none.
-    #[arg(long, value_name = "RULE", default_value_t = MountRule::LiteFs)]
+    #[arg(long, value_name = "RULE", default_value_t = MountRule::LiteFs, help_heading = "LiteFS")]
     litefs_mount: MountRule,
     /// LiteFS: for how long `.primary` must have been absent.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration, help_heading = "LiteFS")]
     stable_window: Duration,
     // There only when it was said: with a store that was named, a registration in Consul is cleared away by others of the
     // group when this node is killed. A lease and `--catalog tenure` look for a daemon on this machine without it.

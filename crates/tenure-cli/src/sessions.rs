@@ -32,7 +32,10 @@ pub(crate) struct Sessions {
 #[derive(Debug, Clone, Subcommand)]
 enum Change {
     /// Deletes sessions that have no connections, with their data and aliases.
-    #[command(visible_alias = "rm")]
+    #[command(
+        visible_alias = "rm",
+        after_help = "Examples:\n  tenure sessions delete alice-1 --group chat"
+    )]
     Delete(Delete),
 }
 

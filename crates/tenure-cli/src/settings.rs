@@ -40,6 +40,11 @@ impl Setting {
         names.next().unwrap_or(self.key)
     }
 
+    /// The table of the file that it stands in, as its own command calls it; `None` at the top.
+    fn section(&self) -> Option<&'static str> {
+        self.name().split_once('.').map(|(section, _)| section)
+    }
+
     /// The name of its flag, without the dashes.
     pub(crate) fn flag(&self) -> String {
         self.name().replace(['.', '_'], "-")

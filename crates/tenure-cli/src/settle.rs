@@ -71,6 +71,9 @@ impl Settle {
             .as_ref()
             .map_or_else(|| "any group".to_owned(), |group| format!("the group {group}"));
         let question = format!("Is no lease of {what} at {place} held any more? If one is, two may hold it.");
-        confirm(&question, "there is no terminal to ask on; say --yes if no lease was held")
+        confirm(
+            &question,
+            "there is no terminal to ask on; say --yes if no lease was held",
+        )
     }
 }

@@ -55,7 +55,11 @@ pub(crate) fn on_stderr() -> bool {
 
 fn is_coloured(is_terminal: bool) -> bool {
     let variable = |name: &str| std::env::var(name).ok();
-    decide(CHOICE.get().copied().unwrap_or(ColorChoice::Auto), is_terminal, &variable)
+    decide(
+        CHOICE.get().copied().unwrap_or(ColorChoice::Auto),
+        is_terminal,
+        &variable,
+    )
 }
 
 /// `--color` decides, then `NO_COLOR`, then `CLICOLOR_FORCE`, then the terminal.
@@ -116,7 +120,12 @@ mod tests {
     #[test]
     fn flag_beats_variables_and_variables_beat_the_terminal() {
         let with = |choice, is_terminal, given: &[(&str, &str)]| {
-            let variable = |name: &str| given.iter().find(|(one, _)| *one == name).map(|(_, value)| (*value).to_owned());
+            let variable = |name: &str| {
+                given
+                    .iter()
+                    .find(|(one, _)| *one == name)
+                    .map(|(_, value)| (*value).to_owned())
+            };
             decide(choice, is_terminal, &variable)
         };
         let auto = ColorChoice::Auto;

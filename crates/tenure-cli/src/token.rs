@@ -17,6 +17,10 @@ use crate::output::{json as print_json, line, or_dash, table};
 
 /// Makes tokens for those who call a daemon, and looks at its file of them.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tenure token new --name gw --scope beat --add tokens.toml --out gw.token\n  \
+                        tenure token check tokens.toml"
+)]
 pub(crate) struct Token {
     #[command(subcommand)]
     what: What,
@@ -136,6 +140,7 @@ impl New {
 
 /// Reads a file of tokens as the daemon would, and lists what is in it.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tenure token check tokens.toml")]
 struct Check {
     /// The file.
     #[arg(value_name = "FILE")]

@@ -16,6 +16,7 @@ use crate::exit::Usage;
 
 /// Where others look for the service.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Catalog")]
 pub(super) struct CatalogArgs {
     /// Where the service is registered: consul://HOST:PORT or consul+tls://HOST:PORT (the agent of this node), tenure (the
     /// registry `services` of the group), or none. For a service that is the agent at CONSUL_HTTP_ADDR, or at

@@ -18,6 +18,7 @@ const NOMAD: [&str; 5] = [
 
 /// What others find.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Service")]
 pub(super) struct ServiceArgs {
     /// The name of the service in the catalog. Without it nothing is registered.
     #[arg(long, value_name = "NAME")]

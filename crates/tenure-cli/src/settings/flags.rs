@@ -48,6 +48,10 @@ impl<T: Table> Args for FlagsOf<T> {
                 help.push_str(&format!(" [file: {}]", setting.key));
             }
             let arg = Arg::new(setting.key).long(setting.flag()).help(help);
+            let arg = match setting.section() {
+                Some(section) => arg.help_heading(heading(section)),
+                None => arg,
+            };
             command.arg(match setting.bare {
                 _ if setting.is_switch() => arg
                     .num_args(0..=1)
@@ -83,6 +87,14 @@ impl<T: Table> FromArgMatches for FlagsOf<T> {
             }
         }
         Ok(())
+    }
+}
+
+/// `janitor` as the heading of its options.
+fn heading(section: &str) -> String {
+    match section {
+        "jwt" | "tls" => section.to_uppercase(),
+        _ => section[..1].to_uppercase() + &section[1..],
     }
 }
 

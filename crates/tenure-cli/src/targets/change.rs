@@ -14,7 +14,10 @@ use crate::output::{json, or_dash, table, yes_no};
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum Change {
     /// Makes targets, or replaces how they are treated.
-    #[command(visible_alias = "set")]
+    #[command(
+        visible_alias = "set",
+        after_help = "Examples:\n  tenure targets add endpoint-1 endpoint-2 --group pollers"
+    )]
     Add {
         /// Nobody is to work on them for now.
         #[arg(long)]
@@ -26,11 +29,16 @@ pub(super) enum Change {
         which: Which,
     },
     /// Takes targets out of work for now: whoever holds their leases gives them up.
+    #[command(after_help = "Examples:\n  tenure targets pause endpoint-1 --group pollers")]
     Pause(Which),
     /// Puts paused targets back to work.
+    #[command(after_help = "Examples:\n  tenure targets resume endpoint-1 --group pollers")]
     Resume(Which),
     /// Removes targets: whoever holds their leases gives them up.
-    #[command(visible_alias = "rm")]
+    #[command(
+        visible_alias = "rm",
+        after_help = "Examples:\n  tenure targets remove endpoint-1 --group pollers"
+    )]
     Remove(Which),
 }
 

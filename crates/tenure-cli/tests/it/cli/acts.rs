@@ -21,7 +21,13 @@ fn act(daemon: &Daemon, args: &[&str]) -> Ran {
 
 #[track_caller]
 fn rows(ran: &Ran) -> Vec<Vec<&str>> {
-    let columns = |line| Vec::from_iter(str::split(line, "  ").map(str::trim).filter(|column| !column.is_empty()));
+    let columns = |line| {
+        Vec::from_iter(
+            str::split(line, "  ")
+                .map(str::trim)
+                .filter(|column| !column.is_empty()),
+        )
+    };
     ran.out.lines().map(columns).collect()
 }
 
@@ -44,14 +50,20 @@ mod claim {
         let ran = act(&daemon, &["claim", "devices", "cam-1", "--as", &b]);
         assert_eq!(rows(&ran)[1], ["cam-1", &format!("moved from {a}"), "b", &b]);
         let again = act(&daemon, &["claim", "devices", "cam-1", "--as", "b", "--json"]).json();
-        assert_eq!(again, json!({"tenure": b, "results": [{"key": "cam-1", "outcome": "kept"}]}));
+        assert_eq!(
+            again,
+            json!({"tenure": b, "results": [{"key": "cam-1", "outcome": "kept"}]})
+        );
     }
 
     #[test]
     fn if_absent_leaves_keys_of_living_owners() {
         let (daemon, [a, _]) = with_members();
         act(&daemon, &["claim", "devices", "cam-1", "--as", "a"]);
-        let ran = act(&daemon, &["claim", "devices", "cam-1", "cam-2", "--as", "b", "--if-absent"]);
+        let ran = act(
+            &daemon,
+            &["claim", "devices", "cam-1", "cam-2", "--as", "b", "--if-absent"],
+        );
         assert_eq!(ran.code, Some(1));
         assert_eq!(ran.err, "tenure: not claimed: 1 of 2 keys have a living owner\n");
         assert_eq!(rows(&ran)[1], ["cam-1", "held", "a", &a]);
@@ -71,13 +83,22 @@ mod claim {
         );
         daemon.http("DELETE", &format!("/v1/groups/g/tenures/{a}"), "");
         let ran = act(&daemon, &["claim", "devices", "cam-1", "--as", &a]);
-        assert_eq!((ran.code, ran.err), (Some(1), format!("tenure: error: the tenure {a} has left\n")));
+        assert_eq!(
+            (ran.code, ran.err),
+            (Some(1), format!("tenure: error: the tenure {a} has left\n"))
+        );
         let ran = daemon.run(&["claim", "devices", "cam-1", "--group", "gg", "--as", "a"]);
         assert_eq!(
             (ran.code, ran.err.as_str()),
-            (Some(1), "tenure: error: no group \"gg\"; choose one with --group or TENURE_GROUP: g\n")
+            (
+                Some(1),
+                "tenure: error: no group \"gg\"; choose one with --group or TENURE_GROUP: g\n"
+            )
         );
-        assert_eq!(act(&daemon, &["claim", "devices", "cam-1", "--as", "a@x"]).code, Some(2));
+        assert_eq!(
+            act(&daemon, &["claim", "devices", "cam-1", "--as", "a@x"]).code,
+            Some(2)
+        );
         assert_eq!(act(&daemon, &["claim", "devices", "--as", "a"]).code, Some(2));
         assert_eq!(act(&daemon, &["claim", "devices", "cam-1"]).code, Some(2));
     }
@@ -120,7 +141,9 @@ mod lease {
         assert_eq!(ran.code, Some(1));
         assert_eq!(rows(&ran)[1], ["report", "held", "a", "-", "-"]);
         assert_eq!(rows(&ran)[2][..3], ["other", "granted", "b"]);
-        let why = format!("tenure: lease \"report\" not acquired: {a} holds it; without another heartbeat of that tenure it is free in ");
+        let why = format!(
+            "tenure: lease \"report\" not acquired: {a} holds it; without another heartbeat of that tenure it is free in "
+        );
         assert!(ran.err.starts_with(&why), "{}", ran.err);
     }
 
@@ -129,9 +152,13 @@ mod lease {
         let daemon = Daemon::new(&[]);
         daemon.join("g", "a", 60_000);
         let ran = act(&daemon, &["acquire", "report", "--as", "a"]);
-        assert_eq!((ran.code, rows(&ran)[1].as_slice()), (Some(1), &["report", "unsettled", "-", "-", "-"][..]));
+        assert_eq!(
+            (ran.code, rows(&ran)[1].as_slice()),
+            (Some(1), &["report", "unsettled", "-", "-", "-"][..])
+        );
         assert!(
-            ran.err.contains("lease \"report\" not acquired: the store is new") && ran.err.contains("run `tenure settle`"),
+            ran.err.contains("lease \"report\" not acquired: the store is new")
+                && ran.err.contains("run `tenure settle`"),
             "{}",
             ran.err
         );
@@ -142,13 +169,27 @@ mod lease {
         let (daemon, [a, b]) = with_members();
         act(&daemon, &["acquire", "report", "--as", "a"]);
         let ran = act(&daemon, &["release", "lease", "report", "--as", "b"]);
-        assert_eq!((ran.code, rows(&ran)[1].as_slice()), (Some(1), &["report", &format!("held by {a}")][..]));
+        assert_eq!(
+            (ran.code, rows(&ran)[1].as_slice()),
+            (Some(1), &["report", &format!("held by {a}")][..])
+        );
         let ran = act(&daemon, &["release", "lease", "report", "--as", "a", "--token", "7"]);
-        assert_eq!((ran.code, rows(&ran)[1].as_slice()), (Some(1), &["report", &format!("held by {a}")][..]));
+        assert_eq!(
+            (ran.code, rows(&ran)[1].as_slice()),
+            (Some(1), &["report", &format!("held by {a}")][..])
+        );
         let ran = act(&daemon, &["release", "lease", "report", "--as", "a", "--to", "b"]);
-        assert_eq!((ran.code, rows(&ran)[1].as_slice()), (Some(0), &["report", "reserved for b"][..]));
+        assert_eq!(
+            (ran.code, rows(&ran)[1].as_slice()),
+            (Some(0), &["report", "reserved for b"][..])
+        );
         let ran = act(&daemon, &["acquire", "report", "--as", "a"]);
-        assert!(ran.err.contains("handed off to b") || ran.out.contains("granted"), "{}{}", ran.out, ran.err);
+        assert!(
+            ran.err.contains("handed off to b") || ran.out.contains("granted"),
+            "{}{}",
+            ran.out,
+            ran.err
+        );
         act(&daemon, &["acquire", "report", "--as", "b"]);
         let free = act(&daemon, &["release", "lease", "report", "--as", "b", "--json"]);
         assert_eq!(
@@ -163,13 +204,20 @@ fn released_keys_are_free_and_keys_of_others_stay() {
     let (daemon, _) = with_members();
     act(&daemon, &["claim", "devices", "cam-1", "--as", "a"]);
     act(&daemon, &["claim", "devices", "cam-2", "--as", "b"]);
-    let ran = act(&daemon, &["release", "claim", "devices", "cam-1", "cam-2", "cam-3", "--as", "a"]);
+    let ran = act(
+        &daemon,
+        &["release", "claim", "devices", "cam-1", "cam-2", "cam-3", "--as", "a"],
+    );
     assert_eq!(ran.code, Some(1));
     assert_eq!(
         rows(&ran)[1..],
         [["cam-1", "released"], ["cam-2", "not owner"], ["cam-3", "released"]]
     );
-    assert!(ran.err.contains("not released: ") && ran.err.contains("cam-2"), "{}", ran.err);
+    assert!(
+        ran.err.contains("not released: ") && ran.err.contains("cam-2"),
+        "{}",
+        ran.err
+    );
     let left = act(&daemon, &["claims", "--registry", "devices", "--json"]).json();
     assert_eq!(left["claims"].as_array().unwrap().len(), 1, "{left}");
 }
@@ -199,7 +247,11 @@ mod expel {
         assert_eq!(again.json(), json!({"tenure": a, "reason": "expelled"}));
         let ran = act(&daemon, &["expel", "a", "--yes"]);
         assert_eq!(ran.code, Some(1));
-        assert!(ran.err.contains("member \"a\" has no tenure in group \"g\""), "{}", ran.err);
+        assert!(
+            ran.err.contains("member \"a\" has no tenure in group \"g\""),
+            "{}",
+            ran.err
+        );
     }
 
     #[test]
@@ -207,8 +259,16 @@ mod expel {
         let (daemon, [a, _]) = with_members();
         let ran = act(&daemon, &["expel", "a"]);
         assert_eq!(ran.code, Some(2));
-        assert!(ran.err.ends_with("tenure: error: no terminal to ask on; confirm with --yes\n"), "{}", ran.err);
-        assert_eq!(act(&daemon, &["members", "a", "--json"]).json()["tenure"], Value::from(a));
+        assert!(
+            ran.err
+                .ends_with("tenure: error: no terminal to ask on; confirm with --yes\n"),
+            "{}",
+            ran.err
+        );
+        assert_eq!(
+            act(&daemon, &["members", "a", "--json"]).json()["tenure"],
+            Value::from(a)
+        );
     }
 }
 
@@ -227,15 +287,24 @@ fn groups_are_listed_with_their_state() {
         ]
     );
     let first = daemon.run(&["groups", "--limit", "1", "--json"]).json();
-    assert_eq!((&first["groups"][0]["group"], &first["next"]), (&json!("g"), &json!("g")));
+    assert_eq!(
+        (&first["groups"][0]["group"], &first["next"]),
+        (&json!("g"), &json!("g"))
+    );
     let rest = daemon.run(&["groups", "--after", "g", "--json"]).json();
-    assert_eq!((&rest["groups"][0]["group"], &rest["next"]), (&json!("other"), &Value::Null));
+    assert_eq!(
+        (&rest["groups"][0]["group"], &rest["next"]),
+        (&json!("other"), &Value::Null)
+    );
     let one = daemon.run(&["groups", "other", "--json"]).json();
     assert_eq!((&one["members"], &one["settled"]), (&json!(1), &json!(true)));
     let none = daemon.run(&["groups", "othr"]);
     assert_eq!(
         (none.code, none.err.as_str()),
-        (Some(1), "tenure: error: no group \"othr\"; did you mean \"other\"? groups: g, other\n")
+        (
+            Some(1),
+            "tenure: error: no group \"othr\"; did you mean \"other\"? groups: g, other\n"
+        )
     );
 }
 
@@ -251,16 +320,26 @@ fn commands_act_on_a_store_without_a_daemon() {
         run(command)
     };
     let _join = spawn("tenure join", |command, _| {
-        command.args(["join", "--group", "g", "--member", "a", "--store", &store, "--", "sleep", "60"]);
+        command.args([
+            "join", "--group", "g", "--member", "a", "--store", &store, "--", "sleep", "60",
+        ]);
     });
     wait::until("the member is there", SOON, || {
         command(&["members", "a", "--group", "g"]).code == Some(0)
     });
     let ran = command(&["claim", "devices", "cam-1", "--group", "g", "--as", "a"]);
-    assert_eq!((ran.code, rows(&ran)[1][..3].to_vec()), (Some(0), vec!["cam-1", "new", "a"]), "{}", ran.err);
+    assert_eq!(
+        (ran.code, rows(&ran)[1][..3].to_vec()),
+        (Some(0), vec!["cam-1", "new", "a"]),
+        "{}",
+        ran.err
+    );
     let groups = command(&["groups", "--json"]).json();
     assert_eq!(groups["groups"][0]["members"], 1, "{groups}");
     let ran = command(&["release", "claim", "devices", "cam-1", "--group", "g", "--as", "a"]);
-    assert_eq!((ran.code, rows(&ran)[1].as_slice()), (Some(0), &["cam-1", "released"][..]));
+    assert_eq!(
+        (ran.code, rows(&ran)[1].as_slice()),
+        (Some(0), &["cam-1", "released"][..])
+    );
     assert_eq!(command(&["expel", "a", "--group", "g", "--yes"]).code, Some(0));
 }

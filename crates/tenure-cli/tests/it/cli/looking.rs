@@ -433,15 +433,26 @@ fn a_group_that_does_not_exist_is_an_error() {
         let ran = daemon.run(&[args, &["--group", "ingset"]].concat());
         assert_eq!(
             (ran.code, ran.out.as_str(), ran.err.as_str()),
-            (Some(1), "", "tenure: error: no group \"ingset\"; did you mean \"ingest\"? groups: g, ingest\n"),
+            (
+                Some(1),
+                "",
+                "tenure: error: no group \"ingset\"; did you mean \"ingest\"? groups: g, ingest\n"
+            ),
             "{args:?}"
         );
     }
     // Nothing of the kind in a group that exists is no error.
-    assert_eq!(daemon.run(&["leases", "--group", "g", "--json"]).json(), serde_json::json!({"leases": []}));
+    assert_eq!(
+        daemon.run(&["leases", "--group", "g", "--json"]).json(),
+        serde_json::json!({"leases": []})
+    );
     let events = ["events", "--group", "g", "--type", "evicted", "--json"];
     assert_eq!(daemon.run(&events).json()["events"], serde_json::json!([]));
-    assert_eq!(daemon.run(&["groups"]).out.matches("ingset").count(), 0, "looking makes no group");
+    assert_eq!(
+        daemon.run(&["groups"]).out.matches("ingset").count(),
+        0,
+        "looking makes no group"
+    );
 }
 
 #[test]

@@ -16,7 +16,10 @@ fn on_terminal(script: &Path, store: &str, args: &str, typed: &str) -> String {
     for (name, _) in tenure().get_envs() {
         command.env_remove(name);
     }
-    command.env_remove("NO_COLOR").env("TERM", "xterm").env("TENURE_STORE", store);
+    command
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .env("TENURE_STORE", store);
     command.args(["-qec", &line, "/dev/null"]);
     let mut child = command
         .stdin(Stdio::piped())
@@ -41,7 +44,10 @@ fn tables_are_coloured_when_asked_for() {
     };
     assert!(!members(&|_| {}).contains('\x1b'), "a pipe is no terminal");
     let forced = members(&|command| _ = command.env("CLICOLOR_FORCE", "1"));
-    assert!(forced.starts_with("\x1b[1mMEMBER  ") && forced.contains("\x1b[32myes\x1b[0m"), "{forced:?}");
+    assert!(
+        forced.starts_with("\x1b[1mMEMBER  ") && forced.contains("\x1b[32myes\x1b[0m"),
+        "{forced:?}"
+    );
     assert_eq!(members(&|command| _ = command.args(["--color", "always"])), forced);
     let plain = members(&|command| _ = command.args(["--color=never"]).env("CLICOLOR_FORCE", "1"));
     assert!(!plain.contains('\x1b'), "{plain:?}");
@@ -62,7 +68,10 @@ fn a_terminal_shows_colours_and_asks_before_an_expulsion() {
     assert!(table.contains("\x1b[32myes\x1b[0m"), "{table:?}");
     let refused = on_terminal(&script, &daemon.url(), "expel gw-1 --group g", "n\n");
     let question = format!("Expel {tenure} from group \"g\" at {}? [y/N]", daemon.url());
-    assert!(refused.contains(&question) && refused.contains("nothing was changed"), "{refused:?}");
+    assert!(
+        refused.contains(&question) && refused.contains("nothing was changed"),
+        "{refused:?}"
+    );
     let done = on_terminal(&script, &daemon.url(), "expel gw-1 --group g", "y\n");
     assert!(done.contains(&format!("expelled {tenure}")), "{done:?}");
 }
@@ -77,11 +86,18 @@ fn long_work_shows_its_progress_on_a_terminal_only() {
     let args = "adopt registry --hash devices --heartbeat alive:{id} --settle 3s";
     let store = format!("valkey://{}", server.addr());
     let shown = on_terminal(&script, &store, args, "");
-    assert!(shown.contains("\r\x1b[K1 entry read, 0 evicted, second look in "), "{shown:?}");
+    assert!(
+        shown.contains("\r\x1b[K1 entry read, 0 evicted, second look in "),
+        "{shown:?}"
+    );
     assert!(shown.contains("1 entry evicted"), "{shown:?}");
     server.cli(&["HSET", "devices", "cam-1", "gone"]).expect("it is up");
     let mut command = tenure();
     command.args(args.split(' ')).env("TENURE_STORE", &store);
     let ran = run(command);
-    assert!(ran.code == Some(0) && !ran.err.contains("\x1b") && !ran.err.contains("read, 0 evicted"), "{}", ran.err);
+    assert!(
+        ran.code == Some(0) && !ran.err.contains("\x1b") && !ran.err.contains("read, 0 evicted"),
+        "{}",
+        ran.err
+    );
 }

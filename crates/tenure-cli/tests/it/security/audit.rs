@@ -26,6 +26,8 @@ fn everything_an_operator_does_or_was_refused_is_one_line_with_a_name() {
             .arg(tokens.file());
     });
     let secrets = [&operator, &member].map(|file| std::fs::read_to_string(file).unwrap().trim().to_owned());
+    // A group begins with its first member.
+    assert_eq!(with_token(&daemon, &member, &["join", "--", "true"]).code, Some(0));
     assert_eq!(with_token(&daemon, &operator, &["sweep", "--force"]).code, Some(0));
     assert_eq!(with_token(&daemon, &member, &["sweep"]).code, Some(1));
     assert_eq!(daemon.http("POST", "/v1/groups/g/sweep", "").0, 401);

@@ -91,7 +91,7 @@ fn without_a_certificate_of_its_own_a_client_is_told_what_is_lacking() {
     assert!(refused.err.contains("tls_cert"), "{}", refused.err);
     let cert = certs.client_cert().display().to_string();
     let own = format!("{ca}&tls_cert={cert}&tls_key={}", certs.client_key().display());
-    let listed = ask(&own, &["members"]);
+    let listed = ask(&own, &["groups"]);
     assert_eq!(listed.code, Some(0), "{}", listed.err);
 }
 

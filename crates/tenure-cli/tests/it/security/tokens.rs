@@ -228,7 +228,9 @@ fn a_command_that_is_wrapped_does_not_get_the_token_itself() {
 fn every_command_can_show_a_token_and_says_what_to_do_without_one() {
     let tokens = Tokens::none();
     let reader = tokens.new_token("reader", &["--scope", "read"]);
+    let member = tokens.new_token("member", &["--scope", "beat"]);
     let daemon = guarded(&tokens);
+    assert_eq!(with_token(&daemon, &member, &["join", "--", "true"]).code, Some(0));
     for args in [
         &["status"][..],
         &["members"],
@@ -248,7 +250,7 @@ fn every_command_can_show_a_token_and_says_what_to_do_without_one() {
         assert!(!shown.err.contains("--token-file"), "{args:?}: {}", shown.err);
     }
     let status = with_token(&daemon, &reader, &["status", "--json"]).json();
-    assert_eq!(status["access"]["tokens"], 1);
+    assert_eq!(status["access"]["tokens"], 2);
     let forbidden = with_token(&daemon, &reader, &["sweep"]);
     assert_eq!(forbidden.code, Some(1));
     let said = &forbidden.err;
