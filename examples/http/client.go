@@ -3,7 +3,7 @@
 // It joins, beats in the background, claims a device, asks for a lease, works for as long as that is certainly its own,
 // and leaves on TERM or INT. Take the type Tenure into your program; main is a worker that shows how it is used.
 //
-//	TENURE_URL=http://127.0.0.1:7717 go run client.go GROUP MEMBER
+//	TENURE_STORE=http://127.0.0.1:7717 go run client.go GROUP MEMBER
 //
 // Exit codes: 0 it left, 3 its tenure is over (start it again, and it joins anew), 1 anything else.
 package main
@@ -18,13 +18,14 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
 var (
-	url   = getenv("TENURE_URL", "http://127.0.0.1:7717")
+	url   = getenv("TENURE_STORE", getenv("TENURE_URL", "http://127.0.0.1:7717"))
 	token = os.Getenv("TENURE_TOKEN")
 )
 
@@ -211,9 +212,12 @@ func getenv(name, otherwise string) string {
 }
 
 func run(group, member string) (int, error) {
+	if os.Getenv("TENURE_URL") != "" {
+		fmt.Fprintln(os.Stderr, "TENURE_URL is an old name: use TENURE_STORE")
+	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
-	seconds, err := strconv.ParseFloat(getenv("TENURE_TTL", "30"), 64)
+	seconds, err := strconv.ParseFloat(strings.TrimSuffix(getenv("TENURE_TTL", "30s"), "s"), 64)
 	if err != nil {
 		return 1, err
 	}

@@ -4,7 +4,7 @@
 // It joins, beats in the background, claims a device, asks for a lease, works for as long as that is certainly its own, and
 // leaves on TERM or INT. Take the class Tenure into your program; main() is a worker that shows how it is used.
 //
-//   TENURE_URL=http://127.0.0.1:7717 node client.mjs GROUP MEMBER
+//   TENURE_STORE=http://127.0.0.1:7717 node client.mjs GROUP MEMBER
 //
 // Exit codes: 0 it left, 3 its tenure is over (start it again, and it joins anew), 1 anything else.
 //
@@ -12,7 +12,8 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 
-const url = process.env.TENURE_URL ?? "http://127.0.0.1:7717";
+const url = process.env.TENURE_STORE || process.env.TENURE_URL || "http://127.0.0.1:7717";
+if (process.env.TENURE_URL) console.error("TENURE_URL is an old name: use TENURE_STORE");
 const token = process.env.TENURE_TOKEN;
 
 /** An answer of the daemon that says no: `code` is what a program looks at. */
@@ -138,7 +139,7 @@ async function main([group, member]) {
   let stopped = false;
   for (const name of ["SIGTERM", "SIGINT"]) process.on(name, () => (stopped = true));
 
-  const tenure = await Tenure.join(group, member, Number(process.env.TENURE_TTL ?? "30") * 1000);
+  const tenure = await Tenure.join(group, member, Number((process.env.TENURE_TTL ?? "30s").replace(/s$/, "")) * 1000);
   console.log("joined", tenure.id);
   await tenure.claim("devices", `device-of-${member}`);
   let fence = null;

@@ -4,7 +4,7 @@
 It joins, beats in the background, claims a device, asks for a lease, works for as long as that is certainly its own,
 and leaves on TERM or INT. Take the class Tenure into your program; main() is a worker that shows how it is used.
 
-    TENURE_URL=http://127.0.0.1:7717 python3 client.py GROUP MEMBER
+    TENURE_STORE=http://127.0.0.1:7717 python3 client.py GROUP MEMBER
 
 Exit codes: 0 it left, 3 its tenure is over (start it again, and it joins anew), 1 anything else.
 """
@@ -18,7 +18,9 @@ import time
 import urllib.error
 import urllib.request
 
-URL = os.environ.get("TENURE_URL", "http://127.0.0.1:7717")
+URL = os.environ.get("TENURE_STORE") or os.environ.get("TENURE_URL") or "http://127.0.0.1:7717"
+if "TENURE_URL" in os.environ:
+    print("TENURE_URL is an old name: use TENURE_STORE", file=sys.stderr)
 TOKEN = os.environ.get("TENURE_TOKEN", "")
 
 
@@ -124,7 +126,7 @@ def main():
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stop.set())
 
-    tenure = Tenure(group, member, ttl=float(os.environ.get("TENURE_TTL", "30")))
+    tenure = Tenure(group, member, ttl=float(os.environ.get("TENURE_TTL", "30s").removesuffix("s")))
     print("joined", tenure.id, flush=True)
     tenure.claim("devices", f"device-of-{member}")
     token, before = None, ""

@@ -4,7 +4,7 @@
 # It joins, beats in the background, claims a device, asks for a lease, works for as long as that is certainly its own, and
 # leaves on TERM or INT.
 #
-#   TENURE_URL=http://127.0.0.1:7717 bash client.sh GROUP MEMBER
+#   TENURE_STORE=http://127.0.0.1:7717 bash client.sh GROUP MEMBER
 #
 # Exit codes: 0 it left, 3 its tenure is over (start it again, and it joins anew), 1 anything else.
 #
@@ -12,9 +12,11 @@
 # of this better.
 set -uo pipefail
 
-url=${TENURE_URL:-http://127.0.0.1:7717}
+[[ -z ${TENURE_URL:-} ]] || echo "TENURE_URL is an old name: use TENURE_STORE" >&2
+url=${TENURE_STORE:-${TENURE_URL:-http://127.0.0.1:7717}}
 group=$1 member=$2
-ttl=$((${TENURE_TTL:-30} * 1000))
+ttl=${TENURE_TTL:-30s}
+ttl=$((${ttl%s} * 1000))
 state=$(mktemp -d) || exit 1
 
 # call METHOD PATH [BODY]: prints the body of the answer; fails when there is none, or when it is a refusal.

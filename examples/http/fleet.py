@@ -4,7 +4,7 @@
 It needs client.py beside it, which beats and knows whether a lease is still certainly ours. Put your own work in place of
 poll(); docs/guides/polling-fleet-http.md explains the rest.
 
-    TENURE_URL=http://127.0.0.1:7717 python3 fleet.py GROUP MEMBER
+    TENURE_STORE=http://127.0.0.1:7717 python3 fleet.py GROUP MEMBER
 
 Exit codes: 0 it left, 3 its tenure is over (start it again, and it joins anew), 1 anything else.
 """
@@ -106,7 +106,7 @@ def main():
     stop = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stop.set())
-    tenure = Tenure(group, member, ttl=float(os.environ.get("TENURE_TTL", "30")))
+    tenure = Tenure(group, member, ttl=float(os.environ.get("TENURE_TTL", "30s").removesuffix("s")))
     # Give the token to whatever is written to, so that it can refuse whoever comes late.
     fleet = Fleet(tenure, lambda target, token: print("poll", target, token, flush=True))
     while not stop.wait(EVERY):

@@ -26,7 +26,7 @@ use crate::settings::{FlagsOf, adopt as settings};
 use daemon::{Signals, metrics_listener, on_runtime, printed};
 use progress::PassProgress;
 
-/// Looks after a keyspace of other programs, which need no change.
+/// Cleans up keys that other programs write, without changing those programs.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Adopt {
     #[command(subcommand)]
@@ -59,20 +59,20 @@ impl Adopt {
 
 /// Removes entries of dead owners from a hash of key -> owner's id.
 ///
-/// An owner is dead when its heartbeat key is absent in two looks, --settle apart, at a store that served all along.
-/// Each entry is removed only if at that very moment the heartbeat is still absent and the entry still has the same
-/// value. Without --interval it runs once; exit code 1 when the brake or the store's health held something back.
+/// An owner is dead when its heartbeat key is absent twice, --settle apart, while the store served without interruption. An
+/// entry is removed only if, in the same atomic step, the heartbeat is still absent and the entry has not changed. Without
+/// --interval it runs once; exit code 1 if the brake or the store's health held something back.
 #[derive(Debug, Clone, Args)]
 struct RegistryArgs {
     #[command(flatten)]
     flags: FlagsOf<settings::Registry>,
-    /// Only tell what would go now: one look, no wait, nothing is written.
+    /// Only list what would be removed now: one look, no wait, no writes.
     #[arg(long, conflicts_with_all = [settings::INTERVAL, "force"])]
     dry_run: bool,
-    /// Lift the brake first. Never overrides the looks, nor the store's health.
+    /// Lift the brake first. Both looks and the store's health still count.
     #[arg(long, conflicts_with = settings::INTERVAL)]
     force: bool,
-    /// Do not fail when the hash is empty or missing, which is the same.
+    /// Do not fail if the hash is empty or missing.
     #[arg(long, conflicts_with = settings::INTERVAL)]
     allow_empty: bool,
     #[command(flatten)]
@@ -209,7 +209,7 @@ impl Registry {
             return DONE;
         }
         say(format_args!(
-            "the hash {:?} is missing or empty, which is the same: is --hash right? If it is, say --allow-empty",
+            "hash {:?} is missing or empty: check --hash, or accept this with --allow-empty",
             self.given.hash
         ));
         FAILED

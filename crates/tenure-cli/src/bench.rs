@@ -27,26 +27,26 @@ use crate::settings::LONGEST_TTL;
 use load::{Halt, Load, OPERATIONS};
 use measured::Report;
 
-/// Measures what this client gets out of a store: beats, claims, leases and lookups a second, and how long each takes.
+/// Measures throughput and latency of heartbeats, claims, leases and lookups.
 ///
-/// Members join a group of their own, each kind of operation is repeated for a while, and the members leave again, also
-/// after Ctrl-C. A group that has members already is refused. Others who use the store notice the load; its events stay in
-/// the group. A daemon that asks who is calling has to be shown a token for `read` and `beat`.
+/// Members join a group of their own, each operation is repeated for a while, and the members leave, also after Ctrl-C. A
+/// group that has members is refused. The load affects other users of the store, and its events stay in the group. A daemon
+/// with tokens needs one with the scopes `read` and `beat`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Bench {
-    /// How many members join.
+    /// The number of members.
     #[arg(long, value_name = "MEMBERS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     members: u32,
-    /// How long each kind of operation is repeated, from 100ms to 1h.
+    /// The time for each operation, from 100ms to 1h.
     #[arg(long = "for", value_name = "DURATION", default_value = "5s", value_parser = span)]
     time: Duration,
-    /// The group to do it in. A store remembers every group, so one name is used again.
+    /// The group for the benchmark.
     #[arg(long, value_name = "GROUP", default_value = "bench")]
     group: Group,
-    /// How many calls are under way at once.
+    /// The number of concurrent calls.
     #[arg(long, value_name = "CALLS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
     concurrency: u32,
-    /// The ttl of the members: what stays of them for longer when this is killed.
+    /// The ttl of the members, after which they lapse if the benchmark is killed.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     ttl: Duration,
     #[command(flatten)]

@@ -13,12 +13,12 @@ use crate::output::{table, yes_no};
 /// Lists the claims of a registry, or looks one key up.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Claims {
-    /// Only this key; exit code 1 when nobody owns it.
+    /// Show only this key (exit 1 if it has no owner).
     key: Option<Key>,
     /// The registry.
     #[arg(long, value_name = "REGISTRY", env = "TENURE_REGISTRY")]
     registry: RegistryName,
-    /// Only what this member owns.
+    /// Show only the claims of this member.
     #[arg(long, value_name = "MEMBER", conflicts_with = "key")]
     owner: Option<MemberId>,
     #[command(flatten)]

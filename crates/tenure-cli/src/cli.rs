@@ -18,7 +18,7 @@ use crate::{
     why,
 };
 
-/// Where a daemon listens unless it is told otherwise.
+/// Where a daemon listens by default.
 pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
 
 /// Who is alive, who owns what, and what must be cleaned up because its owner died.
@@ -31,9 +31,9 @@ pub(crate) const DEFAULT_STORE: &str = "http://127.0.0.1:7717";
     after_help = examples::TENURE
 )]
 pub(crate) struct Cli {
-    /// A file with the token for a daemon that asks who is calling; for providers, their own [env: TENURE_TOKEN_FILE, or
-    /// TENURE_TOKEN with the token itself].
-    #[arg(long, global = true, value_name = "FILE", help_heading = CONNECTION)]
+    /// A file with the access token for the daemon, or with a provider's own token [env: TENURE_TOKEN_FILE, or TENURE_TOKEN
+    /// with the token itself].
+    #[arg(long, global = true, value_name = "FILE", help_heading = CONNECTION, display_order = 900)]
     token_file: Option<PathBuf>,
     /// When to use colours: auto, always or never. With auto: on a terminal, unless NO_COLOR is set; CLICOLOR_FORCE=1 uses them everywhere.
     #[arg(
@@ -43,7 +43,8 @@ pub(crate) struct Cli {
         value_enum,
         hide_possible_values = true,
         default_value_t = ColorChoice::Auto,
-        help_heading = OUTPUT
+        help_heading = OUTPUT,
+        display_order = 901
     )]
     color: ColorChoice,
     #[command(subcommand)]
@@ -179,10 +180,10 @@ fn version() -> String {
     }
 }
 
-/// Which store to talk to.
+/// The store to connect to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgs {
-    /// A daemon (http://HOST:PORT, https://HOST), or a store itself: sqlite:PATH, valkey://HOST or redis://HOST (with TLS
+    /// A daemon (http://HOST:PORT, https://HOST) or a store: sqlite:PATH, valkey://HOST or redis://HOST (with TLS
     /// valkeys://, rediss://), valkey-sentinel://HOST,…/NAME, valkey-cluster://HOST,….
     #[arg(
         long = "store",
@@ -195,10 +196,10 @@ pub(crate) struct StoreArgs {
     pub(crate) url: String,
 }
 
-/// Which group.
+/// The group to use.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GroupArgs {
-    /// The group.
+    /// The group to use.
     #[arg(
         long = "group",
         value_name = "GROUP",
@@ -208,7 +209,7 @@ pub(crate) struct GroupArgs {
     pub(crate) name: Group,
 }
 
-/// How to print.
+/// The output format.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FormatArgs {
     /// Print JSON instead of a table.
@@ -216,13 +217,13 @@ pub(crate) struct FormatArgs {
     pub(crate) json: bool,
 }
 
-/// How much of a listing.
+/// The part of a listing to show.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PageArgs {
-    /// At most this many rows.
+    /// Show at most this many rows.
     #[arg(long, value_name = "ROWS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
-    /// Read on after an earlier listing: its `next`.
+    /// Continue an earlier listing after its `next`.
     #[arg(long, value_name = "NEXT")]
     pub(crate) after: Option<String>,
 }

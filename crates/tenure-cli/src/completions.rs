@@ -7,7 +7,7 @@ use crate::cli::Cli;
 use crate::exit::DONE;
 use crate::output::line;
 
-/// Prints the completions for a shell.
+/// Prints the completion script for a shell.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  \
     tenure completions bash > /etc/bash_completion.d/tenure\n  \

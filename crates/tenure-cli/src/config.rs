@@ -16,7 +16,7 @@ use crate::output::{json, line, table};
 use crate::settings::{Environment, Explained, Flags, Settings, adopt};
 use times::Bound;
 
-/// Explains the settings, or prints a file that has all of them.
+/// Explains the settings, or prints a configuration file with all of them.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  tenure config example > tenure.toml\n  tenure config explain --config tenure.toml"
@@ -43,8 +43,8 @@ impl Config {
 
 /// Prints a configuration file with every setting, its meaning and its default.
 ///
-/// Every line is a comment, so the file as it is changes nothing. The daemon reads it with --config or TENURE_CONFIG, and
-/// so does `tenure adopt`; a key that there is not is refused.
+/// Every line is a comment, so the unchanged file changes nothing. The daemon and `tenure adopt` read it with --config or
+/// TENURE_CONFIG. Unknown keys are rejected.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  tenure config example > tenure.toml\n  tenure serve --config tenure.toml")]
 struct Example {}
@@ -57,21 +57,21 @@ impl Example {
     }
 }
 
-/// Tells every setting of the daemon, where its value was given, and the longest times that follow from them.
+/// Shows every setting of the daemon, its source, and the resulting worst-case times.
 ///
-/// It reads flags, environment and file as `tenure serve` does, and refuses what `tenure serve` would refuse, with exit
-/// code 2. Nothing is started and nothing is connected to. Passwords are not shown.
+/// It reads flags, environment and file as `tenure serve` does, and rejects what `tenure serve` would reject, with exit code
+/// 2. It starts nothing and connects to nothing. Passwords are not shown.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  tenure config explain --config tenure.toml --ttl 10s\n  \
                         TENURE_MAX_TTL=1m tenure config explain --json")]
 struct Explain {
-    /// The ttl of the members to tell the times for; 30s, or max_ttl if that is shorter, when left out.
+    /// The ttl of the members for which times are shown; default: 30s, or max_ttl if that is shorter.
     #[arg(long, value_name = "DURATION", env = "TENURE_TTL", value_parser = parse_duration)]
     ttl: Option<Duration>,
-    /// The time between two heartbeats of those members; a third of the ttl when left out.
+    /// The time between two heartbeats of those members; default: a third of the ttl.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     interval: Option<Duration>,
-    /// Tell the settings of `tenure adopt` as well.
+    /// Also show the settings of `tenure adopt`.
     #[arg(long)]
     all: bool,
     #[command(flatten)]

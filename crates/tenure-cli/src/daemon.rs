@@ -6,6 +6,7 @@ use anyhow::Context;
 use serde::de::DeserializeOwned;
 use tenure::http::{HttpSettings, HttpStore};
 use tenure_core::clock::{Clock, SystemClock, within};
+use tenure_core::time::show_duration;
 use tokio::runtime::Handle;
 
 use crate::connect::token;
@@ -25,5 +26,5 @@ pub(crate) async fn ask<T: DeserializeOwned>(clock: &dyn Clock, base: &str, path
     };
     let store = HttpStore::with_token(base, SystemClock::shared(), Handle::current(), settings, token()?)?;
     let answer = within(clock, PATIENCE, store.ask(path)).await;
-    Ok(answer.with_context(|| format!("{base} did not answer within {PATIENCE:?}"))??)
+    Ok(answer.with_context(|| format!("{base} did not answer within {}", show_duration(PATIENCE)))??)
 }

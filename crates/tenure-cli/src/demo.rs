@@ -39,28 +39,28 @@ const UP: Duration = Duration::from_secs(30);
 /// How often to look whether it has.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Plays a fleet that lives, dies and comes back, and tells what to look at. Nothing has to be installed.
+/// Runs a fleet that fails and recovers on a dashboard.
 ///
-/// It starts a daemon on a temporary file, and about a dozen processes: gateways that own devices, nodes that poll
-/// endpoints, front-ends of a chat, providers of a roster. Then it kills, drains, pauses and replaces some of them, act by
-/// act, and tells of each what is done, what to expect, and what was then seen. A round takes about a minute and begins
-/// again until Ctrl-C. The dashboard shows all of it. At the end nothing is left.
+/// It starts a daemon on a temporary file and about a dozen processes: gateways that own devices, nodes that poll endpoints,
+/// chat front-ends, providers of a roster. Then it kills, drains, pauses and replaces some of them. For each act it prints
+/// what it does, what to expect, and what happened. A round takes about a minute; rounds repeat until Ctrl-C. Nothing has to
+/// be installed, and nothing is left behind.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  tenure demo                 watch the dashboard at the address that it prints\n  \
                         tenure demo --once --fast   one round without pauses; 1 if a promise was not seen"
 )]
 pub(crate) struct Demo {
-    /// Where its daemon listens; a free port when left out.
+    /// The address of its daemon; default: a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Play the acts right after each other.
+    /// Play the acts without pauses.
     #[arg(long)]
     fast: bool,
-    /// Play one round. Exit code 1 if something that was promised was not seen.
+    /// Play one round (exit 1 if an expectation was not met).
     #[arg(long)]
     once: bool,
-    /// Print one JSON object a line instead of a text.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
 }

@@ -19,6 +19,7 @@ use tenure_core::timing::Timing;
 use crate::cli::{FormatArgs, StoreArgs};
 use crate::connect::{self, Connected};
 use crate::exit::{DONE, FAILED};
+use crate::output::brief;
 use crate::progress::Progress;
 use crate::settings::LONGEST_TTL;
 use finding::Told;
@@ -26,29 +27,29 @@ use finding::Told;
 /// How long anything may take for one answer before that is a finding.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Looks at the store, the way to it, the clocks, the timing and this machine. Exit code 1 when something does not work.
+/// Checks the store, the connection to it, clocks, timing and this machine.
 ///
-/// It connects as any client does, so it finds what stands in their way: a daemon that does not run, a token or a
-/// certificate that is refused, a server that throws keys away, a command that is not allowed. Each finding says how bad it
-/// is, what was found and what to do. It changes nothing, but that it updates the schema of a ledger as a daemon would.
+/// It connects as any client does, so it finds what blocks clients: a daemon that is not running, a rejected token or
+/// certificate, a server that evicts keys, a command that is not allowed. Each finding has a severity, what was found and what
+/// to do; exit code 1 if one is an error. It changes nothing, except that it migrates the schema of a ledger as a daemon would.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  tenure doctor\n  \
                         tenure doctor --store valkey://db:6379 --ledger postgres://db/tenure --ttl 10s\n  \
                         tenure doctor --consul 127.0.0.1:8500 --data-dir /var/lib/tenure --json")]
 pub(crate) struct Doctor {
-    /// The ttl for which to look at the timing.
+    /// The ttl for which the timing is checked.
     #[arg(long, value_name = "DURATION", env = "TENURE_TTL", default_value = "30s", value_parser = parse_duration)]
     ttl: Duration,
-    /// The ledger to look at as well, when the store is no daemon: postgres://…, sqlite:PATH. A daemon looks at its own.
+    /// Also check this ledger, if the store is not a daemon: postgres://…, sqlite:PATH. A daemon checks its own ledger.
     #[arg(long, value_name = "URL", env = "TENURE_LEDGER", hide_env_values = true)]
     ledger: Option<String>,
-    /// An agent of Consul to look at as well: HOST:PORT, for `tenure run`.
+    /// Also check this Consul agent, for `tenure run`: HOST:PORT.
     #[arg(long, value_name = "ADDRESS")]
     consul: Option<String>,
-    /// A file with the token for that agent.
+    /// A file with the token for the Consul agent.
     #[arg(long, value_name = "FILE", env = "CONSUL_HTTP_TOKEN_FILE")]
     consul_token_file: Option<PathBuf>,
-    /// The data directory of a daemon on this machine, to look at as well.
+    /// Also check the data directory of a daemon on this machine.
     #[arg(long, value_name = "DIR", env = "TENURE_DATA_DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -126,7 +127,10 @@ impl Doctor {
             show_duration(timing.margin),
         );
         if round_trip * 2 > timing.request_timeout {
-            let detail = format!("{numbers}; one round trip took {round_trip:.0?}, more than half of that");
+            let detail = format!(
+                "{numbers}; one round trip took {}, more than half of that",
+                brief(round_trip)
+            );
             return Told::new(check, Severity::Warning, detail).advise("raise the ttl");
         }
         Told::new(check, Severity::Ok, numbers)

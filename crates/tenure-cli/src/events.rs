@@ -22,21 +22,21 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How many keys of an eviction a line shows.
 const KEYS_SHOWN: usize = 3;
 
-/// Shows what happened in a group, oldest first.
+/// Shows the events of a group, oldest first.
 ///
-/// With --follow also what happens from now on, until Ctrl-C.
+/// With --follow it goes on with new events until Ctrl-C.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Events {
-    /// Go on printing events as they happen; with --json one document per line.
+    /// Print new events as they happen; with --json one document per line.
     #[arg(long, short)]
     follow: bool,
-    /// How many of the newest events to begin with.
+    /// Start with this many of the newest events.
     #[arg(long, value_name = "EVENTS", default_value_t = 100, conflicts_with = "after")]
     last: u32,
-    /// All events after this one.
+    /// Show all events after this id.
     #[arg(long, value_name = "ID")]
     after: Option<u64>,
-    /// Only these types, separated by commas, like lapsed,evicted.
+    /// Show only these types, separated by commas: lapsed,evicted.
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = EventKind::parse)]
     kinds: Vec<EventKind>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ impl Events {
             json(&EventsPage::from(begin))?;
         } else {
             if begin.missed {
-                say("events are missing here: they were trimmed, or lost with the store's data");
+                say("events are missing here: they were trimmed or lost with the store's data");
             }
             let rows = begin.events.iter().map(|event| {
                 let [at, kind, tenure, details] = columns(event);
@@ -180,7 +180,7 @@ impl Events {
                 json_line(&serde_json::json!({ "missed": gap }))?;
             } else {
                 line(format_args!(
-                    "-- events after {} up to {} are gone: trimmed, or lost with the store's data",
+                    "-- events after {} up to {} are missing: trimmed or lost with the store's data",
                     gap.after, gap.resumes_after
                 ))?;
             }

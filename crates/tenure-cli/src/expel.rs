@@ -25,7 +25,7 @@ pub(crate) struct Expel {
     member: Actor,
     #[command(flatten)]
     group: GroupArgs,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

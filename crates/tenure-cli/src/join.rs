@@ -29,40 +29,42 @@ use crate::settings::LONGEST_TTL;
 
 /// Runs a command as a living member of a group.
 ///
-/// The command is told its tenure in TENURE_ID (with TENURE_MEMBER, TENURE_GROUP, TENURE_STORE), and in the JSON file
-/// TENURE_FILE, which is kept up to date when the tenure lapses and a new one begins. Secrets are not passed on: no token in
-/// TENURE_TOKEN (a command that calls the daemon takes its own from the file that TENURE_TOKEN_FILE names), and no password
-/// in TENURE_STORE. It runs in a
-/// process group of its own, gets the signals TERM, INT, HUP, QUIT, USR1, USR2 and WINCH, and its exit code is passed on
-/// (128 + n for a signal). When the member is superseded or expelled, the command is stopped and the exit code is 1.
+/// It joins, sends the heartbeats while the command runs, and leaves when the command ends. The command reads its tenure from
+/// TENURE_ID (with TENURE_MEMBER, TENURE_GROUP and TENURE_STORE), so that `tenure claim` and `tenure acquire` in it act for
+/// the member. The JSON file TENURE_FILE names the current tenure, also after a lapse and a rejoin.
+///
+/// The command runs in its own process group and receives TERM, INT, HUP, QUIT, USR1, USR2 and WINCH. Its exit code is passed
+/// on (128 + n for a signal). If the member is superseded or expelled, the command is stopped and the exit code is 1. Secrets
+/// are not passed on: neither TENURE_TOKEN nor the password in TENURE_STORE. A command that calls the daemon reads a token
+/// from the file that TENURE_TOKEN_FILE names.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Join {
     #[command(flatten)]
     group: GroupArgs,
-    /// The name to join under; a stable one supersedes its own previous life at once. When left out, a new one at every
-    /// start: HOST-START-RANDOM.
+    /// The member's name. A fixed name supersedes its previous tenure immediately. Default: a new name at every start,
+    /// HOST-START-RANDOM.
     #[arg(long, value_name = "MEMBER")]
     member: Option<MemberId>,
-    /// How long the store waits for a heartbeat before the tenure lapses.
+    /// The tenure lapses after this time without a heartbeat.
     #[arg(long, value_name = "DURATION", env = "TENURE_TTL", default_value = "30s", value_parser = parse_duration, help_heading = "Heartbeat")]
     ttl: Duration,
-    /// The time between two heartbeats; a third of the ttl when left out.
+    /// The time between two heartbeats; default: a third of the ttl.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Heartbeat")]
     interval: Option<Duration>,
-    /// The longest ttl of the store, when it is used without a daemon; the same for all that use it.
+    /// The longest ttl of a store that is used without a daemon; the same for all its users.
     #[arg(long, value_name = "DURATION", env = "TENURE_MAX_TTL", default_value = "2m", value_parser = parse_duration, help_heading = "Heartbeat")]
     max_ttl: Duration,
-    /// Something to know about the member; may be repeated.
+    /// A label of the member; may be repeated.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// What to do when the tenure lapsed (the store was out of reach for too long): keep the command running and join
-    /// again, or stop it.
+    /// What to do when the tenure lapses (the store was unreachable for too long): keep the command running and rejoin, or
+    /// stop it.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLapse::Keep, help_heading = "Command")]
     on_lapse: OnLapse,
-    /// How long the command has between TERM and KILL when it is stopped.
+    /// The time between TERM and KILL when the command is stopped.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration, help_heading = "Command")]
     grace: Duration,
-    /// Where to write the tenure file; a temporary one when left out.
+    /// The path of the tenure file; default: a temporary file.
     #[arg(long, value_name = "PATH", help_heading = "Command")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -72,7 +74,7 @@ pub(crate) struct Join {
     command: Vec<OsString>,
 }
 
-/// What a lapse means for the command.
+/// The reaction to a lapse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OnLapse {
     Keep,
@@ -84,11 +86,11 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Why the command does not go on.
+/// The end of the wrapped command.
 enum Over {
     /// It ended by itself.
     Ended(u8),
-    /// It has to be stopped, for this reason.
+    /// It must be stopped, for this reason.
     Stop(String),
 }
 

@@ -16,9 +16,9 @@ use crate::output::{brief, table, yes_no};
 /// Lists the leases of a group, or looks one up.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Leases {
-    /// Only this lease; exit code 1 when nobody holds it.
+    /// Show only this lease (exit 1 if it is not held).
     lease: Option<LeaseName>,
-    /// Only what this member holds.
+    /// Show only the leases of this member.
     #[arg(long, value_name = "MEMBER", conflicts_with = "lease")]
     holder: Option<MemberId>,
     #[command(flatten)]

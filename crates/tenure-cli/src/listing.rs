@@ -114,7 +114,7 @@ pub(crate) fn print_page<W: Serialize + From<Page<T>>, T>(
 pub(crate) fn tell_of_more(shown: usize, next: Option<&str>) {
     if let Some(next) = next {
         say(format_args!(
-            "there is more: --limit {} or --after {next:?}",
+            "there is more: --limit {} or --after \"{next}\"",
             shown.saturating_mul(10).max(10)
         ));
     }

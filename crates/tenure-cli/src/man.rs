@@ -10,11 +10,11 @@ use crate::cli::Cli;
 use crate::exit::DONE;
 use crate::output::line;
 
-/// Prints the manual page, or writes one for each command into a directory.
+/// Prints the manual page, or writes the pages of all commands to a directory.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  tenure man | man -l -\n  tenure man /usr/local/share/man/man1")]
 pub(crate) struct Man {
-    /// Where to write tenure.1, tenure-serve.1 and so on; made when it is missing.
+    /// The directory for tenure.1, tenure-serve.1 and so on; created if it is missing.
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 }

@@ -13,7 +13,7 @@ use crate::output::{brief, pairs, table, yes_no};
 /// Lists the members of a group, or looks one up.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Members {
-    /// Only this member; exit code 1 when it has no tenure.
+    /// Show only this member (exit 1 if it has no tenure).
     member: Option<MemberId>,
     #[command(flatten)]
     group: GroupArgs,

@@ -10,10 +10,10 @@ use crate::cli::FormatArgs;
 use crate::exit::{DONE, Usage, say};
 use crate::output;
 
-/// Puts a copy of a backup in the place of an embedded store (tenure.db). The daemon must be stopped.
+/// Replaces an embedded store (tenure.db) by a copy of a backup.
 ///
-/// The backup is checked and stays as it is; the file that was there is kept beside the new one. What was granted since the
-/// backup is not in it, so at its next start the store grants no lease for one max ttl.
+/// Stop the daemon first. The backup is checked and left unchanged; the replaced file is kept beside the new one. Leases
+/// granted after the backup are not in it, so the store grants no lease for one max_ttl after its next start.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  tenure restore /backup/tenure.db --data-dir /var/lib/tenure\n  \
@@ -23,7 +23,7 @@ pub(crate) struct Restore {
     /// The backup: a copy of the store's file.
     #[arg(value_name = "FILE")]
     backup: PathBuf,
-    /// The store, when it is not tenure.db in the data directory: sqlite:PATH.
+    /// The store, if it is not tenure.db in the data directory: sqlite:PATH.
     #[arg(
         long,
         value_name = "URL",

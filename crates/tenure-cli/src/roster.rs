@@ -19,8 +19,7 @@ use crate::nearest::unknown;
 
 /// Shows and changes rosters: providers, their availability, and their engagements.
 ///
-/// With a daemon as the store, everything goes through it. With a store itself this command needs the ledger as well
-/// (--ledger), and serves itself.
+/// With a daemon as the store, the daemon does the work. With a store itself this command also needs the ledger (--ledger).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Roster {
     #[command(subcommand)]
@@ -36,10 +35,10 @@ enum Action {
     #[command(visible_alias = "ls")]
     #[command(after_help = "Examples:\n  tenure roster list --roster desk --state online")]
     List(reading::List),
-    /// Shows one provider; exit code 1 when there is none.
+    /// Shows one provider (exit 1 if it does not exist).
     #[command(after_help = "Examples:\n  tenure roster show ann --roster desk")]
     Show(reading::Show),
-    /// Writes a provider down, or changes it.
+    /// Creates or changes a provider.
     #[command(after_help = "Examples:\n  tenure roster put ann --roster desk --capacity 2 --name Ann")]
     Put(provider::Put),
     /// Removes providers that are offline and have no open engagement.
@@ -52,25 +51,25 @@ enum Action {
     /// Takes providers offline.
     #[command(after_help = "Examples:\n  tenure roster offline ann --roster desk")]
     Offline(provider::Act),
-    /// Lets providers take work again, as an operator.
+    /// Activates providers, so that they can go online.
     #[command(after_help = "Examples:\n  tenure roster activate ann --roster desk")]
     Activate(provider::Act),
-    /// Forbids providers to take work, takes them offline and voids their tokens, as an operator.
+    /// Deactivates providers: takes them offline and revokes their tokens.
     #[command(after_help = "Examples:\n  tenure roster deactivate ann --roster desk")]
     Deactivate(provider::Act),
-    /// Records a heartbeat of providers.
+    /// Sends a heartbeat for providers.
     #[command(after_help = "Examples:\n  tenure roster heartbeat ann --roster desk")]
     Heartbeat(provider::Act),
-    /// Lists who can take work, the least occupied first.
+    /// Lists available providers, the least occupied first.
     #[command(after_help = "Examples:\n  tenure roster available --roster desk --limit 5")]
     Available(reading::Available),
-    /// Tells whether anybody can take work.
+    /// Shows whether any provider is available.
     #[command(after_help = "Examples:\n  tenure roster availability --roster desk --json")]
     Availability(reading::Plain),
-    /// Takes a place with whoever has room; exit code 1 when nobody has.
+    /// Reserves the least occupied provider (exit 1 if none is available).
     #[command(after_help = "Examples:\n  tenure roster reserve call-1 --roster desk")]
     Reserve(engagement::Reserve),
-    /// Writes an engagement of a provider down, also above its capacity.
+    /// Creates an engagement of a provider, also above its capacity.
     #[command(after_help = "Examples:\n  tenure roster engage ann --id call-1 --roster desk")]
     Engage(engagement::Engage),
     /// Ends an engagement.
@@ -79,7 +78,7 @@ enum Action {
     /// Moves an engagement to another provider or status.
     #[command(after_help = "Examples:\n  tenure roster move call-1 --to ben --roster desk")]
     Move(engagement::Change),
-    /// Shows an engagement; exit code 1 when there is none.
+    /// Shows an engagement (exit 1 if it does not exist).
     #[command(after_help = "Examples:\n  tenure roster engagement call-1 --roster desk")]
     Engagement(engagement::Show),
     /// Counts providers by state.
@@ -91,7 +90,7 @@ enum Action {
     /// Changes the settings, for every daemon within a second.
     #[command(after_help = "Examples:\n  tenure roster set --roster desk --stale-after 90s")]
     Set(settings::Set),
-    /// Shows what changed, the oldest first; follows it with --follow.
+    /// Shows the log of changes, oldest first.
     #[command(after_help = "Examples:\n  tenure roster log ann --roster desk --follow")]
     Log(reading::Log),
 }
@@ -152,7 +151,7 @@ fn is_not_found(error: &anyhow::Error) -> bool {
 struct Way {
     #[command(flatten)]
     store: StoreArgs,
-    /// The ledger, when the store is no daemon: postgres://…, sqlite:PATH. Without it: the file beside a sqlite: store.
+    /// The ledger, if the store is not a daemon: postgres://…, sqlite:PATH. Default: the file beside a sqlite: store.
     #[arg(long, value_name = "URL", env = "TENURE_LEDGER", hide_env_values = true, help_heading = CONNECTION)]
     ledger: Option<String>,
     #[command(flatten)]

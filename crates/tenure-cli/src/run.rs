@@ -17,7 +17,7 @@ use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::error::Error;
 use tenure_core::id::{LeaseName, MemberId};
 use tenure_core::supervise::{OnUncertain, Restart, Settings};
-use tenure_core::time::parse_duration;
+use tenure_core::time::{parse_duration, show_duration};
 use tenure_core::timing::Timing;
 use tenure_supervise::child::{Helpers, Program};
 use tenure_supervise::leadership::litefs::{DEFAULT_EVENTS, Events, LiteFsSettings};
@@ -38,70 +38,70 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 
 /// Runs a command only where this node is the primary.
 ///
-/// The command starts on positive evidence alone, is registered in the catalog when it is ready, and is stopped with all
-/// that it has started when this node is not the primary any more. It is told its TENURE_ROLE, TENURE_TERM and
-/// TENURE_FENCING_TOKEN, and in the JSON file TENURE_DEADLINE_FILE until when it may work. It does not get the secrets of its
-/// supervisor: TENURE_TOKEN, CONSUL_HTTP_TOKEN, and the password in TENURE_STORE. TERM, INT and QUIT take it out
-/// of the catalog, then stop it; HUP, USR1, USR2 and WINCH are passed on. Its exit code is passed on (128 + n for a
+/// The command starts only when this node is known to be the primary, and is registered in the catalog when it is ready. When
+/// this node is no longer the primary, the command is stopped with all processes that it started. It reads TENURE_ROLE,
+/// TENURE_TERM and TENURE_FENCING_TOKEN, and from the JSON file TENURE_DEADLINE_FILE until when it may work. It does not
+/// receive the supervisor's secrets: TENURE_TOKEN, CONSUL_HTTP_TOKEN, and the password in TENURE_STORE. TERM, INT and QUIT
+/// deregister the command, then stop it; HUP, USR1, USR2 and WINCH are passed on. Its exit code is passed on (128 + n for a
 /// signal).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Run {
     /// What makes this node the primary: litefs:DIR, lease:NAME or always.
     #[arg(long, value_name = "SOURCE", env = "TENURE_LEADER", help_heading = "Leadership")]
     leader: Leader,
-    /// A lease of the store as a second guard: only one of those who are primary by --leader runs the command.
+    /// A lease of the store as a second guard: of several primaries by --leader, one runs the command.
     #[arg(long, value_name = "LEASE", help_heading = "Leadership")]
     guard: Option<LeaseName>,
     #[command(flatten)]
     group: GroupArgs,
-    /// The name to join the group under, for a lease. When left out, a new one at every start: HOST-START-RANDOM.
+    /// The member's name in the group, for a lease. Default: a new name at every start, HOST-START-RANDOM.
     #[arg(long, value_name = "MEMBER", help_heading = "Leadership")]
     member: Option<MemberId>,
-    /// After this long without a sign of life others may take the lease, and the service is critical.
+    /// After this time without a heartbeat other nodes can acquire the lease, and the service is critical.
     #[arg(long, value_name = "DURATION", env = "TENURE_TTL", default_value = "15s", value_parser = parse_duration, help_heading = "Leadership")]
     ttl: Duration,
-    /// The longest ttl of the store, when it is used without a daemon; the same for all that use it.
+    /// The longest ttl of a store that is used without a daemon; the same for all its users.
     #[arg(long, value_name = "DURATION", env = "TENURE_MAX_TTL", default_value = "2m", value_parser = parse_duration, help_heading = "Leadership")]
     max_ttl: Duration,
     #[command(flatten)]
     service: ServiceArgs,
     #[command(flatten)]
     catalog: CatalogArgs,
-    /// How to tell that the command serves: none, delay:3s, tcp, tcp:PORT, http:/PATH, http://HOST/PATH or exec:SCRIPT.
+    /// The readiness probe of the command: none, delay:3s, tcp, tcp:PORT, http:/PATH, http://HOST/PATH or exec:SCRIPT.
     #[arg(long, value_name = "PROBE", default_value = "none", help_heading = "Command")]
     ready: Ready,
-    /// What to do with a running command when it is unclear who is the primary: keep it, or stop it after a while
-    /// (stop-after:10s). A lease ends it in time by itself.
+    /// What to do with a running command while the primary is unknown: keep it, or stop it after a while (stop-after:10s).
+    /// With a lease it is always stopped before the lease expires.
     #[arg(long, value_name = "WHAT", default_value = "keep", help_heading = "Command")]
     on_uncertain: Unclear,
-    /// What to do when the command ends by itself.
+    /// What to do when the command exits.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Again::Never, help_heading = "Command")]
     restart: Again,
-    /// Everything that has to be done after a signal to end is done in this time.
+    /// The time for the whole shutdown after a signal.
     #[arg(long, value_name = "DURATION", default_value = "4500ms", value_parser = parse_duration, help_heading = "Command")]
     stop_budget: Duration,
-    /// How long the command goes on after it has left the catalog, before it is stopped.
+    /// The time between deregistering the command and stopping it.
     #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_duration, help_heading = "Command")]
     drain: Duration,
-    /// How long the command has between TERM and KILL.
+    /// The time between TERM and KILL.
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration, help_heading = "Command")]
     grace: Duration,
-    /// Keep the status in this file.
+    /// Write the status to this file.
     #[arg(long, value_name = "PATH", help_heading = "Status")]
     status_file: Option<PathBuf>,
-    /// Answer the status over HTTP: 200 while the command runs and is ready, else 503.
+    /// Serve the status over HTTP: 200 while the command runs and is ready, else 503.
     #[arg(long, value_name = "ADDRESS", help_heading = "Status")]
     status_listen: Option<String>,
-    /// LiteFS: its event stream; `off` when there is none to ask.
+    /// LiteFS: the URL of its event stream, or `off`.
     #[arg(long, value_name = "URL", default_value = DEFAULT_EVENTS, help_heading = "LiteFS")]
     litefs_events: String,
-    /// LiteFS: nothing is certain without the event stream.
+    /// LiteFS: treat the primary as unknown without the event stream.
     #[arg(long, help_heading = "LiteFS")]
     litefs_events_required: bool,
-    /// LiteFS: which mounts count: litefs, unsafe-any-fuse or unsafe-none.
+    /// LiteFS: the mounts to accept: litefs, unsafe-any-fuse or unsafe-none.
     #[arg(long, value_name = "RULE", default_value_t = MountRule::LiteFs, help_heading = "LiteFS")]
     litefs_mount: MountRule,
-    /// LiteFS: for how long `.primary` must have been absent.
+    /// LiteFS: `.primary` must have been absent for this time.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration, help_heading = "LiteFS")]
     stable_window: Duration,
     // There only when it was said: with a store that was named, a registration in Consul is cleared away by others of the
@@ -145,7 +145,10 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 fn cannot_listen(address: &str, error: std::io::Error) -> anyhow::Error {
     if error.kind() == std::io::ErrorKind::InvalidInput {
-        return Usage::new(format!("--status-listen: {address:?} is no HOST:PORT")).into();
+        return Usage::new(format!(
+            "--status-listen: \"{address}\" is not an address; write HOST:PORT"
+        ))
+        .into();
     }
     anyhow::Error::new(error).context(format!("--status-listen: cannot listen on {address}"))
 }
@@ -231,11 +234,11 @@ impl Run {
         let taken = timing.margin + settings.head_start() + timing.interval + timing.request_timeout;
         if taken >= self.ttl {
             let message = format!(
-                "--ttl {:?}: a command that is to be gone before its lease ends is told so {:?} earlier (--grace and a \
-                 reserve), and beats come every {:?}: write a longer --ttl or a shorter --grace",
-                self.ttl,
-                timing.margin + settings.head_start(),
-                timing.interval
+                "--ttl {}: a command that must end before its lease does is stopped {} earlier (--grace and a reserve), and \
+                 heartbeats come every {}: write a longer --ttl or a shorter --grace",
+                show_duration(self.ttl),
+                show_duration(timing.margin + settings.head_start()),
+                show_duration(timing.interval)
             );
             return Err(Usage::new(message).into());
         }
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_was_not_named_is_used_only_where_nothing_goes_without_it() {
+    fn unnamed_store_is_used_only_if_required() {
         let uses = |args: &[&str]| {
             let line = ["x", "--service", "web", "--port", "80"].iter().chain(args);
             Line::parse_from(line.chain(&["--", "true"])).run.uses_store()

@@ -27,11 +27,11 @@ use crate::settings::{Flags, Registrations, Settings};
 /// How long the runtime waits for threads that hang in a call, at the end.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// Runs the daemon: a store, served over HTTP, with the janitor beside it.
+/// Runs the daemon: it serves a store over HTTP and releases what ended members held.
 ///
-/// It prints the address it listens on as one line on stdout, and logs to stderr. The first TERM or INT lets requests
-/// end, a second one does not. HUP makes it look at its files of tokens and certificates at once. Every setting is a flag, an environment variable and a key of the file; a flag beats the
-/// environment, the environment beats the file.
+/// It prints its address as one line on stdout and logs to stderr. On the first TERM or INT it finishes open requests and
+/// exits; a second signal ends it immediately. HUP reloads the files of tokens and certificates. Every setting is a flag, an
+/// environment variable and a key of the file; a flag overrides the environment, the environment overrides the file.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]

@@ -41,18 +41,18 @@ enum Change {
 
 #[derive(Debug, Clone, Args)]
 struct List {
-    /// Only this session; exit code 1 when there is none.
+    /// Show only this session (exit 1 if it does not exist).
     session: Option<SessionId>,
-    /// Only the session with this alias; exit code 1 when there is none.
+    /// Show only the session with this alias (exit 1 if it does not exist).
     #[arg(long, value_name = "ALIAS", conflicts_with = "session")]
     alias: Option<Alias>,
-    /// Only sessions in this state: active, disconnected or orphan.
+    /// Show only sessions in this state: active, disconnected or orphan.
     #[arg(long, value_name = "STATE", value_parser = SessionState::parse, conflicts_with_all = ["session", "alias"])]
     state: Option<SessionState>,
-    /// Only orphans, those first whose grace ended first, and for how long the reaper is late (at most 1,000).
+    /// Show only orphans and how long they are overdue, the oldest first (at most 1,000).
     #[arg(long, conflicts_with_all = ["session", "alias", "state", "after"])]
     orphans: bool,
-    /// Only orphans whose grace has been over for at least this long.
+    /// Show only orphans that are overdue for at least this time.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration, requires = "orphans")]
     overdue: Duration,
     #[command(flatten)]

@@ -3,15 +3,15 @@
 //!
 //! A setting with the key `janitor.interval` is the flag `--janitor-interval`, the variable
 //! `TENURE_JANITOR_INTERVAL` and `interval` under `[janitor]` in the file. The keys of `tenure adopt registry` begin with
-//! `adopt.registry.`, which its flags leave out, and its variables do not. A flag beats the environment, the environment beats the file, the file
-//! beats the default. An empty variable counts as not set.
+//! `adopt.registry.`, which its flags leave out, and its variables do not. A flag beats the environment, the environment
+//! beats the file, the file beats the default. An empty variable counts as not set.
 //!
 //! One file may hold all tables: each command reads its own keys, and refuses those that are in no table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::exit::Usage;
+use crate::exit::{Usage, say};
 
 /// What is known about a setting without its value.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +58,15 @@ impl Setting {
         )
     }
 
+    /// The variable that it had before all variables followed from their keys. It is still read.
+    fn old_variable(&self) -> Option<String> {
+        let was_short = ["adopt.registry.", "adopt.leases."]
+            .iter()
+            .any(|command| self.key.starts_with(command));
+        let name = self.name().replace('.', "_").to_uppercase();
+        (was_short && self.shared.is_none() && !name.starts_with("BRAKE_")).then(|| format!("TENURE_ADOPT_{name}"))
+    }
+
     fn is_switch(&self) -> bool {
         self.placeholder.is_empty()
     }
@@ -90,7 +99,8 @@ pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Given {
     Flag,
-    Environment,
+    /// By the variable of this name.
+    Environment(String),
     File(String),
     Default,
 }
@@ -180,8 +190,10 @@ impl Sources<'_> {
         if let Some(text) = self.flags.get(setting.key) {
             return (text.clone(), Given::Flag);
         }
-        if let Some(text) = (self.environment)(&setting.variable()).filter(|text| !text.is_empty()) {
-            return (text, Given::Environment);
+        for name in std::iter::once(setting.variable()).chain(setting.old_variable()) {
+            if let Some(text) = (self.environment)(&name).filter(|text| !text.is_empty()) {
+                return (text, Given::Environment(name));
+            }
         }
         match self.file.get(setting.key) {
             Some(text) => (text.clone(), Given::File(self.file_name.clone())),
@@ -192,9 +204,14 @@ impl Sources<'_> {
     /// The value of a setting, read from its text.
     fn value_of<T>(&self, setting: &Setting, read: fn(&str) -> Result<T, String>) -> Result<T, Usage> {
         let (text, given) = self.text_of(setting);
+        if let Given::Environment(name) = &given
+            && *name != setting.variable()
+        {
+            say(format_args!("{name} is an old name: use {}", setting.variable()));
+        }
         read(&text).map_err(|problem| match given {
             Given::Flag => Usage::new(format!("--{}: {problem}", setting.flag())),
-            Given::Environment => Usage::new(format!("{}: {problem}", setting.variable())),
+            Given::Environment(name) => Usage::new(format!("{name}: {problem}")),
             Given::File(name) => Usage::new(format!("{name}: {}: {problem}", setting.key)),
             Given::Default => Usage::new(format!("the default of {}: {problem}", setting.key)),
         })

@@ -1,4 +1,4 @@
-//! `tenure settle`: the word of an operator that nothing was held.
+//! `tenure settle`: an operator confirms that no lease is held.
 
 use clap::Args;
 use tenure_core::Store;
@@ -12,20 +12,20 @@ use crate::confirm::confirm;
 use crate::exit::{DONE, FAILED, say};
 use crate::output::json;
 
-/// Says that no lease was held when a store began to wait, so that it grants leases at once.
+/// Ends the wait of a new store, so that it grants leases immediately.
 ///
-/// A store that is new, or was emptied, grants no lease for as long as a holder may still trust one that it has forgotten. If
-/// you know that no holder does, because the store really is new or everything that used it is stopped, this ends the wait.
-/// Groups that wait for another cause keep waiting, unless it is named.
+/// A new or emptied store grants no lease for as long as a holder may still trust a lease that the store has forgotten. If you
+/// know that no lease is held, because the store really is new or all its clients are stopped, this ends the wait. Groups
+/// that wait for another cause keep waiting, unless you name that cause.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Settle {
-    /// Only this group. All when not given, and those that are made later in the same wait.
+    /// Settle only this group. Default: all groups, and those that begin during the same wait.
     #[arg(long, value_name = "GROUP")]
     group: Option<Group>,
-    /// The cause of the waits to end: silent, clock_back, data_loss or tail_loss. Those of a new store when not given.
+    /// End waits of this cause: silent, clock_back, data_loss or tail_loss. Default: those of a new store.
     #[arg(long, value_name = "CAUSE", value_parser = cause)]
     cause: Option<GapCause>,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -53,11 +53,11 @@ impl Settle {
         } else {
             let settled = report.settled;
             let noun = if settled == 1 { "group" } else { "groups" };
-            say(format_args!("{settled} {noun} settled: leases are granted at once"));
+            say(format_args!("{settled} {noun} settled: leases are granted immediately"));
             for Left { group, cause } in &report.left {
                 let cause = cause.as_str();
                 say(format_args!(
-                    "{group} keeps waiting: {cause}; if nothing was held in it, name that with --cause {cause}"
+                    "{group} keeps waiting: {cause}; if no lease was held in it, settle it with --cause {cause}"
                 ));
             }
         }
@@ -69,11 +69,11 @@ impl Settle {
         let what = self
             .group
             .as_ref()
-            .map_or_else(|| "any group".to_owned(), |group| format!("the group {group}"));
-        let question = format!("Is no lease of {what} at {place} held any more? If one is, two may hold it.");
+            .map_or_else(|| "all groups".to_owned(), |group| format!("group \"{group}\""));
+        let question = format!("Settle {what} at {place}? If a lease of it is still held, it can have two holders.");
         confirm(
             &question,
-            "there is no terminal to ask on; say --yes if no lease was held",
+            "no terminal to ask on; confirm with --yes that no lease is held",
         )
     }
 }

@@ -21,10 +21,10 @@ use crate::style::{Tone, paint};
 /// The most groups that are shown of a store without a daemon; a daemon has the same limit.
 const MAX_GROUPS: usize = 1_000;
 
-/// Shows the daemon, its loops, its store and its groups.
+/// Shows the state of the daemon, its store, its groups and its loops.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Status {
-    /// Only this group.
+    /// Show only this group.
     #[arg(long, value_name = "GROUP")]
     group: Option<Group>,
     #[command(flatten)]

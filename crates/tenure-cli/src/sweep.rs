@@ -18,17 +18,17 @@ const ROUNDS: u32 = 4;
 
 /// Runs a pass of the janitor and the reaper now.
 ///
-/// It ends what lapsed, releases what the ended held and deletes orphaned sessions. Nobody has to call it: daemons do it by
-/// themselves.
+/// It ends lapsed tenures, releases what ended tenures held, and deletes orphaned sessions. Daemons do this continuously, so
+/// it is needed only with --force, or on a store without a daemon.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Sweep {
-    /// Only tell what would go.
+    /// Only list what would be removed.
     #[arg(long)]
     dry_run: bool,
-    /// Lift the brake first. Never overrides a grace period.
+    /// Lift the brake first. A grace period is never shortened.
     #[arg(long, conflicts_with = "dry_run")]
     force: bool,
-    /// Also compare all sessions with their index, in every direction, and repair what does not fit together.
+    /// Also compare all sessions with their index and repair every difference.
     #[arg(long, conflicts_with = "dry_run")]
     reconcile: bool,
     #[command(flatten)]
@@ -48,7 +48,7 @@ impl Sweep {
         let report = Progress::of(&what, self.passes(store, &clock, &pass)).await?;
         if let Some(brake) = report.braked {
             say(format_args!(
-                "the brake holds back what {} lapsed members held ({} are present), until {} at the latest; --force lifts it",
+                "the brake holds back the holdings of {} lapsed members ({} are present), until {} at the latest; --force lifts it",
                 brake.lapsed, brake.present, brake.until
             ));
         }
@@ -106,7 +106,7 @@ impl Sweep {
         ));
         if self.reconcile {
             match report.repaired.is_empty() {
-                true => say("sessions and their index fit together"),
+                true => say("sessions and their index agree"),
                 false => say(format_args!("repaired: {}", pairs(&report.repaired))),
             }
         }

@@ -26,7 +26,7 @@ pub(crate) struct Targets {
 
 #[derive(Debug, Clone, Args)]
 struct List {
-    /// Only this target; exit code 1 when there is none.
+    /// Show only this target (exit 1 if it does not exist).
     target: Option<LeaseName>,
     #[command(flatten)]
     page: PageArgs,

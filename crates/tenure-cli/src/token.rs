@@ -15,7 +15,7 @@ use crate::cli::FormatArgs;
 use crate::exit::{DONE, Usage};
 use crate::output::{json as print_json, line, or_dash, table};
 
-/// Makes tokens for those who call a daemon, and looks at its file of them.
+/// Creates access tokens for a daemon and checks its token file.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tenure token new --name gw --scope beat --add tokens.toml --out gw.token\n  \
@@ -41,39 +41,39 @@ impl Token {
     }
 }
 
-/// Draws a token, shows it once, and prints the entry for the daemon's file (`tenure serve --tokens FILE`).
+/// Creates a token and prints the entry for the daemon's token file.
 ///
-/// The daemon needs its hash alone: whoever reads its file gets no token out of it. It looks at the file every two seconds,
-/// and at once after HUP. A token that is taken out of the file is void then.
+/// The token is shown once. The file (`tenure serve --tokens FILE`) has only its hash, so reading the file reveals no token.
+/// The daemon reads the file every two seconds and on HUP; a token that is removed from the file is then invalid.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     tenure token new --name gw --scope beat --group 'gw*' --add tokens.toml --out gw.token\n  \
     tenure token new --name alice --scope read,operate --expires-in 90d\n\n\
-    Scopes, of which none implies another:\n  \
+    Scopes (none implies another):\n  \
     read     lists, states, events, status\n  \
     beat     join, beat and leave; claims, leases and sessions; being online in a roster\n  \
     write    targets, providers, engagements\n  \
     operate  expel, sweep, deactivate, remove providers, settings of rosters")]
 struct New {
-    /// How it is called in the log and in refusals.
+    /// The name of the caller in logs and refusals.
     #[arg(long, value_name = "NAME")]
     name: String,
-    /// What it may do: read, beat, write, operate; several with commas between.
+    /// The scopes, separated by commas: read, beat, write, operate.
     #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',')]
     scopes: Vec<Scope>,
-    /// A group it is for, or the beginning of some with a `*`; may be repeated. Without groups and rosters: everything.
+    /// A group that it is valid for, or a prefix with `*`; may be repeated. Without groups and rosters: all.
     #[arg(long = "group", value_name = "GROUP", value_delimiter = ',')]
     groups: Vec<String>,
-    /// A roster it is for, likewise.
+    /// A roster that it is valid for, or a prefix with `*`; may be repeated.
     #[arg(long = "roster", value_name = "ROSTER", value_delimiter = ',')]
     rosters: Vec<String>,
-    /// How long it counts, like 90d or 12h; without it until it is taken out of the file.
+    /// The validity, like 90d or 12h; default: until it is removed from the file.
     #[arg(long, value_name = "DURATION", value_parser = days_or_duration)]
     expires_in: Option<Duration>,
-    /// Add the entry to this file instead of printing it. The file stays its owner's.
+    /// Append the entry to this file instead of printing it. The owner of the file does not change.
     #[arg(long, value_name = "FILE")]
     add: Option<PathBuf>,
-    /// Write the token to this new file, which only its owner can read, instead of printing it.
+    /// Write the token to this new file (mode 0600) instead of printing it.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -138,7 +138,7 @@ impl New {
     }
 }
 
-/// Reads a file of tokens as the daemon would, and lists what is in it.
+/// Checks a token file as the daemon would, and lists its entries.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tenure token check tokens.toml")]
 struct Check {

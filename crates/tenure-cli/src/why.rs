@@ -17,13 +17,13 @@ use crate::output::{json, line};
 /// The most registries of one key that are told about.
 const MAX_REGISTRIES: usize = 20;
 
-/// Tells what happened to a member, a key, a lease or a session, when, and why.
+/// Shows what happened to a member, key, lease or session, when, and why.
 ///
-/// The id is that of a member (NAME), a tenure (NAME@TERM), a lease (lease:NAME), a session (session:ID) or a key
-/// (REGISTRY/KEY). A name alone is a member's if one has it, or else that of a lease, a session, or a key that was evicted.
+/// The id names a member (NAME), a tenure (NAME@TERM), a lease (lease:NAME), a session (session:ID) or a key (REGISTRY/KEY).
+/// A plain name is looked up as a member, then as a lease, a session, and an evicted key.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Why {
-    /// A member, a tenure, a lease, a session or a key.
+    /// A member, tenure, lease, session or key.
     id: String,
     /// The registry of the key.
     #[arg(long, value_name = "REGISTRY")]
@@ -91,7 +91,7 @@ impl Why {
         if subjects.is_empty() {
             if !self.format.json {
                 say(format_args!(
-                    "if {member} is a key, name its registry: REGISTRY/{member}"
+                    "if \"{member}\" is a key, name its registry: REGISTRY/{member}"
                 ));
             }
             return Ok(vec![subject]);

@@ -201,6 +201,18 @@ impl Finding {
     }
 }
 
+impl Finding {
+    /// The same finding of one part of what was examined: `disk` of the `ledger` is `ledger disk`.
+    #[must_use]
+    pub fn of(self, part: &str) -> Self {
+        let check = match self.check.starts_with(part) {
+            true => self.check,
+            false => format!("{part} {}", self.check),
+        };
+        Self { check, ..self }
+    }
+}
+
 /// The group that a store ticks to see whether it takes writes, and with a `.` and a number after it one for each node. They
 /// have no members.
 pub const PROBE_GROUP: &str = "tenure.readyz";

@@ -11,10 +11,10 @@ use crate::connect;
 use crate::exit::{DONE, FAILED, say};
 use crate::settings::{FlagsOf, adopt as settings};
 
-/// Shows the keys of a fleet that moves to Tenure beside Tenure's leases, target by target. Changes nothing.
+/// Compares the lock keys of a fleet that moves to Tenure with Tenure's leases.
 ///
-/// Exit code 0 when no old instance holds anything any more, else 1: the next deployment may then leave the old keys
-/// alone. An old instance that runs and holds nothing is not seen.
+/// It changes nothing. Exit code 0 if no old instance holds a key, so that the next deployment may ignore the old keys; else
+/// 1. An old instance that holds no key is not detected.
 #[derive(Debug, Clone, Args)]
 pub(super) struct LeasesArgs {
     #[command(flatten)]
@@ -69,7 +69,7 @@ impl Leases {
         } else {
             show::table(&beside)?;
             if let Some(pattern) = given.targets.as_deref().filter(|_| beside.named == Some(0)) {
-                say(format_args!("no key is called like {pattern}: is --targets right?"));
+                say(format_args!("no key matches {pattern}: check --targets"));
             }
         }
         Ok(if beside.is_done() { DONE } else { FAILED })

@@ -22,35 +22,35 @@ use crate::exit::{DONE, FAILED};
 use crate::settings::{FlagsOf, adopt as settings};
 use progress::WalkProgress;
 
-/// Builds an index of the disconnected over sessions that other programs keep as hashes, and reaps the orphans by it.
+/// Indexes disconnected sessions that other programs keep as hashes, and reaps orphans.
 ///
-/// Without --reap, --compare or --undo it brings the index up to date in one pass over the keyspace and verifies it
-/// afterwards; run it as often as you like. Exit code 1 when something is missing or differs, or when the store's health
-/// held the reaper back.
+/// Without --reap, --compare or --undo it updates the index in one pass over the keyspace and verifies it; it can be repeated
+/// at any time. Exit code 1 if entries are missing or differ, or if the store's health held the reaper back.
 #[derive(Debug, Clone, Args)]
 pub(super) struct SessionsArgs {
     #[command(flatten)]
     flags: FlagsOf<settings::Sessions>,
-    /// Delete sessions that are disconnected for --max-age, by the index: the session, its count and its aliases. Never an
-    /// active one, and none that is referred to.
+    /// Delete sessions that have been disconnected for --max-age, with their reference counts and aliases. Active and
+    /// referenced sessions are kept.
     #[arg(long)]
     reap: bool,
-    /// Only show how the index and the sessions differ. Exit code 1 when they do.
+    /// Only show how the index and the sessions differ (exit 1 if they do).
     #[arg(long, conflicts_with_all = ["reap", "undo", settings::SESSIONS_INTERVAL])]
     compare: bool,
-    /// Take out of the index what was added to it, and nothing else.
+    /// Remove from the index only what this command added.
     #[arg(long, conflicts_with_all = ["reap", settings::SESSIONS_INTERVAL])]
     undo: bool,
-    /// Give the entries of others in --index the time of their session as well, or take them out when it is active or gone.
+    /// Also correct entries that other programs wrote to --index: set the time of their session, or remove them if it is active
+    /// or gone.
     #[arg(long, conflicts_with_all = ["reap", "undo", "compare", settings::SESSIONS_INTERVAL])]
     repair: bool,
-    /// Only tell what would be done now; nothing is written.
+    /// Only show what would be done; no writes.
     #[arg(long, conflicts_with_all = ["compare", settings::SESSIONS_INTERVAL])]
     dry_run: bool,
-    /// Tell about each session that is indexed, mended or reaped.
+    /// Print each session that is indexed, repaired or reaped.
     #[arg(long, short)]
     verbose: bool,
-    /// Do not fail when no key is called like --pattern.
+    /// Do not fail if no key matches --pattern.
     #[arg(long, conflicts_with_all = ["reap", "undo", settings::SESSIONS_INTERVAL])]
     allow_empty: bool,
     #[command(flatten)]

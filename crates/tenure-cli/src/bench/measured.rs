@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_more_samples_than_are_kept_the_percentiles_are_those_of_all() {
+    fn percentiles_cover_samples_that_are_not_kept() {
         let mut samples = Samples::default();
         for n in 1..=100_000 {
             samples.add(Duration::from_micros(n));

@@ -1,10 +1,8 @@
 //! The examples that the help of each command ends with.
 
 pub(super) const TENURE: &str = "\
-New here? `tenure demo` shows what it is about, `tenure serve` starts a daemon, `tenure doctor` tells what is wrong.
-
-Exit codes: 0 done, 1 failed, 2 wrong usage. `join` and `run` exit with what their command exits with.
-TENURE_LOG says what is logged to stderr (warn, debug, tenure=trace), TENURE_LOG_FORMAT=json how.";
+Exit codes: 0 done, 1 failed, 2 wrong usage. `join` and `run` exit with the code of their command.
+TENURE_LOG sets what is logged to stderr (warn, debug, tenure=trace), TENURE_LOG_FORMAT=json its format.";
 
 pub(super) const SERVE: &str = "\
 Examples:

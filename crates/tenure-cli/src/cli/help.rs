@@ -24,38 +24,13 @@ const SECTIONS: [(&str, &[&str]); 6] = [
     ("Operate", &["token", "config", "restore", "adopt", "bench"]),
     ("Set up", &["completions", "man"]),
 ];
-/// Commands that talk to no daemon, or show it no token.
-const WITHOUT_TOKEN: [&str; 8] = [
-    "serve",
-    "demo",
-    "token",
-    "config",
-    "restore",
-    "completions",
-    "man",
-    "help",
-];
 const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n";
 
 /// Lays out the help of the whole command line.
 pub(super) fn arrange(command: Command) -> Command {
-    let command = with_examples(command);
+    let command = command.mut_subcommands(with_examples);
     let template = format!("{TEMPLATE}{}\nOptions:\n{{options}}{{after-help}}", sections(&command));
-    let mut command = command.help_template(template);
-    command.build();
-    command.mut_subcommands(|sub| match WITHOUT_TOKEN.contains(&sub.get_name()) {
-        true => without_token(sub),
-        false => sub,
-    })
-}
-
-fn without_token(command: Command) -> Command {
-    let has_token = command.get_arguments().any(|arg| arg.get_id() == "token_file");
-    let command = command.mut_subcommands(without_token);
-    match has_token {
-        true => command.mut_arg("token_file", |arg| arg.hide(true)),
-        false => command,
-    }
+    command.help_template(template)
 }
 
 fn sections(command: &Command) -> String {

@@ -30,7 +30,7 @@ pub(super) async fn look(url: &str, clock: &Arc<dyn Clock>) -> Vec<Told> {
     let found = within(&**clock, PATIENCE, ledger.examine()).await;
     ledger.close().await;
     match found {
-        Some(found) => found.into_iter().map(Told::from).collect(),
+        Some(found) => found.into_iter().map(|finding| finding.of("ledger").into()).collect(),
         None => vec![silent("ledger")],
     }
 }

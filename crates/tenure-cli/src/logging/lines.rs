@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stands_still_costs_lines_and_no_time_and_hears_how_many() {
+    fn a_stalled_reader_costs_lines_and_no_time() {
         let (begun, has_begun) = channel();
         let (let_go, go) = channel::<()>();
         let written = Arc::new(Mutex::new(Vec::new()));

@@ -16,30 +16,30 @@ use crate::exit::Usage;
 
 /// Where others look for the service.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Catalog")]
 pub(super) struct CatalogArgs {
     /// Where the service is registered: consul://HOST:PORT or consul+tls://HOST:PORT (the agent of this node), tenure (the
     /// registry `services` of the group), or none. For a service that is the agent at CONSUL_HTTP_ADDR, or at
     /// 127.0.0.1:8500, with the TLS of CONSUL_HTTP_SSL, CONSUL_CACERT, CONSUL_CLIENT_CERT and CONSUL_CLIENT_KEY.
-    #[arg(long, value_name = "CATALOG", env = "TENURE_CATALOG")]
+    #[arg(long, value_name = "CATALOG", env = "TENURE_CATALOG", help_heading = "Catalog")]
     catalog: Option<Where>,
-    /// A file with the token for Consul; read again whenever it is needed.
-    #[arg(long, value_name = "PATH", env = "CONSUL_HTTP_TOKEN_FILE")]
+    /// A file with the token for Consul, read at every request.
+    #[arg(long, value_name = "PATH", env = "CONSUL_HTTP_TOKEN_FILE", help_heading = "Catalog")]
     consul_token_file: Option<PathBuf>,
-    /// Where to write down what is registered, so that the next start removes what a failed end has left behind.
-    #[arg(long, value_name = "PATH", env = "TENURE_JOURNAL")]
+    /// A file that records what is registered, so that the next start removes what a crash left behind.
+    #[arg(long, value_name = "PATH", env = "TENURE_JOURNAL", help_heading = "Catalog")]
     journal: Option<PathBuf>,
-    /// After this long in the critical state Consul removes the service by itself; at least 1m.
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = tenure_core::time::parse_duration)]
+    /// Consul removes the service after this time in the critical state; at least 1m.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = tenure_core::time::parse_duration, help_heading = "Catalog")]
     deregister_after: Duration,
-    /// At which agents this node clears away what killed supervisors of its group have left, with its own token: loopback,
-    /// HOST or ADDRESS/BITS, with commas between them, each with :PORT when the agents are not at 8500 (8501 with TLS). An
-    /// agent that only a range names gets the token through TLS alone. For Consul with a --store.
+    /// The Consul agents from which this node removes registrations of killed supervisors of its group, with its own token:
+    /// loopback, HOST or ADDRESS/BITS, separated by commas, each with :PORT unless the agent is at 8500 (8501 with TLS). An
+    /// agent that only a range names receives the token only through TLS. For Consul with a --store.
     #[arg(
         long,
         value_name = "AGENTS",
         env = "TENURE_REGISTRATIONS_AGENTS",
-        default_value = "loopback"
+        default_value = "loopback",
+        help_heading = "Catalog"
     )]
     registrations_agents: Allowed,
 }

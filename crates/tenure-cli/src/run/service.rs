@@ -18,29 +18,28 @@ const NOMAD: [&str; 5] = [
 
 /// What others find.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Service")]
 pub(super) struct ServiceArgs {
     /// The name of the service in the catalog. Without it nothing is registered.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Service")]
     service: Option<String>,
-    /// Where it listens; NOMAD_PORT_<label> when left out.
-    #[arg(long, value_name = "PORT")]
+    /// The port of the service; default: NOMAD_PORT_<label>.
+    #[arg(long, value_name = "PORT", help_heading = "Service")]
     port: Option<u16>,
-    /// Where it listens; NOMAD_IP_<label> when left out, or, outside of Nomad, the address of the catalog's node.
-    #[arg(long, value_name = "ADDRESS")]
+    /// The address of the service; default: NOMAD_IP_<label>, or outside of Nomad the address of the catalog's node.
+    #[arg(long, value_name = "ADDRESS", help_heading = "Service")]
     address: Option<String>,
-    /// Its id, the same for every life of the service on this node; NAME-<NOMAD_ALLOC_ID> when left out, or, outside of Nomad,
+    /// The id of the service, the same after every restart on this node; default: NAME-<NOMAD_ALLOC_ID>, or outside of Nomad
     /// NAME-<hostname>-<port>.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", help_heading = "Service")]
     id: Option<String>,
-    /// Which port of the Nomad job.
-    #[arg(long, value_name = "LABEL", default_value = "http")]
+    /// The label of the Nomad port.
+    #[arg(long, value_name = "LABEL", default_value = "http", help_heading = "Service")]
     label: String,
     /// A tag of the service; may be repeated.
-    #[arg(long = "tag", value_name = "TAG")]
+    #[arg(long = "tag", value_name = "TAG", help_heading = "Service")]
     tags: Vec<String>,
-    /// Something to know about the service; may be repeated.
-    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = super::pair)]
+    /// Metadata of the service; may be repeated.
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = super::pair, help_heading = "Service")]
     meta: Vec<(String, String)>,
 }
 

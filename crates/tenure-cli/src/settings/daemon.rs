@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ledger_is_beside_an_embedded_store_and_nowhere_else_by_itself() {
+    fn default_ledger_is_beside_an_embedded_store() {
         assert_eq!(ledger(&[("data_dir", "d")]).as_deref(), Some("sqlite:d/ledger.db"));
         for (store, url) in [
             ("memory:", Some("memory:")),

@@ -46,7 +46,7 @@ fn explained(setting: &'static Setting, sources: &Sources<'_>) -> Explained {
     let (value, given) = sources.text_of(setting);
     let (source, given_as) = match given {
         Given::Flag => ("flag", format!("--{}", setting.flag())),
-        Given::Environment => ("environment", setting.variable()),
+        Given::Environment(name) => ("environment", name),
         Given::File(name) => ("file", name),
         Given::Default => ("default", String::new()),
     };

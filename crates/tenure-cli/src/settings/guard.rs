@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_loopback_it_takes_tokens_and_tls_or_certificates_of_clients() {
+    fn public_address_needs_tokens_and_tls_or_client_certificates() {
         let listen = ("listen", "0.0.0.0:7717");
         let tls = [("tls.cert", "c"), ("tls.key", "k")];
         server(&[listen, tls[0], tls[1], ("tokens", "t")]).unwrap();

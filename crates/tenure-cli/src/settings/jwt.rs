@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_for_hs256_and_comes_from_the_environment_or_a_file() {
+    fn hs256_secret_comes_from_variable_or_file() {
         let by_variable = jwt(&[("jwt.require", "role=provider, team=a")], "s3cret")
             .unwrap()
             .unwrap();

@@ -21,7 +21,7 @@ fn load(flags: &[(&'static str, &str)], variables: &[(&str, &str)], file: &str) 
 }
 
 #[test]
-fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
+fn flag_beats_environment_beats_file_beats_default() {
     let (flag, variable, file) = (("max_ttl", "11s"), ("TENURE_MAX_TTL", "12s"), "max_ttl = \"13s\"");
     let max_ttl = |loaded: Result<Settings, String>| loaded.unwrap().max_ttl.as_secs();
     assert_eq!(max_ttl(load(&[flag], &[variable], file)), 11);
@@ -70,7 +70,7 @@ fn every_setting_can_be_given_in_each_of_the_three_ways() {
 }
 
 #[test]
-fn numbers_and_booleans_of_the_file_need_no_quotes_and_tables_may_be_tables() {
+fn file_values_need_no_quotes() {
     let loaded = load(&[], &[], "[brake]\nshare = 0.75\nfloor = 20\n[events]\nkeys = false\n").unwrap();
     assert_eq!(
         (loaded.brake_share, loaded.brake_floor, loaded.events_keys),
@@ -79,7 +79,7 @@ fn numbers_and_booleans_of_the_file_need_no_quotes_and_tables_may_be_tables() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_by_the_name_under_which_it_was_given() {
+fn errors_name_the_flag_variable_or_key() {
     let table: &[(Pairs, Pairs, &str, &str)] = &[
         (
             &[("max_ttl", "10")],

@@ -13,28 +13,28 @@ use crate::output::{json, or_dash, table, yes_no};
 
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum Change {
-    /// Makes targets, or replaces how they are treated.
+    /// Adds targets, or replaces their settings.
     #[command(
         visible_alias = "set",
         after_help = "Examples:\n  tenure targets add endpoint-1 endpoint-2 --group pollers"
     )]
     Add {
-        /// Nobody is to work on them for now.
+        /// Add them paused: no node works on them.
         #[arg(long)]
         paused: bool,
-        /// Their share of a node's load; only bounded load looks at it.
+        /// Their share of a node's load, for bounded load.
         #[arg(long, value_name = "WEIGHT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_WEIGHT)))]
         weight: u32,
         #[command(flatten)]
         which: Which,
     },
-    /// Takes targets out of work for now: whoever holds their leases gives them up.
+    /// Pauses targets: the holders release their leases.
     #[command(after_help = "Examples:\n  tenure targets pause endpoint-1 --group pollers")]
     Pause(Which),
-    /// Puts paused targets back to work.
+    /// Resumes paused targets.
     #[command(after_help = "Examples:\n  tenure targets resume endpoint-1 --group pollers")]
     Resume(Which),
-    /// Removes targets: whoever holds their leases gives them up.
+    /// Removes targets: the holders release their leases.
     #[command(
         visible_alias = "rm",
         after_help = "Examples:\n  tenure targets remove endpoint-1 --group pollers"

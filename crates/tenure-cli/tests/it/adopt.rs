@@ -133,7 +133,7 @@ fn what_the_brake_holds_back_is_a_failure_until_it_is_forced() {
 }
 
 #[test]
-fn wrong_usage_and_failures_have_their_exit_codes_and_say_what_to_do() {
+fn usage_errors_and_failures_have_exit_codes() {
     let Some(server) = Server::start(Flavour::Redis) else {
         return;
     };

@@ -88,7 +88,7 @@ impl Node {
 }
 
 #[test]
-fn each_target_is_shown_with_both_holders_until_no_old_one_is_left() {
+fn targets_show_old_and_new_holder() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let node = Node::start(&server, &["a", "b", "c"]);

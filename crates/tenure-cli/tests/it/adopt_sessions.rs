@@ -128,7 +128,7 @@ fn a_run_indexes_and_verifies_until_nothing_new_is_found_twice() {
 }
 
 #[test]
-fn a_comparison_fails_when_they_differ_and_an_undo_leaves_nothing() {
+fn compare_fails_on_differences_and_undo_removes_all() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         session(&server, "a", &ago(3_600));
@@ -163,7 +163,7 @@ fn a_comparison_fails_when_they_differ_and_an_undo_leaves_nothing() {
 }
 
 #[test]
-fn orphans_are_reaped_once_and_a_restart_of_the_store_holds_that_back() {
+fn orphans_are_reaped_once_and_not_after_a_store_restart() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::with(flavour, DURABLE) else {
             return;
@@ -254,7 +254,7 @@ fn a_run_that_was_killed_is_run_again() {
 }
 
 #[test]
-fn wrong_usage_and_failures_have_their_exit_codes_and_say_what_to_do() {
+fn usage_errors_and_failures_have_exit_codes() {
     let Some(server) = Server::start(Flavour::Redis) else {
         return;
     };
@@ -349,7 +349,7 @@ fn metric(address: SocketAddr, name: &str) -> f64 {
 }
 
 #[test]
-fn a_client_of_another_language_goes_on_writing_and_loses_no_active_session() {
+fn foreign_writer_loses_no_active_session() {
     let Some(python) = have("python3").or_skip() else {
         return;
     };

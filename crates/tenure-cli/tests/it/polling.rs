@@ -39,12 +39,12 @@ macro_rules! on_each_store {
 }
 
 on_each_store!(
-    every_target_is_polled_by_one_node_also_when_one_is_killed_and_one_drains,
+    every_target_is_polled_by_one_node,
     while_the_store_is_away_nobody_polls_for_longer_than_is_safe,
     a_holder_that_was_stopped_is_refused_by_the_fence,
 );
 
-fn every_target_is_polled_by_one_node_also_when_one_is_killed_and_one_drains(backend: &Backend) {
+fn every_target_is_polled_by_one_node(backend: &Backend) {
     let mut fleet = Fleet::start(&backend.url(), 3);
 
     let (victim, its) = fleet.busiest();

@@ -227,7 +227,7 @@ fn the_tour_shows_what_it_says() {
         "{why}"
     );
 
-    reader.go_on_until("leases are granted at once");
+    reader.go_on_until("leases are granted immediately");
     // One of the two has it, with a token, and the other one is refused.
     reader.go_on_until("report  held     worker-");
     said(&reader.shell, "report  granted  worker-");

@@ -188,7 +188,7 @@ pub(crate) async fn doctor(State(app): State<Arc<App>>, share: Share, _: NoQuery
         findings.unwrap_or_else(|| silent("ledger", ledger.place()))
     };
     let (mut findings, of_ledger) = tokio::join!(store, ledger);
-    findings.extend(of_ledger);
+    findings.extend(of_ledger.into_iter().map(|finding| finding.of("ledger")));
     findings.extend(key_trouble(&app));
     findings.extend(access_trouble(&app));
     json(StatusCode::OK, &Findings { findings })

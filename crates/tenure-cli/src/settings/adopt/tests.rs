@@ -126,7 +126,7 @@ fn flags_and_variables_follow_from_the_keys() {
 }
 
 #[test]
-fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
+fn flag_beats_environment_beats_file_beats_default() {
     let (flag, variable, key) = (
         ("adopt.registry.settle", "11s"),
         ("TENURE_ADOPT_REGISTRY_SETTLE", "12s"),
@@ -143,7 +143,22 @@ fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
 }
 
 #[test]
-fn the_store_and_the_brake_of_the_daemon_are_not_those_of_another_keyspace() {
+fn old_variables_are_read_after_new_ones() {
+    let (old, new) = (("TENURE_ADOPT_SETTLE", "12s"), ("TENURE_ADOPT_REGISTRY_SETTLE", "13s"));
+    let settle = |variables| registry(&[], variables, &[]).unwrap().settle.as_secs();
+    assert_eq!((settle(&[old]), settle(&[old, new])), (12, 13));
+    let wrong = registry(&[], &[("TENURE_ADOPT_SETTLE", "soon")], &[]).unwrap_err();
+    assert!(
+        wrong.starts_with("TENURE_ADOPT_SETTLE: \"soon\" is not a duration"),
+        "{wrong}"
+    );
+    let old: Vec<_> = Leases::ROWS.iter().filter_map(Setting::old_variable).collect();
+    assert!(old.contains(&"TENURE_ADOPT_PATTERN".to_owned()), "{old:?}");
+    assert!(Sessions::ROWS.iter().all(|setting| setting.old_variable().is_none()));
+}
+
+#[test]
+fn adopt_ignores_store_and_brake_of_the_daemon() {
     let of_the_daemon: Given = &[("store", "sqlite:x"), ("brake.floor", "3"), ("max_ttl", "1m")];
     let loaded = registry(&[], &[], of_the_daemon).unwrap();
     assert_eq!((loaded.store.as_str(), loaded.brake_floor), ("valkey://a", 10));
@@ -226,7 +241,7 @@ fn a_single_run_is_one_whatever_the_file_of_the_daemon_says() {
 }
 
 #[test]
-fn no_two_settings_of_sessions_and_of_others_share_a_variable_but_the_store() {
+fn adopt_commands_share_only_the_store_variable() {
     let variables = |rows: &[Setting]| -> Vec<String> { rows.iter().map(Setting::variable).collect() };
     let others = [variables(Registry::ROWS), variables(Leases::ROWS)].concat();
     let ours = variables(Sessions::ROWS);

@@ -228,7 +228,7 @@ fn served(daemon: &Daemon) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_daemon_serves_every_metric_that_a_rule_about_rosters_looks_at() {
+fn every_metric_of_the_roster_alerts_exists() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     assert!(daemon.http("PUT", "/v1/rosters/care/providers/ann", "{}").0 < 300);
     let wanted = named(&fs::read_to_string(rules().join("roster.yml")).unwrap());
@@ -237,7 +237,7 @@ fn the_daemon_serves_every_metric_that_a_rule_about_rosters_looks_at() {
 }
 
 #[test]
-fn the_daemon_serves_every_metric_that_a_rule_about_sessions_looks_at() {
+fn every_metric_of_the_session_alerts_exists() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let tenure = daemon.join("g", "gw", 20_000);
     let attach = json!({"tenure": tenure, "connection": "c", "grace_ms": 1000}).to_string();

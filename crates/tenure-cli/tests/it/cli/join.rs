@@ -51,7 +51,7 @@ fn a_generated_name_is_new_at_every_start() {
 }
 
 #[test]
-fn a_command_that_cannot_be_started_is_126_or_127_and_nothing_stays_joined() {
+fn command_that_cannot_start_exits_126_or_127_and_leaves() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let ran = daemon.run(&["join", "--group", "g", "--", "no-such-command-here"]);
     assert_eq!(ran.code, Some(127));
@@ -139,7 +139,7 @@ fn a_newer_join_of_the_same_member_stops_the_older_command() {
 }
 
 #[test]
-fn an_expelled_command_and_all_that_it_started_is_killed_when_it_does_not_listen() {
+fn expelled_command_that_ignores_term_is_killed() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let script = r#"trap "" TERM; sleep 1000 & echo "pids $$ $!"; while :; do sleep 1; done"#;
     let args = [
@@ -169,7 +169,7 @@ fn an_expelled_command_and_all_that_it_started_is_killed_when_it_does_not_listen
 }
 
 #[test]
-fn what_a_command_leaves_behind_in_its_group_is_stopped_before_the_member_leaves() {
+fn leftover_processes_are_stopped_before_leave() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let script = "sleep 1000 >/dev/null 2>&1 & echo $!; exit 4";
     let ran = daemon.run(&["join", "--group", "g", "--", "sh", "-c", script]);
@@ -211,7 +211,7 @@ fn make_it_lapse(daemon: &Daemon, joined: &tenure_testkit::Process) {
 }
 
 #[test]
-fn after_a_lapse_it_joins_again_and_the_command_goes_on_and_can_read_its_new_tenure() {
+fn rejoin_after_lapse_updates_the_tenure_file() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let script = r#"
         echo "ready $TENURE_ID"
@@ -304,7 +304,7 @@ fn without_a_store_the_command_is_not_started() {
 }
 
 #[test]
-fn asked_to_end_before_the_command_runs_it_leaves_without_running_it() {
+fn signal_during_join_leaves_without_starting_the_command() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     daemon.process.pause().unwrap();
     let joined = daemon.spawn(&[
@@ -332,7 +332,7 @@ fn asked_to_end_before_the_command_runs_it_leaves_without_running_it() {
 }
 
 #[test]
-fn a_join_that_is_itself_the_child_of_a_join_sees_the_group_of_the_outer_one() {
+fn nested_join_inherits_the_group() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let inner = format!("{} members --json", env!("CARGO_BIN_EXE_tenure"));
     let ran = daemon.run(&["join", "--group", "outer", "--member", "a", "--", "sh", "-c", &inner]);

@@ -84,7 +84,7 @@ fn count(daemon: &Daemon) -> usize {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the promise is about real time")]
-fn the_claims_of_a_killed_gateway_read_dead_at_its_deadline_and_are_gone_within_a_second() {
+fn killed_members_claims_are_evicted_within_a_second() {
     let daemon = Daemon::start(&[]);
     let gateways = [("gw-0", "20s"), ("gw-1", "4s"), ("gw-2", "20s")].map(|(name, ttl)| gateway(&daemon, name, ttl));
     for (n, (_, tenure)) in gateways.iter().enumerate() {
@@ -137,7 +137,7 @@ fn the_claims_of_a_killed_gateway_read_dead_at_its_deadline_and_are_gone_within_
 }
 
 #[test]
-fn a_restart_under_the_same_name_supersedes_at_once_and_the_zombie_is_refused() {
+fn restart_supersedes_the_zombie_immediately() {
     let daemon = Daemon::start(&[]);
     let (zombie, old) = gateway(&daemon, "gw", "20s");
     let mine = keys(0);

@@ -70,7 +70,7 @@ fn events(daemon: &Daemon, kind: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_lease_of_a_killed_holder_is_taken_over_within_a_second_of_its_deadline() {
+fn killed_holders_lease_moves_within_a_second_of_its_deadline() {
     let daemon = Daemon::start(&[]);
     let nodes = [("node-0", "2s"), ("node-1", "8s"), ("node-2", "8s")].map(|(name, ttl)| node(&daemon, name, ttl));
     let token = granted(&daemon, "poll", &nodes[0]);
@@ -114,7 +114,7 @@ fn the_lease_of_a_killed_holder_is_taken_over_within_a_second_of_its_deadline() 
 }
 
 #[test]
-fn tokens_go_on_rising_when_the_daemon_is_killed_and_started_again() {
+fn tokens_rise_across_daemon_restarts() {
     let mut daemon = Daemon::start(&[]);
     let tenure = daemon.join(GROUP, "node", 6_000);
     let holder = |daemon: &Daemon| daemon.answered("GET", &format!("/v1/groups/{GROUP}/leases/poll"), "").1;

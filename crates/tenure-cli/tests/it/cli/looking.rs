@@ -232,7 +232,7 @@ fn why_tells_the_story_of_a_member_a_tenure_and_a_key() {
     let unknown = why("cam-1");
     assert_eq!(
         unknown.err,
-        "tenure: if cam-1 is a key, name its registry: REGISTRY/cam-1\n"
+        "tenure: if \"cam-1\" is a key, name its registry: REGISTRY/cam-1\n"
     );
     assert!(done(why("gw-1")).contains("joined"));
     assert!(done(why("devices/cam-1")).contains("which is alive"));
@@ -334,7 +334,7 @@ fn sweep_tells_what_it_does_and_what_it_would_do() {
     );
     let ran = daemon.run(&["sweep", "--group", "g", "--reconcile"]);
     assert!(
-        ran.err.ends_with("tenure: sessions and their index fit together\n"),
+        ran.err.ends_with("tenure: sessions and their index agree\n"),
         "{}",
         ran.err
     );
@@ -362,7 +362,7 @@ fn the_brake_is_told_and_lifted_by_force() {
     let ran = daemon.run(&["sweep", "--group", "g"]);
     assert!(
         ran.err
-            .contains("the brake holds back what 3 lapsed members held (0 are present)"),
+            .contains("the brake holds back the holdings of 3 lapsed members (0 are present)"),
         "{}",
         ran.err
     );

@@ -174,7 +174,7 @@ fn without_a_daemon_a_file_is_used_by_one_command_after_another() {
 }
 
 #[test]
-fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
+fn flag_beats_environment_beats_file_beats_default() {
     // The daemon tells its limit when it refuses a longer ttl.
     let limit = |flag: &[&str], variable: Option<&str>, file: Option<&str>| {
         let daemon = Daemon::with(|command| {

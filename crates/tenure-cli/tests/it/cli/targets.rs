@@ -78,7 +78,7 @@ fn targets_are_added_listed_paused_resumed_and_removed() {
 }
 
 #[test]
-fn a_listing_shows_where_targets_would_rather_be_and_who_holds_them() {
+fn targets_list_preferred_node_and_holder() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     done(targets(&daemon, &["add", "endpoint-1", "endpoint-2", "endpoint-3"]));
     let nowhere = done(targets(&daemon, &[]));

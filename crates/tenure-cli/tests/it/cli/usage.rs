@@ -92,7 +92,7 @@ fn wrong_settings_are_refused_before_anything_is_started() {
 }
 
 #[test]
-fn every_command_with_a_file_names_an_unknown_key_and_the_nearest_known_one() {
+fn unknown_key_is_refused_with_the_nearest_known_one() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tenure.toml");
     fs::write(&file, "[janitor]\nintervall = \"10s\"\n").unwrap();

@@ -32,8 +32,8 @@ fn start(client: &Client, proxy: &Proxy, member: &str, ttl: u32) -> Process {
         let mut command = client();
         command.args(["g", member]).current_dir(dir);
         command
-            .env("TENURE_URL", proxy.url("http"))
-            .env("TENURE_TTL", ttl.to_string());
+            .env("TENURE_STORE", proxy.url("http"))
+            .env("TENURE_TTL", format!("{ttl}s"));
         command.env_remove("TENURE_TOKEN");
         command
     })

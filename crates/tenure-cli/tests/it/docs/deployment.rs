@@ -229,7 +229,7 @@ fn the_image_is_built_and_started_by_words_that_there_are() {
 }
 
 #[test]
-fn the_image_is_healthy_while_its_daemon_answers_whoever_may_ask_it() {
+fn image_healthcheck_follows_the_daemon() {
     let recipe = text("deploy/container/Containerfile.daemon").replace("\\\n", " ");
     let line = recipe
         .lines()

@@ -40,6 +40,9 @@ impl Node {
             command
         })
         .expect("it can be started");
+        wait::until("it names the new variable", SLOW, || {
+            process.log().contains("TENURE_URL is an old name: use TENURE_STORE")
+        });
         Self { process, name }
     }
 

@@ -58,7 +58,7 @@ fn measured(report: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn an_embedded_store_and_a_daemon_are_measured_and_their_group_is_empty_again() {
+fn bench_measures_file_and_daemon_and_leaves_no_member() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&["--store", "memory:"]);
     for store in [format!("sqlite:{}/bench.db", dir.path().display()), daemon.url()] {
@@ -86,7 +86,7 @@ fn an_embedded_store_and_a_daemon_are_measured_and_their_group_is_empty_again() 
 }
 
 #[test]
-fn a_group_that_gives_no_leases_yet_is_measured_without_them_and_no_password_is_told() {
+fn bench_of_an_unsettled_group_skips_leases() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;
     };

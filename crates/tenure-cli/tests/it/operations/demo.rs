@@ -54,7 +54,7 @@ fn all_gone(processes: &[String]) {
 }
 
 #[test]
-fn a_round_shows_everything_that_it_promises_and_leaves_nothing_behind() {
+fn demo_round_meets_every_expectation() {
     let demo = start(&["--once"]);
     let directory = wait_for(&demo, "opened")["directory"].as_str().unwrap().to_owned();
     let up = wait_for(&demo, "up");
@@ -70,7 +70,7 @@ fn a_round_shows_everything_that_it_promises_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn it_ends_in_peace_when_asked_and_takes_its_processes_along_when_killed() {
+fn demo_ends_its_processes_on_signal_and_on_kill() {
     let demo = start(&[]);
     let up = wait_for(&demo, "up");
     let directory = of_type(&demo, "opened")[0]["directory"].as_str().unwrap().to_owned();

@@ -67,9 +67,29 @@ fn a_daemon_that_is_well_is_told_so() {
     let data = daemon.process.dir().join("tenure-data");
     let ran = doctor(&["--store", &daemon.url(), "--data-dir", data.to_str().unwrap()]);
     assert_eq!(ran.code, Some(0), "{}", ran.out);
-    for check in ["reach", "offset", "timing", "version", "sweeps", "data directory"] {
+    for check in [
+        "reach",
+        "offset",
+        "timing",
+        "version",
+        "sweeps",
+        "data directory",
+        "integrity",
+        "ledger integrity",
+    ] {
         assert_eq!(of(&ran, check).0, "ok", "{check}: {}", ran.out);
     }
+    let told: Value = serde_json::from_str(&ran.out).unwrap();
+    let mut checks: Vec<_> = told["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["check"].to_string())
+        .collect();
+    let count = checks.len();
+    checks.sort_unstable();
+    checks.dedup();
+    assert_eq!(checks.len(), count, "two findings have one name: {}", ran.out);
 }
 
 #[test]

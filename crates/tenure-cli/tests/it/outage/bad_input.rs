@@ -202,7 +202,7 @@ fn judge(answer: &str, wanted: &Wanted) -> Option<String> {
 }
 
 #[test]
-fn whatever_arrives_on_its_port_changes_nothing_and_does_not_stop_it() {
+fn malformed_input_changes_nothing_and_stops_nothing() {
     let daemon = Daemon::start(&[]);
     let tenure = daemon.join(GROUP, "keeper", 60_000);
     daemon.claim(GROUP, "devices", &tenure, &["kept".to_owned()]);

@@ -22,7 +22,7 @@ const LONG_MS: u64 = 20_000;
 const HOLD: Duration = Duration::from_secs(4);
 
 #[test]
-fn a_mass_death_is_braked_with_a_reason_and_released_within_the_bound() {
+fn mass_lapse_is_braked_and_released_within_the_bound() {
     let daemon = Daemon::start(&["--brake-hold", "4s"]);
     let joined = join_all(&daemon);
     let (silenced, living) = joined.split_at(SILENCED);

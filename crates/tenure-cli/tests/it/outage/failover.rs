@@ -12,8 +12,8 @@ use crate::support::Daemon;
 const TAIL: usize = 20;
 
 on_each_server!(
-    a_failover_to_a_replica_that_kept_up_is_not_noticed_in_the_registry,
-    a_failover_to_a_replica_that_lagged_is_repaired_by_the_members,
+    failover_to_current_replica_keeps_the_registry,
+    members_repair_claims_after_failover_to_lagging_replica,
 );
 
 struct World {
@@ -52,7 +52,7 @@ impl World {
     }
 }
 
-fn a_failover_to_a_replica_that_kept_up_is_not_noticed_in_the_registry(flavour: Flavour) {
+fn failover_to_current_replica_keeps_the_registry(flavour: Flavour) {
     let Some(world) = World::start(flavour) else { return };
     let fleet = Fleet::gather(&world.url, &world.daemon);
     let before = fleet.tenures();
@@ -65,7 +65,7 @@ fn a_failover_to_a_replica_that_kept_up_is_not_noticed_in_the_registry(flavour: 
     nobody_died(&fleet, &world.daemon);
 }
 
-fn a_failover_to_a_replica_that_lagged_is_repaired_by_the_members(flavour: Flavour) {
+fn members_repair_claims_after_failover_to_lagging_replica(flavour: Flavour) {
     let Some(world) = World::start(flavour) else { return };
     let mut fleet = Fleet::gather(&world.url, &world.daemon);
     let before = fleet.tenures();

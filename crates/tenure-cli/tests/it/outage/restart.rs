@@ -9,7 +9,7 @@ use crate::outage::witness::{claims, events, members, metric};
 use crate::support::{Daemon, SOON, address_in};
 
 #[test]
-fn a_daemon_killed_on_its_file_comes_back_with_everything_and_nobody_lapses() {
+fn restart_after_sigkill_loses_nothing_and_ends_no_member() {
     let mut daemon = Daemon::start(&[]);
     // Its address stays the same for its members, whatever port it gets the next time.
     let proxy = Proxy::start(daemon.addr);

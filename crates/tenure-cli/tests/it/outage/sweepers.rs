@@ -13,7 +13,7 @@ use crate::outage::on_each_server;
 use crate::outage::witness::{ALLOWANCE, claims, events, metric};
 use crate::support::{Daemon, Lateness, SOON};
 
-on_each_server!(what_the_dead_held_is_removed_and_counted_once_by_whoever_comes_first);
+on_each_server!(concurrent_sweepers_evict_and_count_once);
 
 /// Keys of the dead that nobody claims again.
 const LEFT_BEHIND: usize = 3_000;
@@ -53,7 +53,7 @@ impl Returned {
     }
 }
 
-fn what_the_dead_held_is_removed_and_counted_once_by_whoever_comes_first(flavour: Flavour) {
+fn concurrent_sweepers_evict_and_count_once(flavour: Flavour) {
     let Some(server) = Server::start(flavour) else { return };
     let daemons: Vec<_> = (0..3).map(|_| Daemon::start(&["--store", &server.url()])).collect();
     let fleet = Fleet::behind(&daemons[0].url(), 1);

@@ -6,7 +6,7 @@ use tenure_testkit::wait;
 use crate::support::{Daemon, SOON, run, tenure};
 
 #[test]
-fn the_ledger_is_a_file_beside_the_store_and_outlives_the_daemon() {
+fn ledger_file_outlives_the_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().to_str().unwrap();
     let daemon = Daemon::start(&["--data-dir", data]);
@@ -89,7 +89,7 @@ fn a_ledger_that_is_none_is_wrong_usage() {
 }
 
 #[test]
-fn with_a_secret_providers_need_a_token_and_the_secret_is_shown_nowhere() {
+fn providers_need_a_token_when_a_secret_is_set() {
     const SECRET: &str = "a secret that is long enough for the daemon of this test";
     let daemon = Daemon::with(|command| {
         command.args(["--store", "memory:"]).env("TENURE_JWT_SECRET", SECRET);

@@ -143,7 +143,7 @@ fn engagements_are_reserved_moved_and_ended() {
 }
 
 #[test]
-fn settings_are_shown_and_changed_and_status_tells_of_the_ledger() {
+fn settings_are_shown_and_changed() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     done(roster(&daemon, &["put", "ana"]));
     assert_eq!(

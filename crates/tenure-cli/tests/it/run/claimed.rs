@@ -48,7 +48,7 @@ fn is_owned(daemon: &Daemon, by: Option<&str>) {
 }
 
 #[test]
-fn it_is_found_while_its_command_serves_and_gone_before_its_supervisor_is() {
+fn service_is_registered_only_while_it_serves() {
     let (daemon, beats) = (Daemon::start(&["--store", "memory:"]), Beats::new());
     let only = claiming("a", &["--leader", "always"], &daemon, &beats);
     is(&only, "catalog", "passing");
@@ -58,7 +58,7 @@ fn it_is_found_while_its_command_serves_and_gone_before_its_supervisor_is() {
 }
 
 #[test]
-fn the_claim_of_a_killed_supervisor_ends_with_its_tenure_and_the_next_one_has_it() {
+fn killed_supervisors_service_claim_moves_to_the_next() {
     let (daemon, beats) = (Daemon::start(&["--store", "memory:"]), Beats::new());
     let first = claiming("a", &["--leader", "always"], &daemon, &beats);
     is(&first, "catalog", "passing");

@@ -152,7 +152,7 @@ fn one_that_was_superseded_has_failed_whatever_its_command_says() {
 }
 
 #[test]
-fn one_whose_command_crashes_leaves_no_order_to_clear_its_registration_away() {
+fn crashed_command_leaves_no_cleanup_order() {
     let Some(agent) = Agent::start() else { return };
     let daemon = Daemon::start(&["--store", "memory:"]);
     let url = daemon.url();

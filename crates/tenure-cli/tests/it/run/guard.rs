@@ -86,7 +86,7 @@ fn a_guard_without_its_store_starts_nothing() {
 
 /// It was the primary by the file for a while, in which another held the guard.
 #[test]
-fn a_replica_that_has_asked_for_the_guard_does_not_keep_it_from_the_primary() {
+fn waiting_replica_does_not_block_the_guard() {
     let (Some(one), Some(two), Some(three)) = (Mount::start(), Mount::start(), Mount::start()) else {
         return;
     };

@@ -117,7 +117,7 @@ fn a_daemon_clears_the_registration_away() {
 }
 
 #[test]
-fn an_agent_that_is_not_on_the_list_is_not_called_and_that_is_said() {
+fn unlisted_agent_is_not_called_and_logged() {
     let Some(agent) = Agent::start() else { return };
     let (daemon, beats) = (Daemon::start(&["--store", "memory:"]), Beats::new());
     let first = holding("m-1", "4001", &agent, &daemon.url(), &[], &beats);
@@ -131,7 +131,7 @@ fn an_agent_that_is_not_on_the_list_is_not_called_and_that_is_said() {
 
 /// The store only makes the end of a killed one known sooner.
 #[test]
-fn a_store_that_is_away_keeps_nobody_from_running_and_from_being_found() {
+fn store_outage_does_not_stop_service_or_registration() {
     let Some(agent) = Agent::start() else { return };
     let (daemon, beats) = (Daemon::start(&["--store", "memory:"]), Beats::new());
     let way = Proxy::start(daemon.addr);

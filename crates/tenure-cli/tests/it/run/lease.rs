@@ -136,7 +136,7 @@ fn without_the_stores_answers_nobody_overlaps() {
 }
 
 #[test]
-fn a_store_that_stands_still_for_all_stops_the_command_and_nobody_else_starts() {
+fn frozen_store_stops_the_command_and_starts_no_other() {
     for store in Store::all() {
         let beats = Beats::new();
         let (_way, url) = store.proxy();
@@ -157,7 +157,7 @@ fn a_store_that_stands_still_for_all_stops_the_command_and_nobody_else_starts() 
 }
 
 #[test]
-fn a_node_that_ends_hands_its_lease_over_when_nothing_of_its_command_is_left() {
+fn graceful_stop_hands_over_after_the_command_ended() {
     for store in Store::all() {
         let beats = Beats::new();
         let (_way, url) = store.proxy();

@@ -19,7 +19,7 @@ const FILE: [&str; 4] = ["--litefs-events", "off", "--stable-window", "300ms"];
 
 /// A replica whose stream breaks for a moment has no `.primary`.
 #[test]
-fn a_replica_that_is_disconnected_for_a_moment_never_starts_its_command() {
+fn briefly_disconnected_replica_never_starts_its_command() {
     let Some(mount) = Mount::start() else { return };
     mount.follow();
     let beats = Beats::new();
@@ -73,7 +73,7 @@ fn without_a_mount_nothing_starts_and_with_one_it_does() {
 }
 
 #[test]
-fn a_mount_that_hangs_starts_nothing_and_stops_what_runs_only_where_that_is_wanted() {
+fn hung_mount_starts_nothing() {
     let Some(mount) = Mount::start() else { return };
     let beats = Beats::new();
     let keeps = watching("keeps", &mount.dir(), &FILE, &beats);
@@ -102,7 +102,7 @@ fn a_mount_that_hangs_starts_nothing_and_stops_what_runs_only_where_that_is_want
 
 /// A demoted primary has no `.primary` either until there is a new one; only the event stream tells.
 #[test]
-fn a_demotion_that_only_the_event_stream_tells_stops_the_command() {
+fn demotion_seen_by_event_stream_stops_the_command() {
     let Some(mount) = Mount::start() else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let stream = runtime.block_on(Stream::start(Says::Primary));

@@ -149,7 +149,7 @@ fn token(agent: &Agent) -> (String, String) {
 }
 
 #[test]
-fn a_token_that_is_refused_is_said_and_one_that_is_rotated_is_used() {
+fn rejected_token_is_logged_and_rotated_token_is_used() {
     let Some(agent) = locked() else { return };
     let (beats, home) = (Beats::new(), tempfile::tempdir().unwrap());
     let (file, catalog) = (home.path().join("token"), format!("consul://{}", agent.addr()));

@@ -33,7 +33,7 @@ fn of_litefs(who: &str, mount: &Mount, port: &str, agent: &Agent, beats: &Beats)
 }
 
 #[test]
-fn clients_are_sent_to_the_primary_wherever_it_is_and_to_nobody_where_none_is() {
+fn catalog_names_the_primary_or_nothing() {
     let (Some(agent), Some(one), Some(two)) = (Agent::start(), Mount::start(), Mount::start()) else {
         return;
     };
@@ -73,7 +73,7 @@ fn clients_are_sent_to_the_primary_wherever_it_is_and_to_nobody_where_none_is() 
 
 /// Its own reaper removes the service after a minute, and looks every half minute.
 #[test]
-fn a_killed_supervisor_takes_its_command_along_and_consul_removes_the_service() {
+fn killed_supervisor_ends_its_command_and_service() {
     let Some(agent) = Agent::start() else { return };
     let (beats, port) = (Beats::new(), Port::reserve());
     let catalog = format!("consul://{}", agent.addr());
@@ -109,7 +109,7 @@ fn a_killed_supervisor_takes_its_command_along_and_consul_removes_the_service() 
 }
 
 #[test]
-fn however_often_it_is_killed_and_started_again_there_is_one_service() {
+fn repeated_kills_leave_one_service() {
     let Some(agent) = Agent::start() else { return };
     let (beats, journal) = (Beats::new(), tempfile::tempdir().unwrap());
     let catalog = format!("consul://{}", agent.addr());

@@ -78,7 +78,7 @@ fn children_of(parent: i32) -> Vec<(i32, char)> {
 }
 
 #[test]
-fn it_passes_signals_on_buries_a_hundred_orphans_and_keeps_the_exit_code() {
+fn pid1_forwards_signals_reaps_orphans_and_keeps_exit_code() {
     let script = "i=0; while [ $i -lt 100 ]; do sh -c 'sleep 0.01 & exit 0'; i=$((i + 1)); done; \
         for s in HUP USR1 USR2 WINCH; do trap \"echo > $s\" $s; done; trap 'exit 3' TERM; echo > up; \
         while :; do sleep 0.02; done";

@@ -78,7 +78,7 @@ fn the_tour_of_the_guide_to_only_one_shows_what_it_says() {
         });
     };
     go_on(0, &format!("http://{}", port.addr()));
-    go_on(1, "leases are granted at once");
+    go_on(1, "leases are granted immediately");
     go_on(2, "node-1 works with the token");
     said(&reader, "leadership: replica");
     let before = reader.log().len();

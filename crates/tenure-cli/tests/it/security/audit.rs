@@ -16,7 +16,7 @@ fn lines(daemon: &Daemon) -> Vec<Value> {
 }
 
 #[test]
-fn everything_an_operator_does_or_was_refused_is_one_line_with_a_name() {
+fn operator_acts_and_refusals_are_audited() {
     let tokens = Tokens::none();
     let operator = tokens.new_token("alice", &["--scope", "operate,read"]);
     let member = tokens.new_token("node-7", &["--scope", "beat"]);

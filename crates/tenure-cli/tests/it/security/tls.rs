@@ -49,7 +49,7 @@ fn ask(url: &str, args: &[&str]) -> Ran {
 }
 
 #[test]
-fn commands_believe_the_authority_that_they_are_told_and_no_other() {
+fn commands_trust_only_the_given_authority() {
     let (certs, tokens) = (Certs::new(), Tokens::none());
     let token = tokens.new_token("one", &["--scope", "read,beat"]);
     let daemon = serve(&certs, &["--tokens", tokens.file().to_str().unwrap()]);
@@ -83,7 +83,7 @@ fn commands_believe_the_authority_that_they_are_told_and_no_other() {
 }
 
 #[test]
-fn without_a_certificate_of_its_own_a_client_is_told_what_is_lacking() {
+fn missing_client_certificate_is_named() {
     let certs = Certs::new();
     let daemon = serve(&certs, &["--tls-client-ca", certs.ca().to_str().unwrap()]);
     let ca = format!("{}?tls_ca={}", daemon.url, certs.ca().display());

@@ -51,7 +51,7 @@ pub(crate) fn guarded(tokens: &Tokens) -> Daemon {
 }
 
 #[test]
-fn a_token_is_printed_once_with_its_entry_and_its_file_is_its_owners() {
+fn new_token_is_printed_once_and_its_file_is_private() {
     use std::os::unix::fs::PermissionsExt;
     let mut command = tenure();
     command.args([
@@ -173,7 +173,7 @@ fn of_many_who_add_at_once_none_is_lost() {
 }
 
 #[test]
-fn a_secret_that_cannot_be_kept_has_no_entry_and_an_entry_that_cannot_be_has_no_secret() {
+fn failed_token_write_leaves_neither_secret_nor_entry() {
     let tokens = Tokens::none();
     let taken = tokens.new_token("a", &["--scope", "read"]);
     let before = std::fs::read_to_string(tokens.file()).unwrap();
@@ -225,7 +225,7 @@ fn a_command_that_is_wrapped_does_not_get_the_token_itself() {
 }
 
 #[test]
-fn every_command_can_show_a_token_and_says_what_to_do_without_one() {
+fn every_command_sends_a_token_or_asks_for_one() {
     let tokens = Tokens::none();
     let reader = tokens.new_token("reader", &["--scope", "read"]);
     let member = tokens.new_token("member", &["--scope", "beat"]);
@@ -292,7 +292,7 @@ fn a_member_needs_no_more_than_beat_and_no_other_group() {
 }
 
 #[test]
-fn a_daemon_looks_at_its_tokens_when_told_to_and_refuses_what_it_cannot_read() {
+fn hup_reloads_tokens_and_keeps_the_last_valid_file() {
     let tokens = Tokens::none();
     let daemon = guarded(&tokens);
     let late = tokens.new_token("late", &["--scope", "read"]);
